@@ -1,0 +1,78 @@
+"""How large a model is and how much arithmetic it does: plain sums over its shape, no jax."""
+
+from bert_jax.config import Experiment, ModelConfig
+from data_pipeline.config import Phase, phase_ends
+
+# Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by words in its name.
+_PEAK_FLOPS = (
+    ("v6", 918e12),
+    ("v5p", 459e12),
+    ("v5 lite", 197e12),
+    ("v5e", 197e12),
+    ("v5", 459e12),
+    ("v4", 275e12),
+    ("h200", 989e12),
+    ("h100", 989e12),
+    ("a100", 312e12),
+)
+
+
+def encoder_parameters(model: ModelConfig) -> int:
+    """Parameters of embeddings, layers and pooler, without the pretraining heads."""
+    width, inner = model.hidden_size, model.intermediate_size
+    rows = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
+    embeddings = rows * width + 2 * width
+    attention = 4 * (width * width + width) + 2 * width
+    feed_forward = 2 * width * inner + inner + width + 2 * width
+    pooler = width * width + width
+    return embeddings + model.num_layers * (attention + feed_forward) + pooler
+
+
+def total_parameters(model: ModelConfig) -> int:
+    """Parameters with the language model and next sentence heads; tied weights counted once."""
+    width = model.hidden_size
+    language_model = width * width + width + 2 * width + model.vocab_size
+    return encoder_parameters(model) + language_model + 2 * width + 2
+
+
+def flops_per_sequence(model: ModelConfig, phase: Phase) -> int:
+    """Floating-point operations of training on one sequence.
+
+    Matrix products alone, a multiply and an add counted as two, backward as twice forward.
+    Padding counts as computed; recomputation for memory does not count.
+    """
+    length, width = phase.max_seq_length, model.hidden_size
+    layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
+    layer += 4 * length * length * width
+    predictions = length - 1 if model.objective == "ltr" else phase.max_predictions_per_seq
+    heads = 2 * predictions * width * (width + model.vocab_size) + 2 * width * (width + 2)
+    return 3 * (model.num_layers * layer + heads)
+
+
+def run_tokens(experiment: Experiment) -> int:
+    """Positions of a whole run, padding included."""
+    return sum(
+        steps * experiment.global_batch_size * phase.max_seq_length
+        for phase, steps in _steps_by_phase(experiment)
+    )
+
+
+def run_flops(experiment: Experiment) -> int:
+    """Floating-point operations of a whole run, counted as in `flops_per_sequence`."""
+    return sum(
+        steps * experiment.global_batch_size * flops_per_sequence(experiment.model, phase)
+        for phase, steps in _steps_by_phase(experiment)
+    )
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """Dense bfloat16 FLOP/s of a device by its jax `device_kind`, or None where unknown."""
+    return next((peak for word, peak in _PEAK_FLOPS if word in device_kind.lower()), None)
+
+
+def _steps_by_phase(experiment: Experiment) -> list[tuple[Phase, int]]:
+    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
+    starts = (0, *ends[:-1])
+    return [
+        (phase, end - start) for phase, start, end in zip(experiment.data.phases, starts, ends, strict=True)
+    ]

@@ -1,0 +1,182 @@
+"""Checkpoints of a run: written by Orbax in the background, whole or absent, and checked when read.
+
+Orbax renames a finished folder into place, so a kill leaves no half checkpoint. It does not notice
+a flipped bit in the arrays' files, so each checkpoint carries its files' SHA-256 as well.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from data_pipeline.errors import UserError
+
+State = TypeVar("State")
+
+FOLDER = "checkpoints"
+_DAMAGED_FOLDER = "damaged-checkpoints"
+_CHECKSUMS = "checksums.json"
+_ITEM = "default"  # Orbax's name of the only item of a checkpoint
+
+
+class Checkpoints:
+    """The checkpoints in a work directory; one save at a time runs in the background."""
+
+    def __init__(self, workdir: Path, keep: int, say: Callable[[str], None]) -> None:
+        """Args: the folder of the run; how many checkpoints to keep; what prints a line."""
+        _hush_orbax()
+        self._workdir = workdir
+        self._folder = workdir / FOLDER
+        self._say = say
+        self._saving: int | None = None
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            cleanup_tmp_directories=True,
+            async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
+        )
+        self._manager = ocp.CheckpointManager(self._folder.absolute(), options=options)
+
+    def save(self, step: int, state: Any) -> None:
+        """Starts to save, after waiting for the save before. Does nothing if the step is there.
+
+        Raises:
+          UserError: this save or the one before failed (disk full, no permission).
+        """
+        self.wait()
+        if step in self._manager.all_steps():
+            return
+        self._saving = step
+        self._guard(lambda: self._manager.save(step, args=ocp.args.StandardSave(state)))
+
+    def wait(self) -> None:
+        """Returns when no save is under way. Raises UserError as `save` does."""
+        self._guard(self._manager.wait_until_finished)
+
+    def restore_newest(self, abstract_state: State) -> State | None:
+        """The newest state that is whole, or None if there is no checkpoint.
+
+        A damaged checkpoint is said, moved to `damaged-checkpoints`, and the one before is tried.
+
+        Raises:
+          UserError: there are checkpoints, and all of them are damaged.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            fault = find_fault(self._folder / str(step))
+            if fault is None:
+                return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
+            self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
+            self._put_aside(step)
+        if steps:
+            raise UserError(
+                f"every checkpoint in {self._folder} is damaged; they are now in "
+                f"{self._workdir / _DAMAGED_FOLDER}; run again to start from step 0"
+            )
+        return None
+
+    def close(self) -> None:
+        """Waits for the save under way and stops Orbax's threads."""
+        self.wait()
+        self._manager.close()
+
+    def _put_aside(self, step: int) -> None:
+        aside = self._workdir / _DAMAGED_FOLDER
+        aside.mkdir(exist_ok=True)
+        taken = sum(1 for _ in aside.glob(f"{step}*"))
+        (self._folder / str(step)).rename(aside / (f"{step}.{taken}" if taken else str(step)))
+        self._manager.reload()
+
+    def _add_checksums(self) -> None:
+        # Orbax calls this when all files are written, just before it renames their folder.
+        (folder,) = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        sums = {str(f.relative_to(folder)): _sha256(f) for f in folder.glob(f"{_ITEM}/**/*") if f.is_file()}
+        (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
+
+    def _guard(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as error:
+            last = max(self._manager.all_steps(read=True), default=None)
+            kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
+            raise UserError(
+                f"saving the checkpoint of step {self._saving} in {self._folder} failed, {kept}; "
+                f"make room and run the same command again ({_gist(error)})"
+            ) from error
+
+
+def find_fault(checkpoint: Path) -> str | None:
+    """What is wrong with the files of a checkpoint's folder, or None if they are as written."""
+    try:
+        sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+        for name, expected in sums.items():
+            if not (checkpoint / name).is_file():
+                return f"{name} is missing"
+            if _sha256(checkpoint / name) != expected:
+                return f"{name} was altered or truncated"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
+    return None
+
+
+def saved_steps(workdir: Path) -> list[int]:
+    """Steps of the finished checkpoints of a run, oldest first."""
+    return sorted(int(path.name) for path in (workdir / FOLDER).glob("*") if path.name.isdigit())
+
+
+def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
+    """Parameters of a checkpoint as numpy arrays, without a device and without optimizer state.
+
+    Args:
+      workdir: folder of a run.
+      step: which checkpoint; None takes the newest.
+
+    Returns:
+      The step and the nested dict of float32 arrays.
+
+    Raises:
+      UserError: there is no such checkpoint, or it is damaged.
+    """
+    steps = saved_steps(workdir)
+    if not steps:
+        raise UserError(f"{workdir} has no checkpoint yet; `bert-jax pretrain` writes them")
+    step = steps[-1] if step is None else step
+    if step not in steps:
+        raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
+    folder = workdir / FOLDER / str(step)
+    if fault := find_fault(folder):
+        raise UserError(f"checkpoint {folder} is damaged ({fault}); name another one with --step")
+    _hush_orbax()
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        source = (folder / _ITEM).absolute()
+        tree = checkpointer.metadata(source).item_metadata.tree["params"]
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
+        restore = ocp.args.PyTreeRestore(
+            item={"params": shapes}, restore_args={"params": as_numpy}, partial_restore=True
+        )
+        return step, checkpointer.restore(source, args=restore)["params"]
+
+
+def _hush_orbax() -> None:
+    # It logs a traceback for what is reported here in one line.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _gist(error: Exception) -> str:
+    """The first line of an exception, short enough to stand in a sentence."""
+    text = " ".join(str(error).split())
+    for cause in ("No space left on device", "File too large", "Disk quota exceeded", "Permission denied"):
+        if cause in text:
+            return cause
+    return f"{type(error).__name__}: {text[:200]}"

@@ -1,0 +1,82 @@
+"""`bert-jax evaluate --workdir DIR`: a checkpoint's metrics on held-out documents."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from bert_jax.config import Experiment
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationData:
+    """What to evaluate on."""
+
+    corpus: str = ""
+    """Corpus whose held-out documents are used; that of the run by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
+
+    Prints a line for each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
+    accuracy stands that of always guessing the most frequent label (`guess`).
+    """
+
+    workdir: Path
+    """Folder of the run."""
+    step: int | None = None
+    """Step of the checkpoint; the newest by default."""
+    data: EvaluationData = EvaluationData()
+    eval_examples: int | None = None
+    """Sequences to evaluate on, at most; as in the run by default."""
+
+
+def run(args: Evaluate) -> None:
+    """Evaluates at every phase's sequence length.
+
+    Raises:
+      UserError: no run, no such checkpoint, a corpus that does not fit the model.
+    """
+    from bert_jax.checkpoints import load_params
+    from bert_jax.cli import run_data
+    from bert_jax.cli.pretrain import keep_compiled
+    from bert_jax.evaluation import evaluate, put_params
+    from bert_jax.parallel import make_program
+    from bert_jax.workdir import read_record
+
+    record = read_record(args.workdir)
+    experiment = record.experiment
+    if args.eval_examples is not None:
+        experiment = dataclasses.replace(experiment, eval_examples=args.eval_examples)
+    corpus = args.data.corpus or _corpus_of(args.workdir, experiment)
+    run_data.check_vocabulary(experiment, corpus, print)
+    step, params = load_params(args.workdir, args.step)
+    keep_compiled(args.workdir)
+    program = make_program(experiment)
+    evaluation = run_data.make_data(experiment, corpus).evaluation
+    if evaluation is None:
+        raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
+    on_devices = put_params(program, params)
+    rows = [
+        {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}
+        | evaluate(program, on_devices, evaluation(phase))
+        for phase in experiment.data.phases
+    ]
+    _report(args.workdir / f"evaluation-{step}.json", rows)
+
+
+def _corpus_of(workdir: Path, experiment: Experiment) -> str:
+    made_here = experiment.data.corpus == INSTALLED_DOCUMENTATION
+    return str(workdir / "corpus") if made_here else experiment.data.corpus
+
+
+def _report(path: Path, rows: list[dict]) -> None:
+    for row in rows:
+        figures = {name: value for name, value in row.items() if isinstance(value, float)}
+        text = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"step {row['step']}, length {row['max_seq_length']}:  {text}")
+    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    print(f"wrote {path}")

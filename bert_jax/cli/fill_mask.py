@@ -1,0 +1,49 @@
+"""`bert-jax fill-mask --model DIR TEXT ...`: the likeliest tokens for each [MASK]."""
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class FillMask:
+    """Guess the [MASK] tokens of texts; prints the likeliest tokens with their probabilities."""
+
+    texts: tyro.conf.Positional[tuple[str, ...]]
+    """One or more texts, each with at least one [MASK]."""
+    model: Path
+    """Folder made by `bert-jax export`, or the work directory of a run."""
+    top_k: int = 5
+    """Tokens shown for each [MASK]."""
+
+
+def run(args: FillMask) -> None:
+    """Fills all texts before printing any, so that a bad one prints nothing but its error."""
+    if not args.texts:
+        raise UserError('no text; pass one or more, such as "Paris is a [MASK]."')
+    if args.top_k < 1:
+        raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
+    from bert_jax.fill_mask import fill_mask, load_model
+
+    model = load_model(args.model)
+    guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
+    for text, masks in zip(args.texts, guesses, strict=True):
+        print_guesses(text, masks)
+
+
+def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
+    """A table of what `fill_mask` returned for a text: a pair of columns for each [MASK]."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(text), title_justify="left")
+    for number in range(1, len(masks) + 1):
+        table.add_column("token" if len(masks) == 1 else f"[MASK] {number}".replace("[", r"\["))
+        table.add_column("probability", justify="right")
+    for row in zip(*masks, strict=True):
+        table.add_row(*(cell for token, share in row for cell in (Text(token), f"{share:.1%}")))
+    Console().print(table)

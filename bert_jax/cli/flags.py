@@ -1,0 +1,98 @@
+"""Command-line flags read into a dataclass by tyro; whatever is wrong becomes a one-line UserError."""
+
+import contextlib
+import difflib
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import tyro
+
+from data_pipeline.errors import UserError
+
+T = TypeVar("T")
+
+_BOX = re.compile(r"^[╭╰│]|[╮╯│]$")
+
+
+def parse_flags(kind: type[T], argv: Sequence[str], *, command: str, default: T | None = None) -> T:
+    """Reads flags into an instance of `kind`.
+
+    Args:
+      kind: a dataclass; fields become flags, their docstrings the help text.
+      argv: the arguments after the command.
+      command: what stands before them on the command line, for the help text.
+      default: values of flags that are not given; None takes the dataclass's own.
+
+    Raises:
+      UserError: an unknown flag, a value of the wrong type, a missing flag, an impossible value.
+      SystemExit: with status 0, after printing the help text that was asked for.
+    """
+    page, screen = io.StringIO(), io.StringIO()
+    start = tyro.MISSING_NONPROP if default is None else default
+    try:
+        with contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
+            value, unknown = tyro.cli(
+                kind,
+                args=argv,
+                prog=command,
+                default=start,
+                return_unknown_args=True,
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            print(_wrap(page.getvalue()))
+            raise
+        raise UserError(_one_line(screen.getvalue())) from None
+    if unknown:
+        raise UserError(_name_unknown(unknown[0], kind, command, default))
+    return value
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """The valid names that look most like `name`, for an error message; all of them if none does."""
+    valid = list(valid)
+    return ", ".join(difflib.get_close_matches(name, valid, n=3, cutoff=0.5) or valid)
+
+
+def _wrap(text: str) -> str:
+    """tyro's help text with its long lines, those of the dataclass's docstring, cut at 80 columns."""
+    return "\n".join(line if len(line) <= 80 else textwrap.fill(line, 80) for line in text.splitlines())
+
+
+def _name_unknown(argument: str, kind: type[T], command: str, default: T | None) -> str:
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; `{command} --help` lists what is valid"
+    flag = argument.partition("=")[0].replace("_", "-")
+    near = difflib.get_close_matches(flag, _known_flags(kind, command, default), n=3, cutoff=0.5)
+    hint = f"nearest: {', '.join(near)}; " if near else ""
+    return f"unknown flag {flag}; {hint}`{command} --help` lists all"
+
+
+def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
+    screen = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(screen):
+        parse_flags(kind, ["--help"], command=command, default=default)
+    return sorted(set(re.findall(r"^[│ ]*(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
+
+
+def _one_line(screen: str) -> str:
+    """The gist of tyro's boxed message: its first section, and the expected form of a flag."""
+    lines = [_BOX.sub("", line).strip() for line in re.sub(r"\x1b\[[\d;]*m", "", screen).splitlines()]
+    sections: list[list[str]] = []
+    section: list[str] = []
+    for line in lines[1:]:
+        if set(line) <= {"─"}:
+            sections.append(section)
+            section = []
+        else:
+            section.append(line)
+    message = " ".join(sections[0]) if sections and sections[0] else " ".join(lines)
+    if message.startswith("Missing from"):
+        missing = [line for line in sections[0] if line.startswith("--")]
+        message = f"missing {', '.join(missing)}" if missing else message
+    message = re.sub(r"^Error parsing (?!-)\S+: ", "", message)
+    helptext = next((s for s in sections[1:] if s and s[0] == "Argument helptext:"), None)
+    return f"{message}; expected {helptext[1]}" if helptext else message

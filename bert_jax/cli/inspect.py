@@ -1,0 +1,169 @@
+"""`bert-jax inspect CORPUS`: what batches of a prepared corpus look like, in numbers and in examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import tyro
+
+if typing.TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from data_pipeline.batches import CorpusSource
+    from data_pipeline.config import DataConfig, Phase
+    from data_pipeline.corpus import Corpus, Split
+    from data_pipeline.statistics import Drawn, Statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect:
+    """Check a prepared corpus and show what training on it sees.
+
+    Compares what the settings of an experiment promise with what its first batches hold, and shows
+    a few examples: a token to predict stands as [was→now].
+    """
+
+    corpus: tyro.conf.Positional[str]
+    """Folder made by `bert-jax prepare`."""
+    experiment: str = "base"
+    """Experiment whose data settings are taken; `bert-jax experiments` lists them."""
+    split: typing.Literal["train", "heldout"] = "train"
+    max_seq_length: int | None = None
+    """Look at this length alone, instead of the experiment's phases."""
+    max_predictions_per_seq: int | None = None
+    """Slots for predictions at that length; without it, as many as the masking rate asks for."""
+    sequences: int = 10_000
+    """Sequences to draw for the numbers."""
+    examples: int = 3
+    """Sequences of the first phase to show."""
+    seed: int = 0
+    """As in the experiment."""
+
+
+def run(args: Inspect) -> None:
+    """Verifies the checksums, then prints a table and examples for each phase.
+
+    Raises:
+      UserError: a damaged or missing corpus, an unknown experiment, an impossible length.
+    """
+    from rich.console import Console
+
+    from data_pipeline.batches import make_corpus_source
+    from data_pipeline.statistics import measure
+
+    data = _data_settings(args)
+    console = Console(highlight=False)
+    corpus = _open_verified(args.corpus, args.split)
+    console.print(
+        f"{args.corpus}, {args.split}: {corpus.num_documents:,} documents, "
+        f"{corpus.num_sentences:,} sentences, {corpus.num_tokens:,} tokens, "
+        f"vocabulary of {corpus.tokenizer.vocab_size:,}; checksums match"
+    )
+    for stream, phase in enumerate(data.phases):
+        source = make_corpus_source(corpus, data, phase)
+        console.print()
+        console.rule(f"length {phase.max_seq_length}: {len(source):,} instances", align="left")
+        _print_statistics(console, measure(source, args.seed, stream, args.sequences), phase)
+    if args.examples:
+        _print_examples(console, args, make_corpus_source(corpus, data, data.phases[0]))
+
+
+def _data_settings(args: Inspect) -> DataConfig:
+    from bert_jax.cli.flags import nearest
+    from data_pipeline.config import Phase
+    from data_pipeline.errors import UserError
+    from experiments import EXPERIMENTS
+
+    if args.experiment not in EXPERIMENTS:
+        raise UserError(
+            f"unknown experiment {args.experiment!r}; valid: {nearest(args.experiment, EXPERIMENTS)}"
+        )
+    data = EXPERIMENTS[args.experiment].data
+    slots = args.max_predictions_per_seq
+    if args.max_seq_length is None:
+        if slots is not None:
+            raise UserError("--max-predictions-per-seq goes with --max-seq-length only")
+        return data
+    if slots is None:
+        slots = round(args.max_seq_length * data.masking.rate)
+    return dataclasses.replace(data, phases=(Phase(args.max_seq_length, slots),))
+
+
+def _open_verified(directory: str, split: Split) -> Corpus:
+    from data_pipeline.corpus import open_corpus
+
+    corpus = open_corpus(directory, split)
+    corpus.verify()
+    return corpus
+
+
+def _print_examples(console: Console, args: Inspect, source: CorpusSource) -> None:
+    from data_pipeline.statistics import draw_examples
+
+    drawn = draw_examples(source, args.seed, 0, 0, args.examples)
+    for row in range(args.examples):
+        console.print()
+        console.print(_example(drawn, row, source))
+
+
+def _print_statistics(console: Console, statistics: Statistics, phase: Phase) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(f"of {statistics.examples:,} sequences", no_wrap=True)
+    for heading in ("expected", "observed", "may be off by"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column()
+    for check in statistics.checks:
+        flag = "" if check.is_within else "[bold red]OUTSIDE[/]"
+        numbers = (f"{value:.2%}" for value in (check.expected, check.observed, check.tolerance))
+        table.add_row(check.name, *numbers, flag)
+    console.print(table)
+    smallest, *quartiles, largest = statistics.lengths
+    console.print(
+        f"tokens in a sequence: mean {statistics.mean_length:.1f}, from {smallest} to {largest}, "
+        f"quartiles {', '.join(map(str, quartiles))}; padding {statistics.padding:.1%}"
+    )
+    for warning in statistics.warnings(phase):
+        console.print(f"[yellow]warning:[/] {warning}")
+
+
+def _example(drawn: Drawn, row: int, source: CorpusSource) -> Text:
+    """One sequence readably: its label, then the text of each segment."""
+    from rich.text import Text
+
+    rows = drawn.rows
+    second, end = int(rows.second_starts[row]), int(rows.ends[row])
+    pieces = _pieces(drawn, row, source)
+    segments = {"A": pieces[1 : second - 1], "B": pieces[second : end - 1]}
+    relation = "B comes from another document" if rows.labels[row] else "B follows A"
+    if second == end:
+        segments, relation = {"text": pieces[1 : end - 1]}, "one segment"
+    text = Text.assemble((f"example {row + 1}, {end} tokens: {relation}", "bold"))
+    for name, segment in segments.items():
+        text.append(f"\n{name} ", style="bold cyan")
+        for number, piece in enumerate(segment):
+            text.append_text(piece[1:] if number == 0 and piece.plain.startswith(" ") else piece)
+    return text
+
+
+def _pieces(drawn: Drawn, row: int, source: CorpusSource) -> list[Text]:
+    """Each token as text, with a space before it if it begins a word, and marked if it is to be predicted."""
+    from rich.text import Text
+
+    tokenizer = source.corpus.tokenizer
+    was, now = drawn.rows.input_ids[row].tolist(), drawn.batch["input_ids"][row].tolist()
+    used = drawn.batch["masked_lm_weights"][row] > 0
+    predicted = set(drawn.batch["masked_lm_positions"][row][used].tolist())
+    pieces = []
+    for position, (before, after) in enumerate(zip(was, now, strict=True)):
+        space = "" if tokenizer.continues_word[before] else " "
+        piece = tokenizer.id_to_token(before).removeprefix("##").replace("▁", "")
+        if position in predicted:
+            mark = f"[{piece}→{'MASK' if after == tokenizer.mask_id else tokenizer.id_to_token(after)}]"
+            pieces.append(Text(space).append(mark, style="bold magenta"))
+        else:
+            pieces.append(Text(space + piece))
+    return pieces

@@ -1,0 +1,105 @@
+"""`bert-jax COMMAND ...`: finds the command, loads its module alone, and reports errors in one line."""
+
+import importlib
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Sequence
+
+from bert_jax import __version__
+from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.cli.huge_pages import restart_with_huge_pages
+from data_pipeline.errors import UserError
+
+COMMANDS = {
+    "prepare": "turn text into shards of token ids and a vocabulary",
+    "inspect": "show a prepared corpus: statistics, examples, masks",
+    "pretrain": "train a named experiment, or go on where it stopped",
+    "evaluate": "measure a checkpoint on held-out documents",
+    "export": "write a trained model for Hugging Face transformers",
+    "fill-mask": "guess the [MASK] tokens of a sentence",
+    "experiments": "list the named experiments, or show one in full",
+}
+
+_HELP = """\
+usage: bert-jax COMMAND [...]
+
+Pretrain BERT in JAX: exact, and resumable to the bit.
+
+commands:
+{commands}
+
+options:
+  -h, --help    show this text; `bert-jax COMMAND --help` explains one command
+  --version     show the version
+
+To begin, train a small model on the documentation installed beside this
+package (about six minutes on two cores):
+  bert-jax pretrain quickstart --workdir runs/quickstart
+
+exit status: 0 done; 1 training stopped on NaN or infinity; 2 wrong input;
+  75 interrupted and saved: run the same command again to go on;
+  130 interrupted before there was anything to save.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status; errors of the user's go to stderr as one line."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run_command(argv)
+    except UserError as error:
+        return _complain(str(error), status=2)
+    except BrokenPipeError:
+        # Whoever read our output, `head` for one, has enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{place}{error.strerror}", status=2)
+    except KeyboardInterrupt:
+        return _complain("interrupted before there was anything to save", status=130)
+
+
+def _run_command(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        rows = [f"  {name:<13} {summary}" for name, summary in COMMANDS.items()]
+        print(_HELP.format(commands="\n".join(rows)), end="")
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"bert-jax {__version__}")
+        return 0
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}; valid: {nearest(name, COMMANDS)}")
+    module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
+    if hasattr(module, "parse"):
+        args = module.parse(rest)
+    else:
+        args = parse_flags(_flags_of(module.run), rest, command=f"bert-jax {name}")
+    return module.run(args) or 0
+
+
+def _flags_of(run: typing.Callable) -> type:
+    """The dataclass that a command's `run` takes."""
+    parameter = next(iter(inspect.signature(run).parameters))
+    return typing.get_type_hints(run)[parameter]
+
+
+def _complain(message: str, *, status: int) -> int:
+    print(f"bert-jax: error: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def entry_point() -> int:
+    """What the installed `bert-jax` calls: `main`, in a process of its own."""
+    if sys.argv[1:2] == ["pretrain"]:
+        restart_with_huge_pages()
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(entry_point())

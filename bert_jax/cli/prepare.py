@@ -1,0 +1,151 @@
+"""`bert-jax prepare`: text to a corpus of token ids, with a report of what was made."""
+
+import dataclasses
+import time
+from typing import Annotated, Any, Literal
+
+import tyro
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Turn text into shards of token ids and a vocabulary.
+
+    For example, to learn a vocabulary of 8,192 pieces from a folder of plain text:
+
+    bert-jax prepare text/ --format text --train-vocab wordpiece --vocab-size 8192 --output corpora/mine
+
+    Interrupted, the same command goes on where it stopped.
+    """
+
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")]
+    """Files, folders, globs (.gz, .zst too), tfds:wikipedia/20230601.en or such, installed-documentation."""
+    output: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Folder to make; it appears when it is whole."""
+    format: Literal["auto", "sentences", "text", "wikiextractor", "jsonl"] = "auto"
+    """sentences: one a line, blank line between documents. text: a file is one. auto tells the others."""
+    vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
+    train_vocab: Literal["wordpiece", "sentencepiece"] | None = None
+    """Learn the vocabulary from the text."""
+    vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Pieces to learn at most."""
+    casing: Literal["cased", "uncased"] = "uncased"
+    """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece)."""
+    language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
+    """Whose rules split text into sentences."""
+    holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
+    """Share of whole documents kept aside for evaluation, at least one; 0 keeps none."""
+    text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    """Field with the text, in JSONL and TFDS."""
+    encoding_errors: Literal["strict", "replace"] = "strict"
+    """Bytes that are not UTF-8: stop and name them, or replace them by U+FFFD."""
+    tfds_data_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """Where TFDS keeps its data."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; every core by default. The result does not depend on it."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Replace a corpus of that name, and what an interrupted run of another command left."""
+
+
+def run(args: Prepare) -> int:
+    """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
+    import sys
+
+    from data_pipeline.prepare import prepare
+
+    begun = time.perf_counter()
+    try:
+        with _Bar() as bar:
+            manifest = prepare(
+                _settings(args),
+                args.output,
+                workers=args.workers,
+                overwrite=args.overwrite,
+                on_progress=bar.show,
+            )
+    except KeyboardInterrupt:
+        print("bert-jax: interrupted; run the same command again to go on", file=sys.stderr)
+        return 75
+    report(args.output, manifest, time.perf_counter() - begun)
+    return 0
+
+
+def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
+    """Print what was made, and warn of what in it spoils BERT runs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from data_pipeline.summary import warnings_about
+
+    splits = manifest["splits"]
+    table = Table("", "documents", "sentences", "tokens", "shards", "on disk", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for split, entry in splits.items():
+        counts = [f"{entry[name]:,}" for name in ("documents", "sentences", "tokens")]
+        size = sum(shard["bytes"] for shard in entry["shards"])
+        table.add_row(split, *counts, str(len(entry["shards"])), _megabytes(size))
+    tokenizer, text = manifest["tokenizer"], manifest["text_bytes"]
+    console = Console()
+    console.print(f"[bold]{output}[/bold]", highlight=False)
+    console.print(table)
+    console.print(
+        f"vocabulary: {tokenizer['vocab_size']:,} pieces, {tokenizer['kind']}, {tokenizer['casing']}\n"
+        f"text: {_megabytes(text)} in {seconds:.1f} s, {text / 1e6 / seconds:.2f} MB/s",
+        highlight=False,
+    )
+    for line in warnings_about(manifest["statistics"]):
+        console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
+
+
+def _settings(args: Prepare) -> Any:
+    from data_pipeline.prepare import PrepareSettings
+    from data_pipeline.readers import Source
+
+    return PrepareSettings(
+        source=Source(args.inputs, args.format, args.text_field, args.encoding_errors, args.tfds_data_dir),
+        vocab=args.vocab,
+        train_vocab=args.train_vocab,
+        vocab_size=args.vocab_size,
+        casing=args.casing,
+        language=args.language,
+        holdout=args.holdout,
+    )
+
+
+class _Bar:
+    """A progress bar a pass, on stderr and only on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        console = Console(stderr=True)
+        self._progress = Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+        )
+        self._tasks: dict[str, Any] = {}
+
+    def show(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._tasks[name], completed=done)
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,82 @@
+"""What a run ends with: its accuracy beside that of guessing, and for the quickstart filled-in masks."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_jax.metric_log import FILE_NAME, read_rows
+
+_TASKS = (
+    ("mlm", "MLM", "the most frequent token"),
+    ("lm", "LM", "the most frequent token"),
+    ("nsp", "NSP", "the more frequent label"),
+)
+_SENTENCES = 3
+_TOKENS = range(9, 22)
+_PLAIN = re.compile(r"[a-z][a-z ,-]+[.]")
+
+
+def summarise(workdir: Path) -> None:
+    """Prints the last held-out accuracies, each beside that of always guessing the commonest label.
+
+    The commonest label is taken from the evaluated examples themselves, so guessing scores its best.
+    """
+    rows = [row for row in read_rows(workdir / FILE_NAME) if row["split"] == "heldout"]
+    if not rows:
+        return
+    row = rows[-1]
+    print(f"\nheld-out documents, step {row['step']}, {row['examples']:.0f} sequences")
+    for name, task, label in _TASKS:
+        if f"{name}_accuracy" in row:
+            accuracy, guess = row[f"{name}_accuracy"], row[f"{name}_guess_accuracy"]
+            print(f"  {task} accuracy {accuracy:6.1%}   always guessing {label}: {guess:.1%}")
+
+
+def export_and_fill(workdir: Path, corpus: str) -> None:
+    """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences."""
+    from bert_jax.export import export_run
+    from bert_jax.fill_mask import fill_mask, load_model
+
+    output = workdir / "export"
+    shutil.rmtree(output, ignore_errors=True)
+    export_run(workdir, output)
+    print(f"\nexported to {output} in the layout of Hugging Face transformers")
+    model = load_model(output)
+    print("\nheld-out sentences, one word masked:")
+    for text, word in masked_sentences(corpus, _SENTENCES):
+        (guesses,) = fill_mask(model, text, top_k=5)
+        listed = ", ".join(f"{token} {share:.0%}" for token, share in guesses)
+        print(f"  {text}\n    it was: {word}   guesses: {listed}")
+
+
+def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:
+    """Held-out sentences of plain words with one word masked, and that word; always the same ones."""
+    from data_pipeline.corpus import open_corpus
+
+    corpus = open_corpus(corpus_dir, "heldout")
+    step = max(corpus.num_sentences // (100 * count), 1)
+    found: set[str] = set()
+    for index in range(0, corpus.num_sentences, step):
+        start, stop = corpus.sentence_starts[index : index + 2]
+        ids = corpus.read(int(start), int(stop)).tolist()
+        place = _maskable(ids, corpus.tokenizer.continues_word)
+        sentence = corpus.tokenizer.decode(ids)
+        if len(ids) not in _TOKENS or not _PLAIN.fullmatch(sentence) or place is None:
+            continue
+        word = corpus.tokenizer.id_to_token(ids[place])
+        if len(word) < 3 or word in found:
+            continue
+        found.add(word)
+        before, after = corpus.tokenizer.decode(ids[:place]), corpus.tokenizer.decode(ids[place + 1 :])
+        yield f"{before} [MASK] {after}", word
+        if len(found) == count:
+            return
+
+
+def _maskable(ids: list[int], continues_word) -> int | None:  # type: ignore[no-untyped-def]
+    """The place nearest the middle of a word that is one piece, the last token left out."""
+    whole = [
+        i for i in range(1, len(ids) - 2) if not continues_word[ids[i]] and not continues_word[ids[i + 1]]
+    ]
+    return min(whole, key=lambda i: abs(2 * i - len(ids)), default=None)

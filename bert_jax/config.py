@@ -1,0 +1,204 @@
+"""Everything that decides what a run computes, as frozen dataclasses on the standard library.
+
+An `Experiment` is a value: hashable, comparable, printable. Files in `experiments/` hold such
+values and nothing else. Impossible combinations are refused when the value is made.
+"""
+
+import dataclasses
+from typing import Literal
+
+from data_pipeline.config import DataConfig
+from data_pipeline.errors import UserError
+
+Attention = Literal["bidirectional", "causal"]
+Activation = Literal["gelu_tanh", "gelu_exact"]
+Objective = Literal["mlm_nsp", "mlm", "ltr"]
+DType = Literal["float32", "bfloat16"]
+OptimizerName = Literal["adamw", "lamb"]
+DecayStart = Literal["step_0", "warmup_end"]
+BiasCorrection = Literal["none", "adam"]
+ParallelMode = Literal["jit", "pmap"]
+PrngImplementation = Literal["rbg", "threefry2x32"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Shape and arithmetic of the encoder (paper, section 3; google-research/bert modeling.py)."""
+
+    vocab_size: int = 30522
+    """Rows of the word embedding; at least the size of the corpus's vocabulary."""
+    num_layers: int = 12
+    hidden_size: int = 768
+    num_heads: int = 12
+    intermediate_size: int = 3072
+    """Width inside the feed-forward layers; 4 x hidden_size in the paper."""
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    """Number of segments."""
+    dropout_rate: float = 0.1
+    """On the embeddings and on the output of attention and of the feed-forward layer."""
+    attention_dropout_rate: float = 0.1
+    """On the attention probabilities."""
+    activation: Activation = "gelu_tanh"
+    """gelu_tanh: google-research/bert since 2019-02. gelu_exact: erf, what Hugging Face calls "gelu"."""
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+    """Standard deviation of the normal that is truncated at two standard deviations."""
+    objective: Objective = "mlm_nsp"
+    """mlm_nsp: the paper's. mlm: no next sentence prediction. ltr: predict each next token."""
+    dtype: DType = "float32"
+    """Type that activations are computed in; parameters and losses are always float32."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "num_layers",
+            "hidden_size",
+            "num_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            if getattr(self, name) < 1:
+                raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.hidden_size % self.num_heads:
+            raise UserError(
+                f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
+                f"valid: {_divisors(self.hidden_size)}"
+            )
+        for name in ("dropout_rate", "attention_dropout_rate"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and below 1")
+
+    @property
+    def attention(self) -> Attention:
+        """What a position may look at: LTR sees itself and what is to its left."""
+        return "causal" if self.objective == "ltr" else "bidirectional"
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The update; the defaults are google-research/bert's `optimization.py`."""
+
+    name: OptimizerName = "adamw"
+    learning_rate: float = 1e-4
+    """The peak that warm-up aims at."""
+    warmup_steps: int = 10_000
+    decay_power: float = 1.0
+    """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe."""
+    decay_start: DecayStart = "step_0"
+    """Where the decay counts from; step_0 makes the rate drop a little where warm-up ends."""
+    bias_correction: BiasCorrection = "none"
+    """none: as google-research/bert. adam: divide the moments by 1 - beta^t."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled; multiplied by the learning rate."""
+    decay_exclusions: tuple[str, ...] = ("bias", "layer_norm")
+    """Parameters without weight decay: those with one of these words in their path."""
+    clip_norm: float | None = 1.0
+    """Largest global norm of the gradient; None turns clipping off."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise UserError(f"optimizer.learning_rate is {self.learning_rate}; it must be above 0")
+        if self.warmup_steps < 0:
+            raise UserError(f"optimizer.warmup_steps is {self.warmup_steps}; it must be at least 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(
+                    f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and below 1"
+                )
+        if self.clip_norm is not None and self.clip_norm <= 0:
+            raise UserError(
+                f"optimizer.clip_norm is {self.clip_norm}; it must be above 0, or None for no clipping"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelConfig:
+    """How a step is spread over devices; nothing here changes what it computes."""
+
+    mode: ParallelMode = "jit"
+    """jit: one program over a mesh. pmap: the same step copied to every device, data-parallel."""
+    fsdp: int = 1
+    """Devices that parameters and optimizer state are split over (mode jit)."""
+    tensor: int = 1
+    """Devices that heads, feed-forward width and vocabulary are split over (mode jit)."""
+    accumulation_steps: int = 1
+    """Micro-batches that a batch is computed in, one after the other."""
+    prng: PrngImplementation = "rbg"
+    """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits however it is sharded."""
+
+    def __post_init__(self) -> None:
+        for name in ("fsdp", "tensor", "accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise UserError(f"parallel.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.mode == "pmap" and (self.fsdp, self.tensor) != (1, 1):
+            raise UserError("parallel.fsdp and parallel.tensor need parallel.mode jit; pmap copies all")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A whole pretraining run, but for the folder it writes to."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    num_train_steps: int = 1_000_000
+    global_batch_size: int = 256
+    """Sequences in a step, over all devices and micro-batches."""
+    seed: int = 0
+    """Decides initial parameters, dropout and every draw of the data."""
+    log_every: int = 100
+    """Steps between rows of metrics.jsonl; a row holds means over those steps."""
+    eval_every: int = 10_000
+    """Steps between evaluations on the held-out documents; there is one at the end too."""
+    eval_examples: int = 10_000
+    """Held-out sequences of an evaluation, at most; always the same with the same masks."""
+    checkpoint_every: int = 1_000
+    keep_checkpoints: int = 3
+    """Newest checkpoints kept; older ones are deleted."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_train_steps",
+            "global_batch_size",
+            "log_every",
+            "eval_every",
+            "eval_examples",
+            "checkpoint_every",
+            "keep_checkpoints",
+        ):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"seed is {self.seed}; it must be from 0 to {2**32 - 1}")
+        if self.global_batch_size % self.parallel.accumulation_steps:
+            raise UserError(
+                f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
+                f"global_batch_size ({self.global_batch_size})"
+            )
+        self._check_data_fits_model()
+
+    def _check_data_fits_model(self) -> None:
+        longest = max(phase.max_seq_length for phase in self.data.phases)
+        if longest > self.model.max_position_embeddings:
+            raise UserError(
+                f"a phase's max_seq_length ({longest}) is longer than "
+                f"model.max_position_embeddings ({self.model.max_position_embeddings})"
+            )
+        if self.model.objective == "mlm_nsp" and self.data.pairing != "next_sentence":
+            raise UserError("model.objective mlm_nsp needs data.pairing next_sentence")
+        if (self.model.objective == "ltr") != (self.data.masking.rate == 0):
+            raise UserError(
+                f"model.objective {self.model.objective} does not go with data.masking.rate "
+                f"{self.data.masking.rate}; ltr needs rate 0, mlm and mlm_nsp need a rate above 0"
+            )
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(d) for d in range(1, number + 1) if number % d == 0)

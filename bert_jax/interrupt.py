@@ -1,0 +1,39 @@
+"""SIGTERM and Ctrl-C as a request that the loop answers between two steps."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+EXIT_STATUS = 75
+"""EX_TEMPFAIL of sysexits.h: nothing is wrong, run the same command again."""
+
+
+class Interrupt:
+    """Whether somebody asked the run to stop, and with which signal."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self.signal_name is not None
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.signal_name = signal.Signals(number).name
+        # A second Ctrl-C must end a run that does not answer the first.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def listen() -> Iterator[Interrupt]:
+    """Inside the block SIGTERM and the first SIGINT are noted instead of ending the process."""
+    interrupt = Interrupt()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, interrupt._note)
+    try:
+        yield interrupt
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -1,0 +1,86 @@
+"""Losses and accuracies as sums, so that parts of a batch can be added up exactly.
+
+A mean over a batch is a numerator divided by a denominator. Devices, processes and micro-batches
+each compute both as sums; dividing happens once, after they are added. Averaging the means of
+parts is wrong whenever the parts have different numbers of predictions.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import Objective
+from bert_jax.model.pretraining import Batch
+
+Sums = dict[str, jax.Array]
+Logits = tuple[jax.Array, jax.Array]
+
+# Keeps the masked LM's mean finite in a batch without predictions (run_pretraining.py:279).
+_WEIGHT_EPSILON = 1e-5
+
+
+def language_model_targets(batch: Batch, objective: Objective) -> tuple[jax.Array, jax.Array]:
+    """Ids to predict and their float32 weights, [B, P], or [B, T-1] left to right."""
+    if objective == "ltr":
+        return batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
+    return batch["masked_lm_ids"], batch["masked_lm_weights"]
+
+
+def denominators(batch: Batch, objective: Objective) -> Sums:
+    """What the numerators of `numerators` are divided by; needs the batch alone, not the model.
+
+    Returns:
+      float32 scalars `mlm_weight` (predicted tokens), `examples` (rows that are not padding) and
+      `tokens` (real positions).
+    """
+    _, weights = language_model_targets(batch, objective)
+    input_mask = batch["input_mask"].astype(jnp.float32)
+    return {
+        "mlm_weight": weights.sum(),
+        "examples": input_mask[:, 0].sum(),
+        "tokens": input_mask.sum(),
+    }
+
+
+def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
+    """Summed cross-entropies (nats) and numbers of correct predictions of both heads.
+
+    Rows whose `input_mask` is all zero are padding and count nowhere.
+
+    Returns:
+      float32 scalars `mlm_loss`, `mlm_correct`, `nsp_loss`, `nsp_correct`.
+    """
+    lm_logits, nsp_logits = logits
+    targets, weights = language_model_targets(batch, objective)
+    real = batch["input_mask"][:, 0].astype(jnp.float32)
+    labels = batch["next_sentence_labels"]
+    lm_loss, lm_correct = _cross_entropy(lm_logits, targets)
+    nsp_loss, nsp_correct = _cross_entropy(nsp_logits, labels)
+    return {
+        "mlm_loss": (lm_loss * weights).sum(),
+        "mlm_correct": (lm_correct * weights).sum(),
+        "nsp_loss": (nsp_loss * real).sum(),
+        "nsp_correct": (nsp_correct * real).sum(),
+    }
+
+
+def objective_loss(sums: Sums, totals: Sums, objective: Objective) -> jax.Array:
+    """The loss to minimise, or the share of it that `sums` contributes to a batch with `totals`.
+
+    Args:
+      sums: numerators of a part of the batch, or of all of it.
+      totals: denominators of the whole batch, all devices and micro-batches added up.
+      objective: mlm_nsp adds the mean next sentence loss to the mean language model loss.
+    """
+    loss = sums["mlm_loss"] / (totals["mlm_weight"] + _WEIGHT_EPSILON)
+    if objective == "mlm_nsp":
+        loss += sums["nsp_loss"] / jnp.maximum(totals["examples"], 1.0)
+    return loss
+
+
+def _cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cross-entropy (nats) and whether the label scores highest, [...] each, from [..., classes]."""
+    # The label's score is picked by comparing with every class rather than by indexing: the
+    # gradient is then one pass over the logits and not a scatter into a second array of their size.
+    is_label = jnp.arange(logits.shape[-1]) == labels[..., None]
+    label_score = jnp.where(is_label, logits, 0).sum(-1)
+    return jax.nn.logsumexp(logits, axis=-1) - label_score, label_score >= logits.max(-1)

@@ -1,0 +1,71 @@
+"""Metrics of the two pretraining tasks, from sums to means, and what guessing would score."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_jax.config import Objective
+
+# exp of a larger loss overflows JSON readers' patience before it overflows a float.
+_LARGEST_LOSS = 80.0
+
+
+def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
+    """Turns the numerators and denominators of `train_step` or `eval_step` into means.
+
+    Args:
+      sums: the sums of one or more steps, fetched to the host.
+      objective: decides the names: `mlm_*` and `nsp_*`, `mlm_*` alone, or `lm_*` left to right.
+
+    Returns:
+      loss in nats, perplexity, accuracies from 0 to 1, and `grad_norm` where steps were counted.
+    """
+    sums = {name: float(value) for name, value in sums.items()}
+    prefix = "lm" if objective == "ltr" else "mlm"
+    lm_loss = sums["mlm_loss"] / max(sums["mlm_weight"], 1.0)
+    row = {
+        "loss": lm_loss,
+        f"{prefix}_loss": lm_loss,
+        f"{prefix}_perplexity": math.exp(min(lm_loss, _LARGEST_LOSS)),
+        f"{prefix}_accuracy": sums["mlm_correct"] / max(sums["mlm_weight"], 1.0),
+    }
+    if objective == "mlm_nsp":
+        examples = max(sums["examples"], 1.0)
+        row["nsp_loss"] = sums["nsp_loss"] / examples
+        row["nsp_accuracy"] = sums["nsp_correct"] / examples
+        row["loss"] += row["nsp_loss"]
+    if sums.get("steps"):
+        row["grad_norm"] = sums["grad_norm"] / sums["steps"]
+    return row
+
+
+class GuessCounter:
+    """What always guessing the commonest label would score on the batches that are added.
+
+    The commonest token is taken from these very labels, so the figure is the best that such a
+    guess can reach, a little above that of the training text's commonest token.
+    """
+
+    def __init__(self, objective: Objective, vocab_size: int) -> None:
+        self._objective = objective
+        self._tokens = np.zeros(vocab_size, np.int64)
+        self._labels = np.zeros(2, np.int64)
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Counts the labels of one batch (the seven arrays of the batch contract)."""
+        real = batch["input_mask"][:, 0] > 0
+        if self._objective == "ltr":
+            tokens = batch["input_ids"][:, 1:][batch["input_mask"][:, 1:] > 0]
+        else:
+            tokens = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+        self._tokens += np.bincount(tokens, minlength=len(self._tokens))
+        self._labels += np.bincount(batch["next_sentence_labels"][real], minlength=2)
+
+    def accuracies(self) -> dict[str, float]:
+        """Accuracies from 0 to 1, named like those of `means` with `_guess_` in the middle."""
+        prefix = "lm" if self._objective == "ltr" else "mlm"
+        row = {f"{prefix}_guess_accuracy": float(self._tokens.max() / max(self._tokens.sum(), 1))}
+        if self._objective == "mlm_nsp":
+            row["nsp_guess_accuracy"] = float(self._labels.max() / max(self._labels.sum(), 1))
+        return row

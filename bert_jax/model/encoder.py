@@ -1,0 +1,170 @@
+"""The BERT encoder: embeddings and post-LN transformer layers (google-research/bert modeling.py).
+
+Shapes: B batch, T length, D hidden, N heads, K head width, F feed-forward width.
+"""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.dropout import Dropout
+from bert_jax.model.linear import Linear, initializer
+
+# Added to the score of a position that must not be seen; its probability is then exactly 0.
+_MASKED_SCORE = -10000.0
+
+
+def activation(config: ModelConfig, x: jax.Array) -> jax.Array:
+    """GELU, by its tanh approximation or exact."""
+    return nn.gelu(x, approximate=config.activation == "gelu_tanh")
+
+
+def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
+    """LayerNorm over the last axis; statistics in float32, variance as the mean squared deviation."""
+    return nn.LayerNorm(
+        epsilon=config.layer_norm_epsilon, dtype=config.dtype, use_fast_variance=False, name=name
+    )
+
+
+def attention_bias(config: ModelConfig, input_mask: jax.Array) -> jax.Array:
+    """What to add to attention scores: 0 where a position may be seen, -10000 where not.
+
+    Args:
+      config: decides between bidirectional and causal attention.
+      input_mask: [B, T], 1 for real tokens and 0 for padding.
+
+    Returns:
+      float32 [B, 1, 1, T], or [B, 1, T, T] when causal (query position before key position).
+    """
+    visible = input_mask[:, None, None, :] > 0
+    if config.attention == "causal":
+        length = input_mask.shape[-1]
+        visible &= jnp.tril(jnp.ones((length, length), bool))
+    return jnp.where(visible, 0.0, _MASKED_SCORE)
+
+
+class Embeddings(nn.Module):
+    """Word + position + segment embeddings, LayerNorm, dropout."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        embed = functools.partial(
+            nn.Embed,
+            features=self.config.hidden_size,
+            dtype=self.config.dtype,
+            embedding_init=initializer(self.config),
+        )
+        self.word_embeddings = embed(self.config.vocab_size)
+        self.position_embeddings = embed(self.config.max_position_embeddings)
+        self.segment_embeddings = embed(self.config.type_vocab_size)
+        self.layer_norm = layer_norm(self.config, "layer_norm")
+        self.dropout = Dropout(self.config.dropout_rate)
+
+    def __call__(self, input_ids: jax.Array, segment_ids: jax.Array, deterministic: bool) -> jax.Array:
+        positions = jnp.arange(input_ids.shape[-1])
+        x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
+        x_BTD = self.layer_norm(x_BTD + self.position_embeddings(positions))
+        return self.dropout(x_BTD, deterministic)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, queries_BQD: jax.Array, x_BTD: jax.Array, bias: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        config = self.config
+        heads = (config.num_heads, config.hidden_size // config.num_heads)
+        q_BQNK = Linear(config, heads, name="query")(queries_BQD)
+        k_BTNK = Linear(config, heads, name="key")(x_BTD)
+        v_BTNK = Linear(config, heads, name="value")(x_BTD)
+
+        scores_BNQT = jnp.einsum("bqnk,btnk->bnqt", q_BQNK, k_BTNK, preferred_element_type=jnp.float32)
+        probabilities = nn.softmax(scores_BNQT / math.sqrt(heads[1]) + bias).astype(config.dtype)
+        self.sow("intermediates", "attention_probabilities", probabilities)
+        probabilities = Dropout(config.attention_dropout_rate)(probabilities, deterministic)
+        mixed_BQNK = jnp.einsum("bnqt,btnk->bqnk", probabilities, v_BTNK)
+        return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
+
+
+class Layer(nn.Module):
+    """One transformer layer, post-LN: `LN(x + dropout(sublayer(x)))` twice.
+
+    Gives the outputs of the positions in `queries_BQD`, which attend to all of `x_BTD`.
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, queries_BQD: jax.Array, x_BTD: jax.Array, bias: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        config = self.config
+        attended = Attention(config, name="attention")(queries_BQD, x_BTD, bias, deterministic)
+        attended = Dropout(config.dropout_rate)(attended, deterministic)
+        x_BQD = layer_norm(config, "attention_layer_norm")(queries_BQD + attended)
+
+        wide_BQF = Linear(config, (config.intermediate_size,), name="intermediate")(x_BQD)
+        narrow_BQD = Linear(config, (config.hidden_size,), name="output")(activation(config, wide_BQF))
+        narrow_BQD = Dropout(config.dropout_rate)(narrow_BQD, deterministic)
+        return layer_norm(config, "output_layer_norm")(x_BQD + narrow_BQD)
+
+
+class Encoder(nn.Module):
+    """Embeddings and `num_layers` layers.
+
+    The collection "intermediates" receives `hidden_states` (num_layers + 1 arrays [B, T, D], the
+    embedding output first) and each layer's attention probabilities [B, N, T, T], for callers
+    that apply the module with it mutable.
+    """
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.embeddings = Embeddings(self.config)
+        self.layers = [Layer(self.config, name=f"layer_{i}") for i in range(self.config.num_layers)]
+
+    def __call__(
+        self,
+        input_ids: jax.Array,
+        input_mask: jax.Array,
+        segment_ids: jax.Array,
+        deterministic: bool,
+        positions: jax.Array | None = None,
+    ) -> jax.Array:
+        """Hidden states of the last layer, everywhere or at some positions.
+
+        Args:
+          input_ids: int [B, T], token ids.
+          input_mask: int [B, T], 1 for real tokens and 0 for padding.
+          segment_ids: int [B, T], 0 for segment A and 1 for segment B.
+          deterministic: False applies dropout, which needs a "dropout" key.
+          positions: int [B, Q] or None for all. Everything in the last layer but its keys and
+            values is then computed for these positions alone, which saves most of that layer.
+            Bidirectional attention only.
+
+        Returns:
+          [B, T, D] in the compute type, or [B, Q, D] with `positions`.
+        """
+        bias = attention_bias(self.config, input_mask)
+        x_BTD = self.embeddings(input_ids, segment_ids, deterministic)
+        self.sow("intermediates", "hidden_states", x_BTD)
+        for layer in self.layers[:-1]:
+            x_BTD = layer(x_BTD, x_BTD, bias, deterministic)
+            self.sow("intermediates", "hidden_states", x_BTD)
+        queries = x_BTD if positions is None else jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
+        last = self.layers[-1](queries, x_BTD, bias, deterministic)
+        self.sow("intermediates", "hidden_states", last)
+        return last
+
+    def word_embedding_table(self) -> jax.Array:
+        """float32 [vocab_size, D]: the table that the language model head shares."""
+        return self.embeddings.word_embeddings.embedding

@@ -1,0 +1,52 @@
+"""What sits on the encoder during pretraining: pooler, language model head, next sentence head.
+
+Shapes: B batch, T length, D hidden, P predictions, V vocabulary.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.encoder import activation, layer_norm
+from bert_jax.model.linear import Linear
+
+
+class Pooler(nn.Module):
+    """tanh of a linear layer on the first position ([CLS]): [B, T, D] -> [B, D] (modeling.py:219)."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+        return jnp.tanh(Linear(self.config, (self.config.hidden_size,), name="dense")(x_BTD[:, 0]))
+
+
+class LanguageModelHead(nn.Module):
+    """Scores of all vocabulary ids at some positions (run_pretraining.py:240).
+
+    Dense, GELU and LayerNorm, then a product with the word embeddings and a bias of its own.
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_BPD: jax.Array, embeddings_VD: jax.Array) -> jax.Array:
+        """float32 logits [B, P, V] for hidden states [B, P, D] and the word embeddings [V, D]."""
+        x_BPD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_BPD))
+        x_BPD = layer_norm(self.config, "layer_norm")(x_BPD)
+        bias_V = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
+        embeddings_VD = embeddings_VD.astype(self.config.dtype)
+        rows = x_BPD.reshape(-1, self.config.hidden_size)
+        logits = jnp.einsum("md,vd->mv", rows, embeddings_VD, preferred_element_type=jnp.float32)
+        return (logits + bias_V).reshape(*x_BPD.shape[:-1], -1)
+
+
+class NextSentenceHead(nn.Module):
+    """float32 logits [B, 2] of "B follows A" (0) and "B is random" (1) from the pooled vector [B, D]."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, pooled_BD: jax.Array) -> jax.Array:
+        return Linear(self.config, (2,), name="dense")(pooled_BD).astype(jnp.float32)

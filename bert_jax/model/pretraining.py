@@ -1,0 +1,55 @@
+"""The whole model of pretraining: encoder, pooler and the heads that the objective asks for."""
+
+from collections.abc import Mapping
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.encoder import Encoder
+from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
+
+Batch = Mapping[str, jax.Array]
+
+
+class BertForPreTraining(nn.Module):
+    """BERT with its pretraining heads.
+
+    All objectives have the same parameters, so that a checkpoint of one can start another; an
+    objective without next sentence prediction leaves the pooler and its head as initialised.
+    """
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.config)
+        self.pooler = Pooler(self.config)
+        self.language_model = LanguageModelHead(self.config)
+        self.next_sentence = NextSentenceHead(self.config)
+
+    def __call__(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+        """Logits of both heads.
+
+        Args:
+          batch: int `input_ids`, `input_mask`, `segment_ids` [B, T] and `masked_lm_positions`
+            [B, P]; other keys are ignored.
+          deterministic: False applies dropout, which needs a "dropout" key.
+
+        Returns:
+          float32 language model logits [B, P, V] at the masked positions, or [B, T-1, V] for the
+          left-to-right objective, where position t predicts token t + 1; and float32 next
+          sentence logits [B, 2].
+        """
+        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"], deterministic)
+        if self.config.objective == "ltr":
+            sequence_BTD = self.encoder(*inputs)
+            predicting = sequence_BTD[:, :-1]
+        else:
+            # The heads look at [CLS] and at the masked positions, so the last layer need not go on
+            # to compute the others.
+            positions = jnp.pad(batch["masked_lm_positions"], ((0, 0), (1, 0)))
+            sequence_BTD = self.encoder(*inputs, positions)
+            predicting = sequence_BTD[:, 1:]
+        logits = self.language_model(predicting, self.encoder.word_embedding_table())
+        return logits, self.next_sentence(self.pooler(sequence_BTD))

@@ -1,0 +1,37 @@
+"""What is left behind when a loss or a gradient is NaN or infinite: the step, its batch, one line."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EXIT_STATUS = 1
+
+
+class NonFiniteError(Exception):
+    """Training met NaN or infinity and stopped; the message is one line with what to try."""
+
+
+def report_nonfinite(
+    workdir: Path, step: int, batch: Mapping[str, np.ndarray], identity: Mapping[str, Any]
+) -> NonFiniteError:
+    """Saves the batch of the first bad step and makes the error to raise.
+
+    Args:
+      workdir: folder of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it.
+      step: 0-based step whose loss or gradient was not finite.
+      batch: the batch of that step.
+      identity: what the batch is a function of: seed, step, corpus.
+    """
+    folder = workdir / "nonfinite"
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / f"step-{step}.npz", allow_pickle=False, **batch)
+    text = json.dumps({"step": step, **identity}, indent=2)
+    (folder / f"step-{step}.json").write_text(text + "\n", encoding="utf-8")
+    return NonFiniteError(
+        f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
+        f"{folder / f'step-{step}.npz'} and the last good checkpoint is kept; try a lower "
+        "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
+    )

@@ -1,0 +1,109 @@
+"""AdamW and LAMB as optax transformations, with google-research/bert's semantics by default.
+
+Every departure from them (`optimization.py` there) is a named setting of `OptimizerConfig`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.tree_util import keystr, tree_map_with_path
+
+from bert_jax.config import BiasCorrection, OptimizerConfig
+
+
+def learning_rate(config: OptimizerConfig, num_train_steps: int) -> optax.Schedule:
+    """Linear warm-up from 0, then polynomial decay to 0 at `num_train_steps`.
+
+    With `decay_start` step_0 the decay is counted from step 0, so that the rate drops from the
+    peak to peak * (1 - warmup_steps / num_train_steps) where warm-up ends: what
+    google-research/bert does (optimization.py:32-54, its issue 193).
+
+    Returns:
+      A function from the 0-based step to the float32 rate of that step's update.
+    """
+    peak, warmup = config.learning_rate, config.warmup_steps
+    start = 0 if config.decay_start == "step_0" else warmup
+    span = max(num_train_steps - start, 1)
+
+    def rate(step: jax.typing.ArrayLike) -> jax.Array:
+        step = jnp.asarray(step, jnp.float32)
+        rising = peak * step / max(warmup, 1)
+        remaining = 1 - jnp.clip((step - start) / span, 0, 1)
+        return jnp.where(step < warmup, rising, peak * remaining**config.decay_power)
+
+    return rate
+
+
+def make_optimizer(config: OptimizerConfig, num_train_steps: int) -> optax.GradientTransformation:
+    """The update rule: clip, moments, weight decay, (LAMB: trust ratio), learning rate.
+
+    LAMB (You et al. 2020) leaves the parameters that are excluded from weight decay out of the
+    trust ratio too, as its authors' code does.
+    """
+    clip = optax.identity() if config.clip_norm is None else clip_by_global_norm(config.clip_norm)
+    decayed = _decay_mask(config.decay_exclusions)
+    bias_correction = "adam" if config.name == "lamb" else config.bias_correction
+    trust_ratio = optax.masked(optax.scale_by_trust_ratio(), decayed)
+    return optax.chain(
+        clip,
+        scale_by_moments(config.beta1, config.beta2, config.epsilon, bias_correction),
+        optax.add_decayed_weights(config.weight_decay, mask=decayed),
+        trust_ratio if config.name == "lamb" else optax.identity(),
+        optax.scale_by_learning_rate(learning_rate(config, num_train_steps)),
+    )
+
+
+def clip_by_global_norm(clip_norm: float) -> optax.GradientTransformation:
+    """Scales a gradient whose global norm is larger than `clip_norm` down to it.
+
+    As optax's function of this name, but by one multiplication with a scalar, which XLA folds into
+    the moments' update; a division for every element makes it store the clipped gradient first.
+    """
+
+    def update(
+        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params
+        scale = clip_norm / jnp.maximum(optax.tree.norm(gradients), clip_norm)
+        return jax.tree.map(lambda g: g * scale, gradients), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def scale_by_moments(
+    beta1: float, beta2: float, epsilon: float, bias_correction: BiasCorrection
+) -> optax.GradientTransformation:
+    """Adam's direction `m / (sqrt(v) + epsilon)`, with or without bias correction.
+
+    optax's own `scale_by_adam` always corrects; google-research/bert never does, which makes its
+    first updates about (1 - beta1) / sqrt(1 - beta2) = 3.2 times as large.
+    """
+
+    def init(params: optax.Params) -> optax.ScaleByAdamState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
+
+    def update(
+        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params
+        assert isinstance(state, optax.ScaleByAdamState)
+        count = state.count + 1
+        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, gradients)
+        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, gradients)
+        m_scale, v_scale = jnp.float32(1), jnp.float32(1)
+        if bias_correction == "adam":
+            m_scale, v_scale = 1 / (1 - beta1**count), 1 / (1 - beta2**count)
+        direction = jax.tree.map(lambda m, v: (m * m_scale) / (jnp.sqrt(v * v_scale) + epsilon), mu, nu)
+        return direction, optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _decay_mask(exclusions: tuple[str, ...]) -> Callable[[optax.Params], optax.Params]:
+    def is_decayed(path: tuple, _: jax.Array) -> bool:
+        return not any(word in keystr(path) for word in exclusions)
+
+    return lambda params: tree_map_with_path(is_decayed, params)

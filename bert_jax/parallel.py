@@ -1,0 +1,177 @@
+"""Compiles the pure step for the devices at hand: by jit over a mesh, or by pmap.
+
+Both kinds of program take and give the same global state, so a run may change from one to the
+other between two checkpoints.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from bert_jax.config import Experiment
+from bert_jax.losses import Sums
+from bert_jax.model.pretraining import Batch, BertForPreTraining
+from bert_jax.optimizer import make_optimizer
+from bert_jax.sharding import BATCH_SPEC, make_mesh, state_sharding
+from bert_jax.train_step import Params, TrainState, eval_step, init_state, train_step, zero_sums
+from data_pipeline.errors import UserError
+
+NumpyBatch = Mapping[str, np.ndarray]
+
+_PMAP_AXIS = "devices"
+
+# XLA's CPU compiler stops at 256-bit vectors unless asked, and orders operations for concurrency
+# at the price of memory. Measured with benchmarks/train_step.py.
+_CPU_COMPILER_OPTIONS = {
+    "xla_cpu_prefer_vector_width": 512,
+    "xla_cpu_enable_concurrency_optimized_scheduler": False,
+}
+
+
+class Program:
+    """A compiled experiment: how to make a state, advance it and evaluate it.
+
+    Attributes:
+      devices: the devices it runs on.
+      init: () -> TrainState at step 0, on the devices.
+      train_step: (state, device batch) -> state. The given state is used up.
+      eval_step: (params, device batch) -> sums of metrics, replicated.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        devices: list[jax.Device],
+        init: Callable[[], TrainState],
+        train_step: Callable[[TrainState, Batch], TrainState],
+        eval_step: Callable[[Params, Batch], Sums],
+        put: Callable[[NumpyBatch], Batch],
+        state_shardings: TrainState,
+    ) -> None:
+        self.experiment = experiment
+        self.devices = devices
+        self.init = init
+        self.train_step = train_step
+        self.eval_step = eval_step
+        self._put = put
+        self._shardings = state_shardings
+
+    def put(self, batch: NumpyBatch) -> Batch:
+        """A batch of host arrays, rows spread over the devices."""
+        return self._put(batch)
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, types and shardings of a state, for restoring one from a checkpoint."""
+        shapes = jax.eval_shape(self.init)
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes,
+            self._shardings,
+        )
+
+    def reset_sums(self, state: TrainState) -> TrainState:
+        """The state with its running sums at zero."""
+        return state.replace(sums=jax.device_put(zero_sums(), self._shardings.sums))  # type: ignore[attr-defined]
+
+
+def make_program(experiment: Experiment, devices: list[jax.Device] | None = None) -> Program:
+    """Compiles nothing yet; jit and pmap compile when a step is first called with some shape.
+
+    Args:
+      experiment: what to run and in which parallel mode.
+      devices: devices to use; all by default.
+
+    Raises:
+      UserError: the batch does not divide by devices x accumulation steps, or the mesh does not
+        fit the devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    _check_batch(experiment, len(devices))
+    make = _make_pmap_program if experiment.parallel.mode == "pmap" else _make_jit_program
+    return make(experiment, devices)
+
+
+def _check_batch(experiment: Experiment, num_devices: int) -> None:
+    parallel = experiment.parallel
+    unit = num_devices // parallel.tensor * parallel.accumulation_steps
+    if unit and experiment.global_batch_size % unit:
+        below = experiment.global_batch_size // unit * unit
+        nearest = f"{below} or {below + unit}" if below else f"{unit}"
+        raise UserError(
+            f"global_batch_size is {experiment.global_batch_size}; it must be a multiple of {unit} "
+            f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
+        )
+
+
+def _pure_functions(experiment: Experiment) -> tuple[Callable, Callable, Callable]:
+    """(init, train step, eval step) of an experiment, still to be compiled."""
+    model = BertForPreTraining(experiment.model)
+    tx = make_optimizer(experiment.optimizer, experiment.num_train_steps)
+    key = jax.random.key(experiment.seed, impl=experiment.parallel.prng)
+    init = functools.partial(init_state, model, tx, _example_batch(), experiment.seed)
+    step = functools.partial(
+        train_step, model=model, tx=tx, key=key, accumulation_steps=experiment.parallel.accumulation_steps
+    )
+    return init, step, functools.partial(eval_step, model=model)
+
+
+def _make_jit_program(experiment: Experiment, devices: list[jax.Device]) -> Program:
+    mesh = make_mesh(experiment.parallel, devices)
+    init, step, evaluate = _pure_functions(experiment)
+    shardings = state_sharding(mesh, jax.eval_shape(init))
+    rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
+    compiled = functools.partial(
+        jax.jit, compiler_options=_CPU_COMPILER_OPTIONS if devices[0].platform == "cpu" else None
+    )
+    return Program(
+        experiment,
+        devices,
+        init=jax.jit(init, out_shardings=shardings),
+        train_step=jax.jit(step, in_shardings=(shardings, rows), out_shardings=shardings, donate_argnums=0),
+        eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
+        put=lambda batch: _put_rows(batch, rows),
+        state_shardings=shardings,
+    )
+
+
+def _make_pmap_program(experiment: Experiment, devices: list[jax.Device]) -> Program:
+    """Data parallelism alone: each device holds the whole state and its rows of the batch."""
+    # The mesh that pmap gives its results: with another one the second step would compile anew.
+    mesh = jax.make_mesh((len(devices),), (_PMAP_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
+    init, step, evaluate = _pure_functions(experiment)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init))
+    # in_axes and out_axes of None keep the state free of a device axis, as under jit.
+    compiled = functools.partial(
+        jax.pmap, axis_name=_PMAP_AXIS, in_axes=(None, 0), out_axes=None, devices=devices
+    )
+    return Program(
+        experiment,
+        devices,
+        init=jax.jit(init, out_shardings=shardings),
+        train_step=compiled(functools.partial(step, axis_name=_PMAP_AXIS)),
+        eval_step=compiled(functools.partial(evaluate, axis_name=_PMAP_AXIS)),
+        put=lambda batch: _put_device_axis(batch, devices),
+        state_shardings=shardings,
+    )
+
+
+def _put_rows(batch: NumpyBatch, rows: NamedSharding) -> Batch:
+    return {name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()}
+
+
+def _put_device_axis(batch: NumpyBatch, devices: list[jax.Device]) -> Any:
+    # pmap takes host arrays and sends each device its part.
+    return {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
+
+
+def _example_batch() -> dict[str, jax.Array]:
+    """The smallest batch there can be: parameters do not depend on its shape."""
+    ids = jnp.zeros((1, 2), jnp.int32)
+    keys = ("input_ids", "input_mask", "segment_ids")
+    return dict.fromkeys(keys, ids) | {"masked_lm_positions": jnp.zeros((1, 1), jnp.int32)}

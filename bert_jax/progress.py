@@ -1,0 +1,73 @@
+"""What a run says while it runs: a live line on a terminal, plain lines elsewhere."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+_SHOWN = (
+    ("loss", "loss {:.3f}"),
+    ("mlm_accuracy", "MLM {:.1%}"),
+    ("lm_accuracy", "LM {:.1%}"),
+    ("nsp_accuracy", "NSP {:.1%}"),
+    ("mlm_perplexity", "perplexity {:.4g}"),
+    ("lm_perplexity", "perplexity {:.4g}"),
+    ("sequences_per_second", "{:,.0f} seq/s"),
+    ("tokens_per_second", "{:,.0f} tokens/s"),
+    ("model_flops_per_second", "{:.3g} FLOP/s"),
+    ("share_of_peak", "{:.0%} of peak"),
+    ("waiting_for_data", "{:.1%} waiting for data"),
+)
+
+
+class ProgressDisplay:
+    """Shows steps, metrics and the time left; a context manager."""
+
+    def __init__(self, first_step: int, num_train_steps: int) -> None:
+        self._last = num_train_steps
+        self._console = Console(soft_wrap=True, highlight=False)
+        self._bar = Progress(
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("compiling", total=num_train_steps, completed=first_step)
+
+    def __enter__(self) -> "ProgressDisplay":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance_to(self, step: int) -> None:
+        """Moves the bar; cheap enough for every step."""
+        self._bar.update(self._task, completed=step)
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""
+        text = describe_row(row)
+        if row["split"] == "train" and self._console.is_terminal:
+            self._bar.update(self._task, description=text)
+        else:
+            self._console.print(f"step {row['step']}/{self._last} {row['split']}: {text}", markup=False)
+
+
+def describe_row(row: Mapping[str, Any]) -> str:
+    """The figures of a row that a reader follows, in one line."""
+    values = {**row, **row.get("timing", {})}
+    parts = [form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None]
+    if values.get("seconds_left") is not None:
+        parts.append(f"{_duration(values['seconds_left'])} left")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{seconds:.0f} s"

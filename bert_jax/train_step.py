@@ -1,0 +1,188 @@
+"""One training step as a pure function of (state, batch, seed); it knows no mesh.
+
+`parallel` compiles it by jit or by pmap. The only difference inside is one sum over devices,
+and only under pmap: under jit the arrays are global and XLA adds the sums itself.
+"""
+
+import functools
+from typing import TypeAlias, cast
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax.config import Objective
+from bert_jax.losses import Logits, Sums, denominators, numerators, objective_loss
+from bert_jax.model.pretraining import Batch, BertForPreTraining
+
+Params: TypeAlias = optax.Params
+
+_SUM_NAMES = (
+    "mlm_loss",
+    "mlm_correct",
+    "mlm_weight",
+    "nsp_loss",
+    "nsp_correct",
+    "examples",
+    "tokens",
+    "grad_norm",
+    "steps",
+)
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything that a run carries from step to step, and all that a checkpoint holds."""
+
+    step: jax.Array
+    """int32 []: number of steps done."""
+    params: Params
+    """float32 parameters."""
+    opt_state: optax.OptState
+    sums: Sums
+    """float32 [] each: metrics added up since they were last reset, so that a logged mean over
+    steps does not depend on where a run was interrupted."""
+    first_nonfinite_step: jax.Array
+    """int32 []: the first step whose loss or gradient was NaN or infinite; -1 while there is none.
+    From that step on parameters and optimizer state stay as they were before it."""
+
+
+def zero_sums() -> Sums:
+    """The sums of no step at all."""
+    return {name: jnp.zeros([], jnp.float32) for name in _SUM_NAMES}
+
+
+def init_state(
+    model: BertForPreTraining, tx: optax.GradientTransformation, batch: Batch, seed: int
+) -> TrainState:
+    """A state at step 0.
+
+    Parameters are drawn with threefry2x32 whatever generator dropout uses, so that they depend on
+    the seed and the model's shape alone.
+
+    Args:
+      model: module to initialise.
+      tx: optimizer.
+      batch: any batch, for its shapes.
+      seed: 0 to 2**32 - 1.
+    """
+    key = jax.random.key(seed, impl="threefry2x32")
+    params = model.init(key, batch, deterministic=True)["params"]
+    return TrainState(
+        step=jnp.zeros([], jnp.int32),
+        params=params,
+        opt_state=tx.init(params),
+        sums=zero_sums(),
+        first_nonfinite_step=jnp.full([], -1, jnp.int32),
+    )
+
+
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    *,
+    model: BertForPreTraining,
+    tx: optax.GradientTransformation,
+    key: jax.Array,
+    accumulation_steps: int = 1,
+    axis_name: str | None = None,
+) -> TrainState:
+    """The state after one more step.
+
+    Args:
+      state: state before the step.
+      batch: the batch, or under pmap this device's rows of it.
+      model: module to train.
+      tx: optimizer.
+      key: the run's key; folded with the step number (and device and micro-batch) for dropout.
+      accumulation_steps: micro-batches to compute one after the other; divides the batch.
+      axis_name: name of the pmapped axis, or None outside pmap.
+    """
+    objective = model.config.objective
+    add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
+    totals = add_devices(denominators(batch, objective))
+    key = jax.random.fold_in(key, state.step)
+    if axis_name:
+        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+
+    gradients, sums = add_devices(_accumulate(model, state.params, batch, totals, key, accumulation_steps))
+    grad_norm = optax.tree.norm(gradients)
+    finite = jnp.isfinite(objective_loss(sums, totals, objective)) & jnp.isfinite(grad_norm)
+    healthy = finite & (state.first_nonfinite_step < 0)
+    updates, opt_state = tx.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+
+    step_sums = {**sums, **totals, "grad_norm": grad_norm, "steps": jnp.float32(1)}
+    return TrainState(
+        step=state.step + 1,
+        params=_where(healthy, params, state.params),
+        opt_state=_where(healthy, opt_state, state.opt_state),
+        sums=jax.tree.map(jnp.add, state.sums, step_sums),
+        first_nonfinite_step=jnp.where(
+            ~finite & (state.first_nonfinite_step < 0), state.step, state.first_nonfinite_step
+        ),
+    )
+
+
+def eval_step(
+    params: Params, batch: Batch, *, model: BertForPreTraining, axis_name: str | None = None
+) -> Sums:
+    """Numerators and denominators of a batch's metrics without dropout, added over devices."""
+    objective = model.config.objective
+    logits = cast(Logits, model.apply({"params": params}, batch, deterministic=True))
+    sums = {**numerators(logits, batch, objective), **denominators(batch, objective)}
+    return jax.lax.psum(sums, axis_name) if axis_name else sums
+
+
+def _accumulate(
+    model: BertForPreTraining,
+    params: Params,
+    batch: Batch,
+    totals: Sums,
+    key: jax.Array,
+    accumulation_steps: int,
+) -> tuple[Params, Sums]:
+    """Gradient and numerators of the batch, added up over micro-batches.
+
+    Each micro-batch's loss is its numerator over the *whole* batch's denominator, so that the sum
+    of the gradients is the gradient of the batch.
+    """
+    gradient = jax.grad(functools.partial(_loss, model), has_aux=True)
+    if accumulation_steps == 1:
+        return gradient(params, batch, totals, key)
+
+    def add_micro_batch(carry: tuple[Params, Sums], i_and_rows: tuple) -> tuple[tuple[Params, Sums], None]:
+        i, rows = i_and_rows
+        part = gradient(params, rows, totals, jax.random.fold_in(key, i))
+        return jax.tree.map(jnp.add, carry, part), None
+
+    micro_batches = jax.tree.map(lambda x: _split_rows(x, accumulation_steps), dict(batch))
+    indices = jnp.arange(accumulation_steps)
+    first = gradient(params, jax.tree.map(lambda x: x[0], micro_batches), totals, jax.random.fold_in(key, 0))
+    rest = jax.tree.map(lambda x: x[1:], (indices, micro_batches))
+    return jax.lax.scan(add_micro_batch, first, rest)[0]
+
+
+def _loss(
+    model: BertForPreTraining, params: Params, batch: Batch, totals: Sums, key: jax.Array
+) -> tuple[jax.Array, Sums]:
+    objective: Objective = model.config.objective
+    variables, rngs = {"params": params}, {"dropout": key}
+    logits = cast(Logits, model.apply(variables, batch, deterministic=False, rngs=rngs))
+    sums = numerators(logits, batch, objective)
+    return objective_loss(sums, totals, objective), sums
+
+
+def _split_rows(x: jax.Array, parts: int) -> jax.Array:
+    # Rows are dealt out in turn rather than in blocks: a device that holds a block of the batch
+    # then holds its share of every micro-batch, and nothing moves between devices.
+    return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+
+
+def _where(condition: jax.Array, yes: Params, no: Params) -> Params:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _identity(x):  # type: ignore[no-untyped-def]
+    return x

@@ -1,0 +1,161 @@
+"""A run's folder: its `config.json`, which says what was run on what, and the lock on it.
+
+A folder belongs to one experiment on one corpus. Running the same command again goes on; running
+another is refused with the differences shown, but for the settings of `MAY_CHANGE`.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import shutil
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bert_jax.config import Experiment
+from data_pipeline.errors import UserError
+
+T = TypeVar("T")
+
+FILE_NAME = "config.json"
+
+MAY_CHANGE = frozenset(
+    (
+        "num_train_steps",
+        "log_every",
+        "eval_every",
+        "eval_examples",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "parallel.mode",
+        "parallel.fsdp",
+        "parallel.tensor",
+        # The corpus may move; what is in it is compared by its fingerprint.
+        "data.corpus",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """What `config.json` holds."""
+
+    experiment_name: str
+    experiment: Experiment
+    corpus_fingerprint: str
+    """Hash of the corpus's tokens and vocabulary; equal for equal corpora wherever they lie."""
+    starts: tuple[dict[str, Any], ...] = ()
+    """One entry for each time the command was run: versions, git state, devices, command."""
+
+
+@contextlib.contextmanager
+def lock(workdir: Path) -> Iterator[None]:
+    """Keeps other processes out of the folder; the lock of a dead process does not count.
+
+    Raises:
+      UserError: another process works in the folder, or the folder cannot be made.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"work directory {workdir} is a file; name a folder") from None
+    with (workdir / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"work directory {workdir} is in use by another process; wait for it or name another folder"
+            ) from None
+        yield
+
+
+def read_record(workdir: Path) -> RunRecord:
+    """What `config.json` of a run's folder says.
+
+    Raises:
+      UserError: the folder is not that of a run, or its config.json cannot be read.
+    """
+    path = workdir / FILE_NAME
+    if not path.exists():
+        raise UserError(f"{workdir} is not the work directory of a run: it has no {FILE_NAME}")
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return RunRecord(
+            experiment_name=fields["experiment_name"],
+            experiment=from_json(Experiment, fields["experiment"]),
+            corpus_fingerprint=fields["corpus_fingerprint"],
+            starts=tuple(fields["starts"]),
+        )
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a run's {FILE_NAME}: {error!r}") from None
+
+
+def write_record(workdir: Path, record: RunRecord) -> None:
+    """Writes `config.json`, whole or not at all."""
+    beside = workdir / f"{FILE_NAME}.tmp"
+    beside.write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
+    beside.replace(workdir / FILE_NAME)
+
+
+def copy_tokenizer(corpus: str, workdir: Path) -> None:
+    """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone."""
+    source, copy = Path(corpus) / "tokenizer", workdir / "tokenizer"
+    if source.is_dir():
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(source, copy)
+
+
+def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
+    """Refuses to go on with other settings or another corpus than a run began with.
+
+    Raises:
+      UserError: names each difference as `setting before -> now`.
+    """
+    old, new = flatten(before.experiment), flatten(now.experiment)
+    paths = [path for path in {**old, **new} if path not in MAY_CHANGE]
+    changes = [
+        f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}"
+        for path in paths
+        if old.get(path) != new.get(path)
+    ]
+    if before.corpus_fingerprint != now.corpus_fingerprint:
+        changes.append("the text or the vocabulary of data.corpus changed")
+    if changes:
+        raise UserError(
+            f"{workdir} holds a run of {before.experiment_name} with other settings: "
+            f"{'; '.join(changes)}; take them back, or name another --workdir"
+        )
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted paths of a dataclass's fields and their values: {"model.num_layers": 12, ...}."""
+    if dataclasses.is_dataclass(value):
+        parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    elif isinstance(value, tuple):
+        parts = [(str(i), item) for i, item in enumerate(value)]
+    else:
+        return {prefix: value}
+    rows: dict[str, Any] = {}
+    for name, item in parts:
+        rows.update(flatten(item, f"{prefix}.{name}" if prefix else name))
+    return rows
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """The inverse of `dataclasses.asdict` after a journey through JSON.
+
+    Raises:
+      KeyError, TypeError: a field is missing or unknown.
+    """
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        if unknown := set(value) - set(hints):
+            raise KeyError(f"unknown settings {sorted(unknown)}")
+        return typing.cast(T, kind(**{name: from_json(hint, value[name]) for name, hint in hints.items()}))
+    if typing.get_origin(kind) is tuple:
+        return typing.cast(T, tuple(from_json(typing.get_args(kind)[0], item) for item in value))
+    return value

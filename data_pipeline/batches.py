@@ -1,0 +1,271 @@
+"""Batches of a run: step -> examples -> pairs -> masks, as a few small dataset -> dataset functions.
+
+A batch is a function of (corpus, settings, seed, step) and nothing else: not of the number of
+processes or threads, nor of where a run was interrupted. Any step can be had at once.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from data_pipeline.config import DataConfig, Phase, phase_ends
+from data_pipeline.corpus import MANIFEST_FILE, Corpus, Split, open_corpus
+from data_pipeline.errors import UserError
+from data_pipeline.instances import Instances, cut_instances
+from data_pipeline.masking import mask_rows, mask_words
+from data_pipeline.order import random_words, shuffled_instances, words_per_example
+from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, choose_spans, write_rows
+from data_pipeline.tensorflow_cpu import tf
+from data_pipeline.tfrecords import Records, check_shapes, find_records, index_records, parse_records
+
+NumpyBatch = dict[str, np.ndarray]
+
+# Evaluation does not depend on the seed of a run, so that runs compare. Phases have streams 0, 1, ...
+EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
+
+
+def batch_features(phase: Phase) -> dict[str, tuple[list[int], tf.DType]]:
+    """The seven keys with the shape of one example and the type."""
+    tokens, slots = [phase.max_seq_length], [phase.max_predictions_per_seq]
+    return {
+        "input_ids": (tokens, tf.int32),
+        "input_mask": (tokens, tf.int32),
+        "segment_ids": (tokens, tf.int32),
+        "masked_lm_positions": (slots, tf.int32),
+        "masked_lm_ids": (slots, tf.int32),
+        "masked_lm_weights": (slots, tf.float32),
+        "next_sentence_labels": ([], tf.int32),
+    }
+
+
+class Source(Protocol):
+    """Examples by number, for sequences of one length."""
+
+    @property
+    def words(self) -> int:
+        """Random words that an example takes."""
+
+    def __len__(self) -> int: ...
+
+    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        """(numbers int64 [b], words uint32 [b, words]) -> the seven keys."""
+
+
+def training_batches(
+    corpus_dir: str,
+    data: DataConfig,
+    *,
+    seed: int,
+    global_batch_size: int,
+    num_train_steps: int,
+    first_step: int,
+    process_index: int = 0,
+    process_count: int = 1,
+    num_threads: int = 0,
+) -> Iterator[NumpyBatch]:
+    """This process's rows of the batches of steps first_step, first_step + 1, ..., num_train_steps - 1.
+
+    Args:
+      corpus_dir: a folder made by `bert-jax prepare`, or a folder or glob of TFRecords.
+      seed: from 0 to 2**32 - 1.
+      process_index, process_count: process p of P takes rows [p * B / P, (p + 1) * B / P).
+      num_threads: of tf.data; 0 is its own choice.
+
+    Returns:
+      dicts of input_ids, input_mask, segment_ids int32 [b, T]; masked_lm_positions, masked_lm_ids int32
+      [b, P]; masked_lm_weights float32 [b, P]; next_sentence_labels int32 [b]. T and P are the phase's.
+
+    Raises:
+      UserError: now, not at the first batch, if the corpus or the settings can't give batches.
+    """
+    if global_batch_size % process_count:
+        raise UserError(
+            f"global_batch_size ({global_batch_size}) must be a multiple of {process_count} processes"
+        )
+    size = global_batch_size // process_count
+    store = open_store(corpus_dir, "train")
+    ends = phase_ends(data.phases, num_train_steps)
+    datasets = []
+    for stream, (phase, start, stop) in enumerate(zip(data.phases, (0, *ends), ends, strict=False)):
+        if max(first_step, start) < stop:
+            source = make_source(store, data, phase)
+            steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)
+            firsts = steps.map(lambda step: step * global_batch_size + process_index * size)
+            examples = _place(firsts, source, size, seed, stream)
+            datasets.append(_run_ahead(source.make_batches(examples), num_threads))
+    return itertools.chain.from_iterable(dataset.as_numpy_iterator() for dataset in datasets)
+
+
+def evaluation_batches(
+    corpus_dir: str, data: DataConfig, phase: Phase, *, batch_size: int, examples: int
+) -> Iterator[NumpyBatch]:
+    """At most `examples` held-out examples, spread over the whole split: always the same, masked the same.
+
+    The last batch is filled up with rows of zeros, which count nowhere. Keys, shapes and types are those of
+    `training_batches`. Raises UserError, now, if there is nothing held out or it can't give examples.
+    """
+    source = make_source(open_store(corpus_dir, "heldout"), data, phase)
+    wanted = min(examples, len(source))
+    firsts = tf.data.Dataset.range(0, wanted, batch_size)
+    placed = _spread(firsts, source, batch_size, wanted)
+    batches = source.make_batches(placed).map(lambda batch: _fill_up(batch, batch_size))
+    return _run_ahead(batches, 0).as_numpy_iterator()
+
+
+def has_heldout(corpus_dir: str) -> bool:
+    """Whether anything is kept aside for evaluation. Raises UserError if there is no corpus."""
+    store = open_store(corpus_dir, "train")
+    if isinstance(store, Records):
+        return bool(find_records(corpus_dir, "heldout"))
+    return bool(store.manifest["splits"]["heldout"]["documents"])
+
+
+def open_store(corpus_dir: str, split: Split) -> Corpus | Records:
+    """A prepared corpus, or the TFRecords of a folder without manifest or of a glob."""
+    if not (Path(corpus_dir) / MANIFEST_FILE).exists() and (
+        find_records(corpus_dir, "train") or find_records(corpus_dir, "heldout")
+    ):
+        paths = find_records(corpus_dir, split)
+        if not paths:
+            raise UserError(f"{corpus_dir} has no {split} TFRecords; files named heldout* are held out")
+        return index_records(paths)
+    return open_corpus(corpus_dir, split)
+
+
+def make_source(store: Corpus | Records, data: DataConfig, phase: Phase) -> Source:
+    """Raises UserError if the store can't give examples for the phase."""
+    if isinstance(store, Records):
+        check_shapes(store, phase)
+        return RecordSource(store, phase)
+    return make_corpus_source(store, data, phase)
+
+
+def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "CorpusSource":
+    """Raises UserError if the corpus can't give examples for the phase."""
+    if data.pairing == "next_sentence" and corpus.num_documents < 2:
+        raise UserError(
+            f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
+            f"data.pairing next_sentence needs 2 or more, for a random B"
+        )
+    target = phase.max_seq_length - SPECIAL_TOKENS[data.pairing]
+    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
+    if not len(instances):
+        raise UserError(f"the {corpus.split} split of {corpus.directory} is empty; it gives no example")
+    return CorpusSource(corpus, instances, data, phase)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CorpusSource:
+    """Examples of a prepared corpus: pairs and masks are drawn at each visit."""
+
+    corpus: Corpus
+    instances: Instances
+    data: DataConfig
+    phase: Phase
+
+    def __len__(self) -> int:
+        return len(self.instances)
+
+    @property
+    def words(self) -> int:
+        return words_per_example(PAIR_WORDS + mask_words(self.phase))
+
+    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        return examples.map(self._make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    def draw(self, numbers: np.ndarray, words: np.ndarray) -> tuple[Spans, Rows]:
+        """What the instances `numbers` [b] are made of at the visit with these `words`, and their text."""
+        length = self.phase.max_seq_length
+        spans = choose_spans(self.corpus, self.instances, numbers, words, self.data, length)
+        return spans, write_rows(self.corpus, spans, length)
+
+    def mask(self, rows: Rows, words: np.ndarray) -> NumpyBatch:
+        """The seven keys."""
+        columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
+        is_token = columns < rows.ends[:, np.newaxis]
+        is_second = is_token & (columns >= rows.second_starts[:, np.newaxis])
+        masked = mask_rows(
+            rows,
+            words[:, PAIR_WORDS:],
+            self.data.masking,
+            self.phase.max_predictions_per_seq,
+            self.corpus.tokenizer.continues_word,
+            self.corpus.tokenizer.mask_id,
+        )
+        return {
+            **masked,
+            "input_mask": is_token.astype(np.int32),
+            "segment_ids": is_second.astype(np.int32),
+            "next_sentence_labels": rows.labels,
+        }
+
+    def _make_batch(self, numbers: tf.Tensor, words: tf.Tensor) -> dict[str, tf.Tensor]:
+        def make(numbers: np.ndarray, words: np.ndarray) -> list[np.ndarray]:
+            _, rows = self.draw(numbers, words)
+            batch = self.mask(rows, words)
+            return [batch[key] for key in features]
+
+        features = batch_features(self.phase)
+        types = [dtype for _, dtype in features.values()]
+        values = tf.numpy_function(make, [numbers, words], types, stateful=False)
+        for value, (shape, _) in zip(values, features.values(), strict=True):
+            value.set_shape([None, *shape])
+        return dict(zip(features, values, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordSource:
+    """Examples of TFRecords: what they hold is what is seen."""
+
+    records: Records
+    phase: Phase
+    words: int = 4
+    """Not used, but a stream has at least one count of the generator."""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        def parse(numbers: tf.Tensor, _: Any) -> dict[str, tf.Tensor]:
+            return parse_records(self.records, numbers, self.phase)
+
+        return examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _place(firsts: tf.data.Dataset, source: Source, size: int, seed: int, stream: int) -> tf.data.Dataset:
+    """First positions of batches -> numbers of their examples, in shuffled order, and random words."""
+
+    def place(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        numbers = shuffled_instances(seed, stream, first + tf.range(size, dtype=tf.int64), len(source))
+        return numbers, random_words(seed, stream, first, size, source.words)
+
+    return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _spread(firsts: tf.data.Dataset, source: Source, size: int, wanted: int) -> tf.data.Dataset:
+    """First positions of batches -> numbers and words of every (len / wanted)-th example."""
+
+    def spread(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        positions = tf.range(first, tf.minimum(first + size, wanted))
+        words = random_words(EVALUATION_SEED, EVALUATION_STREAM, first, tf.size(positions), source.words)
+        return positions * len(source) // wanted, words
+
+    return firsts.map(spread)
+
+
+def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:
+    def fill(values: tf.Tensor) -> tf.Tensor:
+        missing = size - tf.shape(values)[0]
+        return tf.pad(values, [[0, missing]] + [[0, 0]] * (len(values.shape) - 1))
+
+    return {key: fill(values) for key, values in batch.items()}
+
+
+def _run_ahead(dataset: tf.data.Dataset, num_threads: int) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = num_threads
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,104 @@
+"""Settings of the data that a run sees: corpus, pairs, masks and phases.
+
+Plain frozen dataclasses on the standard library alone: `bert_jax.config` embeds them in an
+experiment on machines that have no TensorFlow.
+"""
+
+import dataclasses
+from typing import Literal
+
+from data_pipeline.errors import UserError
+
+Pairing = Literal["next_sentence", "contiguous"]
+MaskingUnit = Literal["token", "whole_word"]
+
+# A corpus of this name is not a folder: `pretrain` makes it from the documentation of the
+# Python packages that are installed beside this one.
+INSTALLED_DOCUMENTATION = "installed-documentation"
+
+_SPECIAL_TOKENS_OF_A_PAIR = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """How the masked language model's inputs are corrupted (paper, section 3.1 and Table 8)."""
+
+    rate: float = 0.15
+    """Share of a sequence's tokens, special ones counted, that is predicted. 0 turns masking off."""
+    mask: float = 0.8
+    """Share of the predicted tokens replaced by [MASK]."""
+    same: float = 0.1
+    """Share of the predicted tokens left as they are."""
+    random: float = 0.1
+    """Share of the predicted tokens replaced by a uniformly drawn vocabulary id."""
+    unit: MaskingUnit = "token"
+    """token: each word piece on its own. whole_word: all pieces of a word or none."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
+        shares = (self.mask, self.same, self.random)
+        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise UserError(
+                f"data.masking.mask, same and random are {shares}; they must be shares that add up to 1"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of training at one sequence length (paper, A.2: 90% at 128, then 10% at 512)."""
+
+    max_seq_length: int = 128
+    """Tokens in a sequence, special ones counted."""
+    max_predictions_per_seq: int = 20
+    """Slots for predicted tokens; about rate x max_seq_length, or sequences are masked too little."""
+    fraction: float = 1.0
+    """Share of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length <= _SPECIAL_TOKENS_OF_A_PAIR + 1:
+            raise UserError(f"max_seq_length is {self.max_seq_length}; it must be at least 5")
+        if not 0 <= self.max_predictions_per_seq < self.max_seq_length:
+            raise UserError(
+                f"max_predictions_per_seq is {self.max_predictions_per_seq}; "
+                f"it must be at least 0 and below max_seq_length ({self.max_seq_length})"
+            )
+        if not 0 < self.fraction <= 1:
+            raise UserError(f"a phase's fraction is {self.fraction}; it must be above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """What the batches of a run are made of."""
+
+    corpus: str = ""
+    """Folder made by `bert-jax prepare`, or a glob of TFRecords made by google-research/bert."""
+    pairing: Pairing = "next_sentence"
+    """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP]."""
+    random_next_prob: float = 0.5
+    """Probability that B comes from another document (pairing next_sentence)."""
+    short_seq_prob: float = 0.1
+    """Probability that a sequence aims at a uniformly drawn shorter length."""
+    masking: MaskingConfig = MaskingConfig()
+    phases: tuple[Phase, ...] = (Phase(),)
+
+    def __post_init__(self) -> None:
+        for name in ("random_next_prob", "short_seq_prob"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise UserError(f"data.{name} is {value}; it must be a probability, from 0 to 1")
+        if not self.phases:
+            raise UserError("data.phases is empty; a run needs at least one phase")
+        total = sum(phase.fraction for phase in self.phases)
+        if abs(total - 1) > 1e-6:
+            raise UserError(f"the fractions of data.phases add up to {total:g}; they must add up to 1")
+
+
+def phase_ends(phases: tuple[Phase, ...], num_train_steps: int) -> tuple[int, ...]:
+    """The step at which each phase ends (exclusive); the last is `num_train_steps`."""
+    ends, fraction = [], 0.0
+    for phase in phases:
+        fraction += phase.fraction
+        ends.append(round(fraction * num_train_steps))
+    ends[-1] = num_train_steps
+    return tuple(ends)

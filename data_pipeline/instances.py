@@ -1,0 +1,78 @@
+"""Instances: runs of consecutive sentences of one document that fill a sequence.
+
+They depend on sentence lengths alone and tile the corpus, so one array of first sentences holds
+them all. It is made when a run starts; there is no cache to go stale.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Documents are cut in blocks of about this many sentences: small enough for the cache, and memory is bounded.
+_SENTENCES_PER_BLOCK = 1 << 17
+
+Ints = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Instances:
+    """Instance i is the sentences [first_sentences[i], first_sentences[i + 1]).
+
+    first_sentences: int64 [N + 1] (uint32 where that is enough).
+    """
+
+    first_sentences: NDArray[np.integer]
+
+    def __len__(self) -> int:
+        return len(self.first_sentences) - 1
+
+
+def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: int) -> Instances:
+    """Cuts each document greedily: sentences are added until the target is reached or the document ends.
+
+    Args:
+      sentence_starts: [S + 1], ascending token positions; sentence s ends where s + 1 starts.
+      document_starts: [D + 1], ascending sentence numbers, likewise.
+      target_tokens: at least 1. The last sentence of an instance may reach past it.
+
+    As google-research/bert, create_pretraining_data.py:241-250, for a fixed target length.
+    """
+    dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
+    firsts = [
+        _cut_block(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
+        for lo, hi in _document_blocks(document_starts)
+    ]
+    return Instances(np.concatenate([*firsts, np.array([document_starts[-1]], dtype)]))
+
+
+def _document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
+    """Ranges of whole documents, of about _SENTENCES_PER_BLOCK sentences, or one longer document."""
+    blocks, lo, documents = [], 0, len(document_starts) - 1
+    while lo < documents:
+        limit = document_starts[lo] + _SENTENCES_PER_BLOCK
+        hi = max(lo + 1, int(np.searchsorted(document_starts, limit, side="right")) - 1)
+        blocks.append((lo, hi))
+        lo = hi
+    return blocks
+
+
+def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
+    """First sentences of the instances of some documents: all that can be reached from their beginnings.
+
+    Where an instance begins depends on where the one before ended. To follow these links without a
+    loop over sentences, `ahead` is doubled: after r rounds it leads 2**r instances on, and `reached`
+    holds the first 2**r of each document. A link out of a document leads to where the next begins,
+    which is reached anyway.
+    """
+    starts = sentence_starts[documents[0] : documents[-1] + 1]
+    beginnings = documents - documents[0]
+    filled = np.searchsorted(starts, starts[:-1] + target_tokens)
+    ahead = np.minimum(filled, np.repeat(beginnings[1:], np.diff(beginnings)))
+    ahead = np.append(ahead, len(ahead))
+    reached = np.zeros(len(starts), bool)
+    reached[beginnings] = True
+    while not reached[further := ahead[reached]].all():
+        reached[further] = True
+        ahead = ahead[ahead]
+    return np.flatnonzero(reached[:-1]) + documents[0]

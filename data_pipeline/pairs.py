@@ -1,0 +1,212 @@
+"""Sequences from instances, drawn anew at each visit: where A ends, what B is, what is cut.
+
+Everything is computed for a whole batch at once, from the tables of sentence and document starts and
+16 random words an example; only copying the tokens goes row by row.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.config import DataConfig, Pairing
+from data_pipeline.corpus import Corpus
+from data_pipeline.instances import Instances
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint32]
+
+# Columns of an example's random words; the last two are the first of four each.
+_IS_SHORT, _TARGET, _FIRST_SENTENCE, _SPLIT, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE = range(7)
+_CUT_A, _CUT_B = 8, 12
+PAIR_WORDS = 16
+
+# [CLS] A [SEP] B [SEP], [CLS] text [SEP]
+SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """Which tokens of the corpus the sequences of a batch are made of; all arrays are [b]."""
+
+    a_start: Ints
+    a_length: Ints
+    b_start: Ints
+    b_length: Ints
+    """0 without a B."""
+    label: NDArray[np.int32]
+    """1: B comes from another document (google-research/bert, run_pretraining.py:285)."""
+    is_short: NDArray[np.bool_]
+    """Drawn with a shorter target length."""
+    is_forced: NDArray[np.bool_]
+    """There was one sentence only, so B had to be random."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Sequences of a batch without masks."""
+
+    input_ids: NDArray[np.int32]
+    """[b, T], padded."""
+    second_starts: NDArray[np.int32]
+    """[b], where segment 1 begins; equal to `ends` without a B."""
+    ends: NDArray[np.int32]
+    """[b], number of tokens, special ones counted."""
+    labels: NDArray[np.int32]
+    """[b]"""
+
+
+def choose_spans(
+    corpus: Corpus,
+    instances: Instances,
+    numbers: Ints,
+    words: Words,
+    data: DataConfig,
+    max_seq_length: int,
+) -> Spans:
+    """Draws the sequences of the instances `numbers` [b], with `words` [b, >= 16].
+
+    As google-research/bert, create_pretraining_data.py:200-300, with two departures. B always is from
+    another document when it is labelled so: one of the *other* documents is drawn uniformly, where
+    the original gives up after ten draws. And a random B leaves the rest of its instance unused in this
+    visit, since the next visit draws anew, where the original goes on from there.
+    """
+    limit = max_seq_length - SPECIAL_TOKENS[data.pairing]
+    first, last, target, is_short = _choose_text(
+        corpus, instances, numbers, words, data.short_seq_prob, limit
+    )
+    if data.pairing == "contiguous":
+        return _one_span(corpus.sentence_starts, first, last, words, limit, is_short)
+    middle = first + 1 + _below(words[:, _SPLIT], last - first - 1)
+    is_forced = last - first == 1
+    is_random = is_forced | _happens(words[:, _IS_RANDOM], data.random_next_prob)
+    a_length = _tokens(corpus.sentence_starts, first, middle)
+    other_first, other_last = _choose_other(corpus, first, target - a_length, words)
+    b_first = np.where(is_random, other_first, middle)
+    b_last = np.where(is_random, other_last, last)
+    b_length = _tokens(corpus.sentence_starts, b_first, b_last)
+    a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
+    return Spans(
+        a_start=corpus.sentence_starts[first] + heads(a_length - a_kept, words[:, _CUT_A : _CUT_A + 4]),
+        a_length=a_kept,
+        b_start=corpus.sentence_starts[b_first] + heads(b_length - b_kept, words[:, _CUT_B : _CUT_B + 4]),
+        b_length=b_kept,
+        label=is_random.astype(np.int32),
+        is_short=is_short,
+        is_forced=is_forced,
+    )
+
+
+def _choose_text(
+    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, short_prob: float, limit: int
+) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """Sentences [first, last) of each example, the number of tokens aimed at, and whether that is short."""
+    first = instances.first_sentences[numbers].astype(np.int64)
+    last = instances.first_sentences[numbers + 1].astype(np.int64)
+    is_short = _happens(words[:, _IS_SHORT], short_prob)
+    target = np.where(is_short, 2 + _below(words[:, _TARGET], np.int64(limit - 1)), limit)
+    short_first = first + _below(words[:, _FIRST_SENTENCE], last - first)
+    short_last = _reach(corpus, short_first, target, _documents(corpus, first))
+    return (
+        np.where(is_short, short_first, first),
+        np.where(is_short, short_last, last),
+        target,
+        is_short,
+    )
+
+
+def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, words: Words) -> tuple[Ints, Ints]:
+    """Sentences of a uniformly drawn other document, from a random one on, of `tokens` or a little more."""
+    own = _documents(corpus, first)
+    other = _below(words[:, _OTHER_DOCUMENT], np.int64(len(corpus.document_starts) - 2))
+    other += other >= own
+    start, stop = corpus.document_starts[other], corpus.document_starts[other + 1]
+    other_first = start + _below(words[:, _OTHER_SENTENCE], stop - start)
+    return other_first, _reach(corpus, other_first, np.maximum(tokens, 1), other)
+
+
+def _one_span(
+    sentence_starts: Ints, first: Ints, last: Ints, words: Words, limit: int, is_short: NDArray[np.bool_]
+) -> Spans:
+    length = _tokens(sentence_starts, first, last)
+    kept = np.minimum(length, limit)
+    start = sentence_starts[first] + heads(length - kept, words[:, _CUT_A : _CUT_A + 4])
+    nothing = np.zeros_like(start)
+    return Spans(
+        a_start=start,
+        a_length=kept,
+        b_start=nothing,
+        b_length=nothing,
+        label=nothing.astype(np.int32),
+        is_short=is_short,
+        is_forced=nothing.astype(bool),
+    )
+
+
+def truncated_lengths(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints]:
+    """What is left of lengths `a` and `b` after cutting the longer (b on a tie) until both fit `limit`.
+
+    The closed form of google-research/bert, create_pretraining_data.py:392-409.
+    """
+    half = -(-limit // 2)
+    a_kept = np.where(a + b > limit, np.minimum(a, np.maximum(limit - b, half)), a)
+    return a_kept, np.minimum(b, limit - a_kept)
+
+
+def heads(flips: Ints, words: Words) -> Ints:
+    """Heads among `flips` [b] fair coins: how many of the cut tokens are taken from the front.
+
+    Counts random bits, 32 to each of the `words` [b, 4]; flips past the 128th are split evenly.
+    """
+    bits = 32 * words.shape[1]
+    counted = np.clip(flips[:, np.newaxis] - 32 * np.arange(words.shape[1]), 0, 32).astype(np.uint64)
+    kept = words & ((np.uint64(1) << counted) - np.uint64(1))
+    return np.bitwise_count(kept).sum(axis=1, dtype=np.int64) + np.maximum(flips - bits, 0) // 2
+
+
+def write_rows(corpus: Corpus, spans: Spans, max_seq_length: int) -> Rows:
+    """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, padded to `max_seq_length`."""
+    special = corpus.tokenizer
+    ids = np.full((len(spans.label), max_seq_length), special.pad_id, np.int32)
+    second_starts = spans.a_length + 2
+    ends = second_starts + np.where(spans.b_length > 0, spans.b_length + 1, 0)
+    rows = np.arange(len(ids))
+    ids[:, 0] = special.cls_id
+    ids[rows, second_starts - 1] = special.sep_id
+    ids[rows, ends - 1] = special.sep_id
+    _copy(corpus, ids, np.ones_like(second_starts), spans.a_start, spans.a_length)
+    _copy(corpus, ids, second_starts, spans.b_start, spans.b_length)
+    return Rows(ids, second_starts.astype(np.int32), ends.astype(np.int32), spans.label)
+
+
+def _copy(corpus: Corpus, ids: NDArray[np.int32], columns: Ints, starts: Ints, lengths: Ints) -> None:
+    """Writes the tokens [starts, starts + lengths) of the corpus into the rows of `ids` from `columns` on."""
+    # As Corpus.read does, but looking up the shards of all rows at once.
+    shards = np.searchsorted(corpus.shard_starts, starts, side="right") - 1
+    firsts = starts - corpus.shard_starts[shards]
+    spans = zip(shards.tolist(), columns.tolist(), firsts.tolist(), lengths.tolist(), strict=True)
+    for row, (shard, column, first, length) in zip(ids, spans, strict=True):
+        row[column : column + length] = corpus.shard_tokens[shard][first : first + length]
+
+
+def _documents(corpus: Corpus, sentences: Ints) -> Ints:
+    return np.searchsorted(corpus.document_starts, sentences, side="right") - 1
+
+
+def _reach(corpus: Corpus, first: Ints, tokens: Ints, documents: Ints) -> Ints:
+    """The first sentence boundary at least `tokens` after the start of `first`, or the document's end."""
+    reached = np.searchsorted(corpus.sentence_starts, corpus.sentence_starts[first] + tokens)
+    return np.minimum(reached, corpus.document_starts[documents + 1])
+
+
+def _tokens(sentence_starts: Ints, first: Ints, last: Ints) -> Ints:
+    return sentence_starts[last] - sentence_starts[first]
+
+
+def _below(words: Words, bound: Ints | np.int64) -> Ints:
+    """Uniform integers from 0 to `bound` - 1 (0 for bound 0), off by at most bound / 2**32."""
+    return ((words.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
+
+
+def _happens(words: Words, probability: float) -> NDArray[np.bool_]:
+    return words < np.uint64(round(probability * 2**32))

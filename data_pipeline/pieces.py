@@ -1,0 +1,120 @@
+"""From documents to shards in pieces of bounded size: pure functions that any runner can call.
+
+Documents fill pieces in reading order and piece i of a split becomes its shard i, so the shards do
+not depend on how many processes made them, nor on which of them were made before a restart.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_pipeline.corpus import Split
+from data_pipeline.readers import Document
+from data_pipeline.sentences import split_sentences
+from data_pipeline.shards import make_shard, write_shard
+from data_pipeline.summary import ShardSummary, summarize_shard
+from data_pipeline.tokenizer import Tokenizer, load_tokenizer
+
+PIECE_BYTES = 2 << 20
+"""Bytes of text from which a piece is full."""
+
+_SENTENCES_AT_ONCE = 256  # what the tokenizer returns for them is large
+
+
+class Digest(NamedTuple):
+    """What is decided by a document's text alone, so that duplicates share the decision."""
+
+    split: int
+    """64 bits: held out if below a bar."""
+    sample: int
+    """64 bits, independent of `split`: learned from if low."""
+    size: int
+    """Bytes of UTF-8."""
+
+
+class Piece(NamedTuple):
+    split: Split
+    number: int
+    documents: list[Document]
+
+    @property
+    def file(self) -> str:
+        return f"{self.split}-{self.number:05d}.arrow"
+
+
+def as_text(document: Document) -> str:
+    """The document with a sentence or a paragraph a line."""
+    return document if isinstance(document, str) else "\n".join(document)
+
+
+def digest(document: Document) -> Digest:
+    text = as_text(document).encode("utf-8", "surrogatepass")
+    hashed = hashlib.blake2b(text, digest_size=16).digest()
+    return Digest(int.from_bytes(hashed[:8]), int.from_bytes(hashed[8:]), len(text))
+
+
+def heldout_bar(documents: Iterable[Document], fraction: float) -> int:
+    """Documents whose `Digest.split` is below this are held out: about `fraction` of them, at least one.
+
+    Reads only until a document is below `fraction`; if none is, the lowest of all is taken.
+    """
+    if fraction == 0:
+        return 0
+    bar, lowest = int(fraction * (1 << 64)), (1 << 64) - 1
+    for document in documents:
+        lowest = min(lowest, digest(document).split)
+        if lowest < bar:
+            return bar
+    return lowest + 1
+
+
+def gather_pieces(documents: Iterable[Document], bar: int) -> Iterator[tuple[Piece, int]]:
+    """Pieces as they fill up, each with its bytes of text; then what is left of both splits."""
+    gathered: dict[Split, list[Document]] = {"train": [], "heldout": []}
+    sizes: dict[Split, int] = {"train": 0, "heldout": 0}
+    counts: dict[Split, int] = {"train": 0, "heldout": 0}
+
+    def take(split: Split) -> tuple[Piece, int]:
+        piece, size = Piece(split, counts[split], gathered[split]), sizes[split]
+        counts[split], gathered[split], sizes[split] = counts[split] + 1, [], 0
+        return piece, size
+
+    for document in documents:
+        found = digest(document)
+        split: Split = "heldout" if found.split < bar else "train"
+        gathered[split].append(document)
+        sizes[split] += found.size
+        if sizes[split] >= PIECE_BYTES:
+            yield take(split)
+    yield from (take(split) for split in sizes if gathered[split])
+
+
+def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -> list[np.ndarray]:
+    """The ids of each sentence: arrays of the tokenizer's `id_dtype`; sentences without any are left out."""
+    sentences = split_sentences(document, language)
+    batches = (
+        tokenizer.encode_batch(sentences[start : start + _SENTENCES_AT_ONCE])
+        for start in range(0, len(sentences), _SENTENCES_AT_ONCE)
+    )
+    return [np.array(ids, tokenizer.id_dtype) for batch in batches for ids in batch if ids]
+
+
+def finish_piece(
+    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str
+) -> ShardSummary:
+    """Tokenise `documents` into the shard `path`, or take the one that is there if they are None."""
+    tokenizer = _tokenizer(tokenizer_directory)
+    if documents is not None:
+        tokenized = [tokenize_document(document, tokenizer, language) for document in documents]
+        write_shard(path, make_shard(tokenized, tokenizer.id_dtype))
+    return summarize_shard(path, tokenizer.unk_id)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(directory: Path) -> Tokenizer:
+    """Loaded once in each process."""
+    return load_tokenizer(directory)

@@ -1,0 +1,295 @@
+"""Raw documents out of files, folders, globs, TFDS and the installed documentation, one at a time.
+
+A document is either text with a paragraph a line, still to be split into sentences, or a list of
+sentences. None is longer than `LONGEST_DOCUMENT`, so that nothing later grows with the input.
+"""
+
+import dataclasses
+import glob
+import gzip
+import html
+import io
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import zstandard
+
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.errors import UserError
+
+Document = str | list[str]
+FileFormat = Literal["sentences", "text", "wikiextractor", "jsonl"]
+Format = Literal["auto", "sentences", "text", "wikiextractor", "jsonl"]
+EncodingErrors = Literal["strict", "replace"]
+
+TFDS_PREFIX = "tfds:"
+
+# Characters. A longer document (a whole library in one file) is cut between lines; training
+# never looks further than a few hundred tokens, so only the bookkeeping notices.
+LONGEST_DOCUMENT = 4 << 20
+
+_JSONL_SUFFIXES = (".jsonl", ".ndjson")
+_COMPRESSIONS = (".gz", ".zst")
+_DOC_TAG = re.compile(r"<doc\b[^>]*>")
+_TITLE = re.compile(r'\btitle="([^"]*)"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What to read, and how."""
+
+    inputs: tuple[str, ...]
+    """Files, folders, globs, `tfds:NAME` or `installed-documentation`."""
+    format: Format = "auto"
+    text_field: str = "text"
+    """The field that holds the text, in JSONL and TFDS."""
+    encoding_errors: EncodingErrors = "strict"
+    """strict: bytes that are not UTF-8 are an error. replace: they become U+FFFD."""
+    tfds_data_dir: str | None = None
+    """Where TFDS keeps its data; None for its default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    path: Path
+    format: FileFormat
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """A source whose files have been found and whose formats are known."""
+
+    source: Source
+    parts: tuple[InputFile | str, ...]
+    """In reading order; a string is a name that is not a file."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        """On disk, compressed files as they are; None if some input is not a file."""
+        if any(isinstance(part, str) for part in self.parts):
+            return None
+        return sum(part.path.stat().st_size for part in self.parts if isinstance(part, InputFile))
+
+    def fingerprint(self) -> list[list[str | int]]:
+        """What tells whether the inputs are still the same: path, size and time of each file."""
+        return [_fingerprint(part) for part in self.parts]
+
+    def documents(self, on_bytes: Callable[[int], None] = lambda count: None) -> Iterator[Document]:
+        """Every document in order; `on_bytes` hears how many bytes on disk were read since the last call.
+
+        Raises UserError naming the file and the place of whatever cannot be read.
+        """
+        for part in self.parts:
+            yield from self._read(part, on_bytes)
+
+    def _read(self, part: InputFile | str, on_bytes: Callable[[int], None]) -> Iterator[Document]:
+        if isinstance(part, InputFile):
+            return read_file(part, self.source, on_bytes)
+        if part == INSTALLED_DOCUMENTATION:
+            from data_pipeline.documentation import installed_documentation
+
+            return iter(installed_documentation())
+        return read_tfds(part.removeprefix(TFDS_PREFIX), self.source)
+
+
+def find_inputs(source: Source) -> Inputs:
+    """Find the files and their formats. Raises UserError naming what matches nothing or is unclear."""
+    if not source.inputs:
+        raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
+    parts: list[InputFile | str] = []
+    for name in source.inputs:
+        if name == INSTALLED_DOCUMENTATION or name.startswith(TFDS_PREFIX):
+            parts.append(name)
+        else:
+            parts += [InputFile(path, _format_of(path, source)) for path in find_files(name)]
+    return Inputs(source, tuple(parts))
+
+
+def find_files(pattern: str) -> list[Path]:
+    """The files of a path, of a folder (all below it, hidden ones left out) or of a glob, sorted."""
+    path = Path(pattern)
+    if path.is_dir():
+        found = [p for p in path.rglob("*") if not _is_hidden(p.relative_to(path))]
+    else:
+        found = [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
+    files = sorted(p for p in found if p.is_file())
+    if not files:
+        raise UserError(f"no file matches {pattern}; give files, folders, globs or tfds:NAME")
+    return files
+
+
+def read_file(
+    file: InputFile, source: Source, on_bytes: Callable[[int], None] = lambda count: None
+) -> Iterator[Document]:
+    """The documents of one file, without those that are empty."""
+    with file.path.open("rb") as raw:
+        lines = _lines(file.path, raw, source.encoding_errors)
+        last = 0
+        for document in _parse(lines, file, source):
+            yield document
+            on_bytes(raw.tell() - last)
+            last = raw.tell()
+        on_bytes(raw.tell() - last)
+
+
+def read_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
+    """google-research/bert's input: a sentence a line, a blank line between documents."""
+    for blank, group in itertools.groupby(map(str.strip, lines), lambda line: not line):
+        if not blank:
+            yield from _cut(group)
+
+
+def read_text(lines: Iterable[str]) -> Iterator[str]:
+    """The whole file is a document; blank lines part paragraphs, other line ends are only wrapping."""
+    for paragraphs in _cut(" ".join(part) for part in read_sentences(lines)):
+        yield "\n".join(paragraphs)
+
+
+def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
+    """`<doc ...>` to `</doc>` is a document, a line a paragraph; the title's repetition is dropped."""
+    lines = iter(map(str.strip, lines))
+    for line in lines:
+        if not _DOC_TAG.match(line):
+            continue
+        body = itertools.takewhile(lambda text: text != "</doc>", lines)
+        text = map(html.unescape, filter(None, body))
+        yield from map("\n".join, _cut(_without_title(text, line)))
+
+
+def read_jsonl(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
+    """An object a line, its text in `field`, a line of which is a paragraph."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            text = _json_text(line, field, f"{path}, line {number}")
+            yield from _paragraphs(text)
+
+
+def read_tfds(name: str, source: Source) -> Iterator[str]:
+    """The split `train` of a TensorFlow dataset, in the order of its files."""
+    dataset: Any
+    try:
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder(name, data_dir=source.tfds_data_dir)
+        builder.download_and_prepare()
+        config = tfds.ReadConfig(interleave_cycle_length=1)
+        dataset = builder.as_dataset(split="train", shuffle_files=False, read_config=config)
+    except Exception as error:  # TFDS raises whatever its network and file layers raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"tfds:{name} cannot be had ({reason}); give --tfds-data-dir if it is already on disk"
+        ) from error
+    fields = sorted(dataset.element_spec)
+    if source.text_field not in fields:
+        raise UserError(
+            f"tfds:{name} has no field {source.text_field}; --text-field is one of {', '.join(fields)}"
+        )
+    for example in tfds.as_numpy(dataset):
+        yield from _paragraphs(example[source.text_field].decode("utf-8", source.encoding_errors))
+
+
+def _parse(lines: Iterator[str], file: InputFile, source: Source) -> Iterator[Document]:
+    if file.format == "jsonl":
+        return read_jsonl(lines, file.path, source.text_field)
+    if file.format == "wikiextractor":
+        return read_wikiextractor(lines)
+    return read_text(lines) if file.format == "text" else read_sentences(lines)
+
+
+def _lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
+    """Decoded lines; a byte order mark is dropped."""
+    offset = 0
+    try:
+        for line in _decompressed(path, raw):
+            text = line.decode("utf-8", errors)
+            yield text if offset else text.removeprefix("\ufeff")
+            offset += len(line)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 at byte {offset + error.start}; "
+            f"convert it, or go on with --encoding-errors replace"
+        ) from None
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
+
+
+def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:
+    if path.suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if path.suffix == ".zst":
+        decompressor = zstandard.ZstdDecompressor()
+        return io.BufferedReader(decompressor.stream_reader(raw, read_across_frames=True, closefd=False))
+    return raw
+
+
+def _format_of(path: Path, source: Source) -> FileFormat:
+    if source.format != "auto":
+        return source.format
+    name = path.with_suffix("") if path.suffix in _COMPRESSIONS else path
+    if name.suffix in _JSONL_SUFFIXES:
+        return "jsonl"
+    with path.open("rb") as raw:
+        first = next((line for line in _lines(path, raw, "replace") if line.strip()), "")
+    if _DOC_TAG.match(first.strip()):
+        return "wikiextractor"
+    raise UserError(
+        f"the format of {path} is not clear; give --format sentences (a sentence a line, "
+        f"a blank line between documents) or --format text (a file is a document)"
+    )
+
+
+def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
+    found = _TITLE.search(tag)
+    first = next(lines, None)
+    if first is not None and not (found and first == html.unescape(found[1])):
+        yield first
+    yield from lines
+
+
+def _json_text(line: str, field: str, place: str) -> str:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{place} is not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{place} is not a JSON object; each line must be one, with a field {field}")
+    if not isinstance(record.get(field), str):
+        raise UserError(
+            f"{place} has no text in the field {field}; "
+            f"--text-field names one of its fields: {', '.join(record) or 'there is none'}"
+        )
+    return record[field]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    return map("\n".join, _cut(filter(None, map(str.strip, text.split("\n")))))
+
+
+def _cut(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Gather lines up to the longest document; more than one part only if they are longer than it."""
+    part: list[str] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= LONGEST_DOCUMENT:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _fingerprint(part: InputFile | str) -> list[str | int]:
+    if isinstance(part, str):
+        return [part]
+    status = part.path.stat()
+    return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(name.startswith(".") for name in path.parts)

@@ -1,0 +1,24 @@
+"""Documents as sentences: `sentencex` splits the paragraphs of text, in any of its languages."""
+
+import re
+
+import sentencex
+
+from data_pipeline.errors import UserError
+from data_pipeline.readers import Document
+
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
+
+
+def split_sentences(document: Document, language: str) -> list[str]:
+    """The sentences of a document, none empty; no sentence crosses a line end of the text."""
+    if isinstance(document, list):
+        return document
+    pieces = (piece for line in document.split("\n") for piece in sentencex.segment(language, line))
+    return [sentence for piece in pieces if (sentence := piece.strip())]
+
+
+def check_language(language: str) -> None:
+    """Raises UserError unless `language` looks like a code; unknown ones split as English."""
+    if not _LANGUAGE_CODE.fullmatch(language):
+        raise UserError(f"--language is {language!r}; it must be a code such as en, de, zh or pt-br")

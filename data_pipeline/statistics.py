@@ -1,0 +1,157 @@
+"""What batches are made of, against what the settings promise.
+
+The examples are those that a run with the same settings and seed starts with, drawn by the same code;
+what is expected of them is worked out here, from the definitions, with numpy alone.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from data_pipeline.batches import CorpusSource
+from data_pipeline.config import MaskingConfig, Phase
+from data_pipeline.order import random_words, shuffled_instances
+from data_pipeline.pairs import Rows, Spans
+from data_pipeline.tensorflow_cpu import tf
+
+_BATCH = 256
+# Four standard errors: one sound row in 16,000 is flagged.
+_STANDARD_ERRORS = 4.0
+_MANY_CUT_PREDICTIONS = 0.05
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """Some examples with what they were made from."""
+
+    spans: Spans
+    rows: Rows
+    batch: dict[str, np.ndarray]
+    """The seven keys."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A share that is expected, and the share that was found."""
+
+    name: str
+    expected: float
+    observed: float
+    tolerance: float
+    """How far the observed share may be off."""
+
+    @property
+    def is_within(self) -> bool:
+        return abs(self.observed - self.expected) <= self.tolerance
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Of the examples of one phase."""
+
+    examples: int
+    checks: tuple[Check, ...]
+    lengths: tuple[int, ...]
+    """Tokens of a sequence, special ones counted: minimum, quartiles and median, maximum."""
+    mean_length: float
+    padding: float
+    """Share of positions that hold no token."""
+    cut_predictions: float
+    """Share of the predictions wanted by the masking rate for which there is no slot."""
+    wanted_slots: int
+    """Slots for which none would be cut."""
+
+    def warnings(self, phase: Phase) -> list[str]:
+        if self.cut_predictions <= _MANY_CUT_PREDICTIONS:
+            return []
+        return [
+            f"max_predictions_per_seq {phase.max_predictions_per_seq} leaves out {self.cut_predictions:.0%} "
+            f"of the predictions wanted at length {phase.max_seq_length}; {self.wanted_slots} leaves out none"
+        ]
+
+
+def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size: int) -> Drawn:
+    """The examples at positions first, ..., first + size - 1 of a stream."""
+    positions = tf.range(first, first + size, dtype=tf.int64)
+    numbers = shuffled_instances(seed, stream, positions, len(source)).numpy()
+    words = random_words(seed, stream, tf.constant(first, tf.int64), size, source.words).numpy()
+    spans, rows = source.draw(numbers, words)
+    return Drawn(spans, rows, source.mask(rows, words))
+
+
+def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:
+    """Draws at least `examples` examples and compares them with the settings of their source."""
+    batches = range(0, max(examples, 1), _BATCH)
+    return compare([draw_examples(source, seed, stream, first, _BATCH) for first in batches], source)
+
+
+def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
+    """What the settings of `source` promise against what was drawn."""
+    ends = np.concatenate([d.rows.ends for d in drawn])
+    phase, masking = source.phase, source.data.masking
+    wanted = np.maximum(1, np.round(ends * masking.rate)).astype(int) if masking.rate else np.zeros(1, int)
+    slots = np.minimum(wanted, phase.max_predictions_per_seq)
+    checks = [_check_amount(drawn, np.minimum(slots, _text_tokens(drawn)), masking)] if slots.any() else []
+    checks += _check_replacements(drawn, source) if slots.any() else []
+    checks += _check_pairs(drawn, source)
+    return Statistics(
+        examples=len(ends),
+        checks=tuple(checks),
+        lengths=tuple(int(q) for q in np.quantile(ends, [0, 0.25, 0.5, 0.75, 1], method="nearest")),
+        mean_length=float(ends.mean()),
+        padding=1 - float(ends.sum()) / (len(ends) * phase.max_seq_length),
+        cut_predictions=1 - float(slots.sum()) / max(int(wanted.sum()), 1) if wanted.any() else 0.0,
+        wanted_slots=int(wanted.max()),
+    )
+
+
+def _check_amount(drawn: list[Drawn], counts: np.ndarray, masking: MaskingConfig) -> Check:
+    tokens = sum(int(d.rows.ends.sum()) for d in drawn)
+    predicted = sum(float(d.batch["masked_lm_weights"].sum()) for d in drawn)
+    expected = float(counts.sum()) / tokens
+    # Nothing is random about how many tokens are chosen, but whole words may not fit exactly.
+    tolerance = 0.05 * expected if masking.unit == "whole_word" else 1e-9
+    return Check("tokens to predict", expected, predicted / tokens, tolerance)
+
+
+def _check_replacements(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
+    is_used = np.concatenate([d.batch["masked_lm_weights"] for d in drawn]) > 0
+    was = np.concatenate([d.batch["masked_lm_ids"] for d in drawn])[is_used]
+    positions = np.concatenate([d.batch["masked_lm_positions"] for d in drawn])
+    inputs = np.concatenate([d.batch["input_ids"] for d in drawn])
+    now = np.take_along_axis(inputs, positions, axis=1)[is_used]
+    masking, tokenizer = source.data.masking, source.corpus.tokenizer
+    is_mask, is_same = now == tokenizer.mask_id, now == was
+    # A random id may turn out to be the token itself, or [MASK].
+    chance = masking.random / tokenizer.vocab_size
+    return [
+        _binomial("  now [MASK]", is_mask, masking.mask + chance),
+        _binomial("  left as they are", is_same, masking.same + chance),
+        _binomial("  now a random token", ~(is_mask | is_same), masking.random - 2 * chance),
+    ]
+
+
+def _check_pairs(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
+    is_short = np.concatenate([d.spans.is_short for d in drawn])
+    checks = [_binomial("sequences drawn short", is_short, source.data.short_seq_prob)]
+    if source.data.pairing == "contiguous":
+        return checks
+    is_random = np.concatenate([d.spans.label for d in drawn]) == 1
+    forced = int(sum(d.spans.is_forced.sum() for d in drawn))
+    return [*checks, _binomial("B from another document", is_random, source.data.random_next_prob, forced)]
+
+
+def _binomial(name: str, hits: np.ndarray, probability: float, certain: int = 0) -> Check:
+    """`certain` of the `hits` [n] were no draw but sure to happen."""
+    draws = len(hits) - certain
+    deviation = (max(probability * (1 - probability), 0.0) * draws) ** 0.5
+    return Check(
+        name,
+        expected=(certain + probability * draws) / len(hits),
+        observed=float(hits.mean()),
+        tolerance=_STANDARD_ERRORS * deviation / len(hits) + 1e-9,
+    )
+
+
+def _text_tokens(drawn: list[Drawn]) -> np.ndarray:
+    return np.concatenate([d.spans.a_length + d.spans.b_length for d in drawn])

@@ -1,0 +1,169 @@
+"""What a finished corpus holds, and what in it spoils BERT runs.
+
+Everything is computed from finished shards, shard by shard in bounded memory, so that it does not
+matter who wrote them, when, or how often preparation was restarted.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from data_pipeline.corpus import checksum
+from data_pipeline.shards import read_shard
+
+_SKETCH_SIZE = 1 << 17
+_RUNS_AT_ONCE = 2048  # hashing needs several times the memory of what it hashes
+
+# Shares from which a person should look at the text.
+_MANY_ONE_SENTENCE_DOCUMENTS = 0.10
+_MANY_DUPLICATE_SENTENCES = 0.10
+_MANY_DUPLICATE_DOCUMENTS = 0.01
+_MANY_UNKNOWN_TOKENS = 0.01
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShardSummary:
+    """One shard's row of the manifest, and what the statistics are added up from."""
+
+    file: str
+    documents: int
+    sentences: int
+    tokens: int
+    bytes: int
+    sha256: str
+    one_sentence_documents: int
+    unknown_tokens: int
+    sentence_hashes: np.ndarray
+    """uint64 [sentences]"""
+    document_hashes: np.ndarray
+    """uint64 [documents]"""
+
+    def row(self) -> dict[str, str | int]:
+        """The shard's row of the manifest."""
+        names = ("file", "documents", "sentences", "tokens", "bytes", "sha256")
+        return {name: getattr(self, name) for name in names}
+
+
+def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
+    """Count and hash what is in a finished shard."""
+    shard = read_shard(path)
+    sentence_hashes = _hash_runs(shard.tokens, shard.sentence_starts)
+    return ShardSummary(
+        file=path.name,
+        documents=len(shard.document_starts) - 1,
+        sentences=len(shard.sentence_starts) - 1,
+        tokens=len(shard.tokens),
+        bytes=path.stat().st_size,
+        sha256=checksum(path),
+        one_sentence_documents=int((np.diff(shard.document_starts) == 1).sum()),
+        unknown_tokens=int((shard.tokens == unk_id).sum()),
+        sentence_hashes=sentence_hashes,
+        document_hashes=_hash_runs(sentence_hashes, shard.document_starts),
+    )
+
+
+class DuplicateSketch:
+    """Estimates the share of values that repeat an earlier one.
+
+    The lowest `size` different hashes tell how many different values there are (Bar-Yossef et al.
+    2002), however often any of them is repeated: exactly while they are fewer than `size`, and
+    with a relative error of 1/sqrt(size), 0.3%, from then on.
+    """
+
+    def __init__(self, size: int = _SKETCH_SIZE) -> None:
+        self._size = size
+        self._lowest = np.empty(0, np.uint64)
+        self._total = 0
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Count uint64 [values] hashes."""
+        self._total += len(hashes)
+        if len(self._lowest) == self._size:
+            hashes = hashes[hashes < self._lowest[-1]]
+        self._lowest = np.union1d(self._lowest, hashes)[: self._size]
+
+    def share(self) -> float:
+        """Repetitions as a share of all values: 0 if all differ."""
+        different = float(len(self._lowest))
+        if different == self._size:
+            different = (self._size - 1) / (float(self._lowest[-1]) / 2**64)
+        return max(0.0, 1 - different / self._total) if self._total else 0.0
+
+
+@dataclasses.dataclass
+class Totals:
+    """Adds up shards of all splits."""
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    one_sentence_documents: int = 0
+    unknown_tokens: int = 0
+    sentence_sketch: DuplicateSketch = dataclasses.field(default_factory=DuplicateSketch)
+    document_sketch: DuplicateSketch = dataclasses.field(default_factory=DuplicateSketch)
+
+    def add(self, shard: ShardSummary) -> None:
+        for name in ("documents", "sentences", "tokens", "one_sentence_documents", "unknown_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(shard, name))
+        self.sentence_sketch.add(shard.sentence_hashes)
+        self.document_sketch.add(shard.document_hashes)
+
+    def statistics(self) -> dict[str, float]:
+        """The shares that `warnings_about` judges, from 0 to 1."""
+        return {
+            "one_sentence_documents": self.one_sentence_documents / max(self.documents, 1),
+            "duplicate_sentences": self.sentence_sketch.share(),
+            "duplicate_documents": self.document_sketch.share(),
+            "unknown_tokens": self.unknown_tokens / max(self.tokens, 1),
+        }
+
+
+def warnings_about(statistics: dict[str, float]) -> list[str]:
+    """One line for each thing in a corpus that is known to spoil BERT runs."""
+    judgements = (
+        (
+            "one_sentence_documents",
+            _MANY_ONE_SENTENCE_DOCUMENTS,
+            "of the documents have one sentence: next sentence prediction can only pair them at random. "
+            "Is a blank line or a line end taken for the end of a document?",
+        ),
+        (
+            "duplicate_sentences",
+            _MANY_DUPLICATE_SENTENCES,
+            "of the sentences repeat another one: the model learns them by heart. "
+            "Menus, licences and headings are the usual cause.",
+        ),
+        (
+            "duplicate_documents",
+            _MANY_DUPLICATE_DOCUMENTS,
+            "of the documents repeat another one word for word.",
+        ),
+        (
+            "unknown_tokens",
+            _MANY_UNKNOWN_TOKENS,
+            "of the tokens are [UNK]: the vocabulary does not fit this text. Check --casing.",
+        ),
+    )
+    return [f"{statistics[name]:.1%} {text}" for name, bar, text in judgements if statistics[name] > bar]
+
+
+def _hash_runs(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """uint64 [runs]: a hash of each run of values [starts[i], starts[i + 1]); no run is empty."""
+    blocks = [starts[first : first + _RUNS_AT_ONCE + 1] for first in range(0, len(starts) - 1, _RUNS_AT_ONCE)]
+    hashes = [_hash_block(values[block[0] : block[-1]], block - block[0]) for block in blocks]
+    return np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
+
+
+def _hash_block(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    lengths = np.diff(starts)
+    positions = np.arange(len(values)) - np.repeat(starts[:-1], lengths)
+    mixed = _mix(values.astype(np.uint64) + _mix(positions.astype(np.uint64) + np.uint64(1)))
+    return _mix(np.add.reduceat(mixed, starts[:-1]) + lengths.astype(np.uint64))
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 (Steele et al. 2014); uint64 wraps around on purpose."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

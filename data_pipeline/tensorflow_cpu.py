@@ -1,0 +1,33 @@
+"""TensorFlow for the input pipeline alone: imported quietly, and kept off every accelerator.
+
+Its start-up chatter ignores TF_CPP_MIN_LOG_LEVEL, so file descriptor 2 looks away for the import;
+and a TensorFlow that sees a GPU would take all its memory from jax.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+with _quiet_stderr():
+    import tensorflow as tf
+
+    # Too late when someone else has started TensorFlow; then the choice was theirs.
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
+
+__all__ = ["tf"]

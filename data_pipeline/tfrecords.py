@@ -1,0 +1,139 @@
+"""Static mode: training on TFRecords that google-research/bert's create_pretraining_data.py wrote.
+
+Pairs and masks are in the records already. An index of where each record lies gives them the same
+order and the same resume as a prepared corpus.
+"""
+
+import dataclasses
+import glob
+import mmap
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
+from data_pipeline.tensorflow_cpu import tf
+
+# A record is its length (8 bytes), a checksum of that (4), the data and a checksum of the data (4).
+_HEADER, _FOOTER = 12, 4
+_LENGTH = struct.Struct("<Q")
+_HELDOUT = "heldout"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Records:
+    """Where the records of some files lie; the files are mapped into memory."""
+
+    paths: tuple[Path, ...]
+    files: tuple[mmap.mmap, ...]
+    file_numbers: NDArray[np.int32]
+    """[N]"""
+    starts: NDArray[np.int64]
+    """[N], the first byte of each record's data in its file."""
+    lengths: NDArray[np.int64]
+    """[N], in bytes."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.object_]:
+        """The bytes of the records `numbers` [b], as an array of bytes objects."""
+        starts = self.starts[numbers]
+        stops = starts + self.lengths[numbers]
+        where = zip(self.file_numbers[numbers].tolist(), starts.tolist(), stops.tolist(), strict=True)
+        return np.array([self.files[file][start:stop] for file, start, stop in where], object)
+
+
+def find_records(corpus: str, split: str) -> list[Path]:
+    """The TFRecord files of a split: of a folder those named *tfrecord*, of a glob all that match.
+
+    Files whose name begins with "heldout" are the held-out split, all others are for training.
+    """
+    path = Path(corpus)
+    found = path.glob("*tfrecord*") if path.is_dir() else map(Path, glob.glob(corpus))
+    files = sorted(file for file in found if file.is_file())
+    return [file for file in files if file.name.startswith(_HELDOUT) == (split == _HELDOUT)]
+
+
+def index_records(paths: Sequence[Path]) -> Records:
+    """Finds where each record lies. Raises UserError naming a file that is truncated or has no records."""
+    files = tuple(_map(path) for path in paths)
+    spans = [_spans(path, file) for path, file in zip(paths, files, strict=True)]
+    joined = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
+    file_numbers = np.repeat(np.arange(len(spans), dtype=np.int32), [len(s) for s in spans])
+    return Records(tuple(paths), files, file_numbers, joined[:, 0], joined[:, 1])
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise UserError(f"{path} is empty; it must be a file of TFRecords") from None
+
+
+def _spans(path: Path, file: mmap.mmap) -> NDArray[np.int64]:
+    """int64 [n, 2]: first byte and length of each record's data."""
+    spans, offset, size = [], 0, len(file)
+    while offset < size:
+        length = _LENGTH.unpack_from(file, offset)[0] if offset + _HEADER <= size else size
+        if offset + _HEADER + length + _FOOTER > size:
+            raise UserError(
+                f"{path} is truncated or is not a file of TFRecords: the record at byte {offset} ends "
+                f"behind the end of the file ({size} bytes)"
+            )
+        spans.append((offset + _HEADER, length))
+        offset += _HEADER + length + _FOOTER
+    return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def check_shapes(records: Records, phase: Phase) -> None:
+    """Compares the first record of each file with the phase. Raises UserError naming both."""
+    wanted = {name: feature.shape[0] for name, feature in _features(phase).items()}
+    for number in np.unique(records.file_numbers, return_index=True)[1]:
+        path = records.paths[records.file_numbers[number]]
+        found = _feature_lengths(path, records.read(np.array([number]))[0])
+        for name, length in wanted.items():
+            if found.get(name) != length:
+                raise UserError(
+                    f"{path} has {found.get(name, 0)} values of {name} in a record, but the phase wants "
+                    f"{length} (max_seq_length {phase.max_seq_length}, max_predictions_per_seq "
+                    f"{phase.max_predictions_per_seq}); set both as they were when the file was made"
+                )
+
+
+def _feature_lengths(path: Path, record: bytes) -> dict[str, int]:
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception:  # protobuf's DecodeError; protobuf is not a dependency of ours by name
+        raise UserError(f"{path} does not hold tf.train.Example records") from None
+    return {name: len(f.float_list.value or f.int64_list.value) for name, f in features.items()}
+
+
+def parse_records(records: Records, numbers: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
+    """The batch of the records `numbers` int64 [b], with the keys, shapes and types of every other batch."""
+    serialized = tf.numpy_function(records.read, [numbers], tf.string, stateful=False)
+    serialized.set_shape([None])
+    parsed = tf.io.parse_example(serialized, _features(phase))
+    batch = {name: tf.cast(values, tf.int32) for name, values in parsed.items() if values.dtype == tf.int64}
+    batch["masked_lm_weights"] = parsed["masked_lm_weights"]
+    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
+    return batch
+
+
+def _features(phase: Phase) -> dict[str, tf.io.FixedLenFeature]:
+    """As google-research/bert, run_pretraining.py:335-351."""
+    tokens, slots = [phase.max_seq_length], [phase.max_predictions_per_seq]
+    return {
+        "input_ids": tf.io.FixedLenFeature(tokens, tf.int64),
+        "input_mask": tf.io.FixedLenFeature(tokens, tf.int64),
+        "segment_ids": tf.io.FixedLenFeature(tokens, tf.int64),
+        "masked_lm_positions": tf.io.FixedLenFeature(slots, tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature(slots, tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature(slots, tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+    }

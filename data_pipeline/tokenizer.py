@@ -1,0 +1,247 @@
+"""Text to ids and back: WordPiece (Hugging Face `tokenizers`) or SentencePiece, behind one interface.
+
+Text is only ever text here: a literal "[MASK]" in it is a bracket, a word and a bracket, so no
+document can smuggle a special token into a corpus. Whoever means the token puts `mask_id`.
+"""
+
+import abc
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import sentencepiece
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from data_pipeline.errors import UserError
+
+Casing = Literal["cased", "uncased"]
+Kind = Literal["wordpiece", "sentencepiece"]
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+WORDPIECE_FILE = "vocab.txt"
+SENTENCEPIECE_FILE = "spiece.model"
+_SETTINGS_FILE = "settings.json"
+_WORD_START = "\u2581"  # how SentencePiece writes the space before a word
+
+# A longer word is one [UNK]. Hugging Face's limit, so that exports tokenise alike;
+# google-research/bert allows 200 (tokenization.py:304).
+_LONGEST_WORD = 100
+
+
+class Tokenizer(abc.ABC):
+    """A vocabulary and the one way of cutting text into its pieces."""
+
+    kind: Kind
+    casing: Casing
+    vocab_size: int
+    """Number of ids; every id is below it."""
+    sha256: str
+    """Of everything that decides which ids a text gets."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text; blanks around punctuation may differ from the original."""
+
+    @abc.abstractmethod
+    def id_to_token(self, index: int) -> str: ...
+
+    @abc.abstractmethod
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a piece, None if the vocabulary lacks it."""
+
+    @abc.abstractmethod
+    def _continues(self, token: str) -> bool: ...
+
+    @abc.abstractmethod
+    def _save_vocabulary(self, directory: Path) -> None: ...
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without special tokens."""
+        return self.encode_batch([text])[0]
+
+    def save(self, directory: Path) -> None:
+        """Write the vocabulary in the form that Hugging Face reads, and what else loading needs."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._save_vocabulary(directory)
+        settings = {"kind": self.kind, "casing": self.casing}
+        (directory / _SETTINGS_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+
+    @functools.cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """Every piece, by id."""
+        return tuple(self.id_to_token(index) for index in range(self.vocab_size))
+
+    @functools.cached_property
+    def continues_word(self) -> np.ndarray:
+        """bool [vocab_size]: does this piece go on with the word of the piece before it?"""
+        return np.array([t not in SPECIAL_TOKENS and self._continues(t) for t in self.tokens], bool)
+
+    @functools.cached_property
+    def id_dtype(self) -> np.dtype:
+        """The smallest unsigned type of a shard's ids: uint16 up to 65,536 ids, else uint32."""
+        return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
+
+    @property
+    def pad_id(self) -> int:
+        return self._special_id(PAD)
+
+    @property
+    def unk_id(self) -> int:
+        return self._special_id(UNK)
+
+    @property
+    def cls_id(self) -> int:
+        return self._special_id(CLS)
+
+    @property
+    def sep_id(self) -> int:
+        return self._special_id(SEP)
+
+    @property
+    def mask_id(self) -> int:
+        return self._special_id(MASK)
+
+    def _special_id(self, token: str) -> int:
+        index = self.token_to_id(token)
+        assert index is not None, "loading refuses vocabularies without the special tokens"
+        return index
+
+
+class WordPiece(Tokenizer):
+    """BERT's own: basic tokenising on blanks, punctuation and Han characters, then longest match."""
+
+    kind: Kind = "wordpiece"
+
+    def __init__(self, tokens: Sequence[str], casing: Casing) -> None:
+        """`tokens` by id; a repeated token keeps its last id, as in Hugging Face."""
+        self.casing = casing
+        self._lines = tuple(tokens)
+        self.vocab_size = len(self._lines)
+        ids = {token: index for index, token in enumerate(self._lines)}
+        model = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=_LONGEST_WORD)
+        self._tokenizer = HuggingFaceTokenizer(model)
+        self._tokenizer.normalizer = bert_normalizer(casing)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._tokenizer.decoder = decoders.WordPiece()
+        self.sha256 = hashlib.sha256("\n".join((self.kind, casing, *self._lines)).encode()).hexdigest()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        # The library's decode drops ids that a repeated token has lost; ours come from the lines.
+        return str(self._tokenizer.decoder.decode([self._lines[index] for index in ids]))
+
+    def id_to_token(self, index: int) -> str:
+        return self._lines[index]
+
+    def token_to_id(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+    def _continues(self, token: str) -> bool:
+        return token.startswith("##")
+
+    def _save_vocabulary(self, directory: Path) -> None:
+        text = "".join(f"{token}\n" for token in self._lines)
+        (directory / WORDPIECE_FILE).write_text(text, encoding="utf-8", newline="\n")
+
+
+class SentencePiece(Tokenizer):
+    """A trained SentencePiece model; its own normalisation decides the casing."""
+
+    kind: Kind = "sentencepiece"
+
+    def __init__(self, model: bytes) -> None:
+        """`model` is the content of a .model file. Raises RuntimeError if it is not one."""
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocab_size = self._processor.vocab_size()
+        self.casing = "cased" if "A" in self._processor.normalize("A") else "uncased"
+        self.sha256 = hashlib.sha256(model).hexdigest()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._processor.encode(list(texts), out_type=int, num_threads=1)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return str(self._processor.decode([int(index) for index in ids]))
+
+    def id_to_token(self, index: int) -> str:
+        return str(self._processor.id_to_piece(int(index)))
+
+    def token_to_id(self, token: str) -> int | None:
+        index = self._processor.piece_to_id(token)  # [UNK]'s for a piece that it lacks
+        return index if self._processor.id_to_piece(index) == token else None
+
+    def _continues(self, token: str) -> bool:
+        return not token.startswith(_WORD_START)
+
+    def _save_vocabulary(self, directory: Path) -> None:
+        (directory / SENTENCEPIECE_FILE).write_bytes(self._model)
+
+
+def bert_normalizer(casing: Casing) -> normalizers.BertNormalizer:
+    """Cleans control characters, parts Han characters; uncased also lowercases and strips accents."""
+    uncased = casing == "uncased"
+    return normalizers.BertNormalizer(lowercase=uncased, strip_accents=uncased)
+
+
+def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
+    """A tokenizer from a vocab.txt (a piece a line) or a SentencePiece .model file.
+
+    Raises:
+      UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
+        model of another casing.
+    """
+    if not file.is_file():
+        raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
+    content = file.read_bytes()
+    tokenizer = _from_model(file, content) if file.suffix == ".model" else _from_lines(file, content, casing)
+    if tokenizer.casing != casing:
+        raise UserError(
+            f"vocabulary {file} is {tokenizer.casing} by itself; give --casing {tokenizer.casing}"
+        )
+    missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise UserError(
+            f"vocabulary {file} has no {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}"
+        )
+    return tokenizer
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """What `Tokenizer.save` wrote. Raises UserError where there is none."""
+    try:
+        settings = json.loads((directory / _SETTINGS_FILE).read_text(encoding="utf-8"))
+        kind, casing = settings["kind"], settings["casing"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{directory} holds no tokenizer; `bert-jax prepare` writes one") from None
+    name = WORDPIECE_FILE if kind == "wordpiece" else SENTENCEPIECE_FILE
+    return load_vocabulary(directory / name, casing)
+
+
+def _from_model(file: Path, content: bytes) -> SentencePiece:
+    try:
+        return SentencePiece(content)
+    except RuntimeError:
+        raise UserError(f"vocabulary {file} is not a SentencePiece model") from None
+
+
+def _from_lines(file: Path, content: bytes, casing: Casing) -> WordPiece:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"vocabulary {file} is not UTF-8 at byte {error.start}") from None
+    # Not splitlines: it also splits at characters such as U+2028 that vocabularies hold.
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return WordPiece(lines, casing)

@@ -1,0 +1,156 @@
+"""Learning a vocabulary from text, so that the same documents always give the same vocabulary."""
+
+import collections
+import io
+import math
+from collections.abc import Iterable, Iterator
+
+import sentencepiece
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import models, pre_tokenizers, trainers
+
+from data_pipeline.errors import UserError
+from data_pipeline.tokenizer import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    Casing,
+    Kind,
+    SentencePiece,
+    Tokenizer,
+    WordPiece,
+    bert_normalizer,
+)
+
+# Bytes of text to learn from. Counting words is cheap; SentencePiece's suffix array is not.
+SAMPLE_BYTES: dict[Kind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
+
+SMALLEST_VOCABULARY = 100
+
+# Rarer characters are [UNK], or a few odd documents fill a small vocabulary with their letters.
+_CHARACTER_COVERAGE = 0.9999
+_LARGEST_ALPHABET = 0.75  # share of the vocabulary
+
+# SentencePiece adds floats per thread: another number of threads would be another vocabulary.
+_SENTENCEPIECE_THREADS = 8
+_SENTENCEPIECE_LONGEST_LINE = 16384  # bytes; longer lines are not learned from
+
+
+def train_vocabulary(texts: Iterable[str], kind: Kind, vocab_size: int, casing: Casing) -> Tokenizer:
+    """Learn at most `vocab_size` pieces from `texts`. Raises UserError if that is too few or too small."""
+    train = train_wordpiece if kind == "wordpiece" else train_sentencepiece
+    return train(texts, vocab_size, casing)
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> WordPiece:
+    """WordPiece as Hugging Face's trainer learns it; special tokens have ids 0 to 4."""
+    _check_size(vocab_size)
+    texts = list(texts)
+    pieces = _alphabet(texts, casing, int(vocab_size * _LARGEST_ALPHABET))
+    alphabet = [piece for piece in pieces if len(piece) == 1]
+    learner = HuggingFaceTokenizer(models.WordPiece(unk_token=UNK))
+    learner.normalizer = bert_normalizer(casing)
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    # The trainer numbers "##x" pieces in the order of a hash table that differs from run to run,
+    # and ties between merges go by number. Named in advance, their numbers are always the same.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL_TOKENS, *pieces],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    learner.train_from_iterator(texts, trainer)
+    ids = learner.get_vocab(with_added_tokens=False)
+    return WordPiece(sorted(ids, key=ids.__getitem__), casing)
+
+
+def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> SentencePiece:
+    """A unigram model (Kudo 2018) on NFKC text; uncased is case-folded. Special tokens have ids 0 to 4."""
+    _check_size(vocab_size)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_lines(texts),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=_CHARACTER_COVERAGE,
+            normalization_rule_name="nmt_nfkc_cf" if casing == "uncased" else "nmt_nfkc",
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=PAD,
+            unk_piece=UNK,
+            control_symbols=[CLS, SEP, MASK],
+            max_sentence_length=_SENTENCEPIECE_LONGEST_LINE,
+            num_threads=_SENTENCEPIECE_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise UserError(
+            f"SentencePiece cannot learn {vocab_size} pieces from this text ({reason}); "
+            f"give another --vocab-size or more text"
+        ) from error
+    return SentencePiece(model.getvalue())
+
+
+def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
+    """Keep about `limit` bytes of texts at most: those of the smallest hashes, in their order.
+
+    `texts` are pairs of a 64-bit hash and a text; at most twice the limit is held at any time.
+    """
+    kept: list[tuple[int, str]] = []
+    size, bar = 0, 1 << 64
+    for digest, text in texts:
+        if digest >= bar:
+            continue
+        kept.append((digest, text))
+        size += len(text.encode())
+        if size > limit:
+            middle = sorted(digest for digest, _ in kept)[len(kept) // 2]
+            bar = max(middle, 1)
+            kept = [row for row in kept if row[0] < bar] or kept[:1]
+            size = sum(len(text.encode()) for _, text in kept)
+    return [text for _, text in kept]
+
+
+def _check_size(vocab_size: int) -> None:
+    if vocab_size < SMALLEST_VOCABULARY:
+        raise UserError(f"--vocab-size is {vocab_size}; it must be at least {SMALLEST_VOCABULARY}")
+
+
+def _alphabet(texts: Iterable[str], casing: Casing, limit: int) -> list[str]:
+    """The pieces "x" and "##x" of the characters that cover nearly all of the normalised texts."""
+    raw = collections.Counter[str]()
+    for text in texts:
+        raw.update(text)
+    normalizer = bert_normalizer(casing)
+    counts = collections.Counter[str]()
+    for character, count in raw.items():
+        for normal in normalizer.normalize_str(character).split():
+            counts.update(dict.fromkeys(normal, count))
+    needed = math.ceil(counts.total() * _CHARACTER_COVERAGE)
+    pieces: list[str] = []
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if needed <= 0 or len(pieces) + 2 > limit:
+            break
+        pieces += [character, f"##{character}"] if _continues_words(character) else [character]
+        needed -= count
+    return sorted(pieces)
+
+
+def _continues_words(character: str) -> bool:
+    """Can it follow a letter inside a word? Punctuation and Han characters stand alone."""
+    text = bert_normalizer("cased").normalize_str(f"a{character}")
+    return len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)) == 1
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    return (line for text in texts for line in text.split("\n") if line)

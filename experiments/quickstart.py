@@ -1,0 +1,40 @@
+"""A whole run in minutes, on text that the install itself brought.
+
+    bert-jax pretrain quickstart --workdir runs/quickstart
+
+Corpus: English prose of the documentation of the installed Python packages, made on the spot with
+a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, under 6 minutes in all.
+Expected: held-out MLM accuracy at least 3 times that of always guessing the most frequent token.
+"""
+
+from bert_jax.config import Experiment, ModelConfig, OptimizerConfig
+from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
+
+QUICKSTART = Experiment(
+    model=ModelConfig(
+        vocab_size=4096,
+        num_layers=2,
+        hidden_size=128,
+        num_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=128,
+        # So narrow a model hardly leaves its starting point with the paper's 0.02: scores of
+        # attention are then too small to tell positions apart. 1/sqrt(width) is 0.088.
+        initializer_range=0.08,
+        # Minutes of training underfit; dropout would slow that down further.
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        dtype="float32",
+    ),
+    data=DataConfig(
+        corpus=INSTALLED_DOCUMENTATION,
+        phases=(Phase(max_seq_length=64, max_predictions_per_seq=10),),
+    ),
+    optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=200),
+    num_train_steps=2_000,
+    global_batch_size=64,
+    log_every=50,
+    eval_every=250,
+    eval_examples=2_000,
+    checkpoint_every=250,
+)

@@ -1,0 +1,71 @@
+"""Runs our model on another implementation's weights and says how far the results are apart."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import ModelConfig
+from bert_jax.huggingface import abstract_params, from_tensors, to_tensors
+from bert_jax.losses import denominators, numerators, objective_loss
+from bert_jax.model.pretraining import BertForPreTraining
+from tests.golden.make_model_golden import SIZES
+
+Arrays = dict[str, np.ndarray]
+
+
+def model_config(case: str) -> ModelConfig:
+    """The configuration of a case of `make_model_golden`, in our words."""
+    return ModelConfig(
+        vocab_size=SIZES["vocab_size"],
+        hidden_size=SIZES["hidden_size"],
+        num_layers=SIZES["num_hidden_layers"],
+        num_heads=SIZES["num_attention_heads"],
+        intermediate_size=SIZES["intermediate_size"],
+        max_position_embeddings=SIZES["max_position_embeddings"],
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        activation="gelu_exact" if case == "gelu_exact" else "gelu_tanh",
+        objective="ltr" if case == "ltr" else "mlm_nsp",
+    )
+
+
+def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> dict[str, float]:
+    """The largest absolute difference of every array of `expected`."""
+    ours = _compute(model_config(case), weights, batch)
+    return {name: float(np.abs(ours[name] - array).max()) for name, array in expected.items()}
+
+
+def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
+    params = from_tensors(weights, config)
+    model = BertForPreTraining(config)
+    if config.objective == "ltr":  # the other side has no pooler; ours wants one, of any values
+        absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_params(config))
+        params = {**absent, **params}
+    gradient = jax.value_and_grad(functools.partial(_loss, model), has_aux=True)
+    (loss, (logits, states, pooled)), gradients = jax.jit(gradient)(params, batch)
+    return {
+        "hidden_states": np.stack(states),
+        "pooled": np.asarray(pooled),
+        "mlm_logits": np.asarray(logits[0]),
+        "nsp_logits": np.asarray(logits[1]),
+        "loss": np.asarray(loss),
+        **{f"gradient/{name}": array for name, array in to_tensors(gradients, config).items()},
+    }
+
+
+def _loss(model: BertForPreTraining, params: dict, batch: dict) -> tuple[jax.Array, tuple]:
+    variables = {"params": params}
+    logits = model.apply(variables, batch, deterministic=True)
+    objective = model.config.objective
+    batch = {name: jnp.asarray(value) for name, value in batch.items()}
+    loss = objective_loss(numerators(logits, batch, objective), denominators(batch, objective), objective)
+    pooled, kept = model.apply(variables, batch, method=_encode, mutable=["intermediates"])
+    return loss, (logits, kept["intermediates"]["encoder"]["hidden_states"], pooled)
+
+
+def _encode(model: BertForPreTraining, batch: dict) -> jax.Array:
+    """The pooled vector, after all positions of all layers."""
+    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    return model.pooler(model.encoder(*inputs, deterministic=True))

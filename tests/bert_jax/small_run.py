@@ -1,0 +1,84 @@
+"""A finished run of a tiny model, as `bert-jax pretrain` leaves it, without any training."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bert_jax.checkpoints import Checkpoints
+from bert_jax.config import Experiment, ModelConfig, Objective
+from bert_jax.huggingface import abstract_params
+from bert_jax.workdir import RunRecord, write_record
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.tokenizer import SPECIAL_TOKENS, Casing, Tokenizer, WordPiece
+from data_pipeline.vocabulary import train_sentencepiece
+
+WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
+TEXTS = (
+    "The cat sat on the mat.",
+    "Paris is a CITY of cafés; naïve!",
+    "a  dog\tsaw [the] cat",
+    "北京 is here 😀",
+    "",
+    "x" * 120 + " cat",
+)
+
+
+def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
+    """A vocabulary of a few dozen pieces that covers most of `TEXTS`."""
+    if kind == "sentencepiece":
+        return train_sentencepiece([*TEXTS[:4], WORDS] * 20, 120, casing)
+    letters = "abcdefghijklmnopqrstuvwxyz.,;![]CITY北京"
+    pieces = [*letters, *(f"##{letter}" for letter in letters), *WORDS.split(), "The", "[unused]"]
+    return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)
+
+
+def make_experiment(objective: Objective, vocab_size: int) -> Experiment:
+    """Two layers of width 16, float32."""
+    return Experiment(
+        model=ModelConfig(
+            vocab_size=vocab_size,
+            num_layers=2,
+            hidden_size=16,
+            num_heads=4,
+            intermediate_size=24,
+            max_position_embeddings=24,
+            objective=objective,
+        ),
+        data=DataConfig(
+            pairing="next_sentence" if objective == "mlm_nsp" else "contiguous",
+            masking=MaskingConfig(rate=0.0 if objective == "ltr" else 0.15),
+            phases=(Phase(max_seq_length=16, max_predictions_per_seq=3),),
+        ),
+        num_train_steps=10,
+        global_batch_size=8,
+    )
+
+
+def random_params(model: ModelConfig) -> dict:
+    """Parameters of which none is zero, biases included."""
+    random = np.random.default_rng(3)
+    return jax.tree.map(
+        lambda leaf: random.normal(0.3, 0.2, leaf.shape).astype(np.float32), abstract_params(model)
+    )
+
+
+def make_run(
+    workdir: Path, objective: Objective = "mlm_nsp", kind: str = "wordpiece", casing: Casing = "uncased"
+) -> tuple[Experiment, Tokenizer]:
+    """Fills a work directory: config.json, tokenizer, one checkpoint at step 10, metrics.
+
+    The model has seven rows more than the vocabulary has entries.
+    """
+    tokenizer = make_tokenizer(kind, casing)
+    experiment = make_experiment(objective, tokenizer.vocab_size + 7)
+    workdir.mkdir()
+    tokenizer.save(workdir / "tokenizer")
+    write_record(workdir, RunRecord("tiny", experiment, "fingerprint"))
+    row = {"step": 10, "split": "heldout", "mlm_accuracy": 0.25, "mlm_perplexity": 7.0}
+    (workdir / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    checkpoints = Checkpoints(workdir, keep=3, say=print)
+    checkpoints.save(10, {"params": random_params(experiment.model)})
+    checkpoints.close()
+    return experiment, tokenizer

@@ -1,0 +1,65 @@
+"""Parameter and operation counts, against published figures and against the model itself."""
+
+import math
+
+import jax
+import pytest
+
+from bert_jax.accounting import (
+    encoder_parameters,
+    flops_per_sequence,
+    peak_flops,
+    run_flops,
+    run_tokens,
+    total_parameters,
+)
+from bert_jax.config import Experiment, ModelConfig
+from bert_jax.huggingface import abstract_params
+from data_pipeline.config import DataConfig, Phase
+from experiments import EXPERIMENTS
+
+LARGE = ModelConfig(num_layers=24, hidden_size=1024, num_heads=16, intermediate_size=4096)
+
+
+def count(tree: dict) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(("model", "published"), [(ModelConfig(), 109_482_240), (LARGE, 335_141_888)])
+def test_published_parameter_counts(model: ModelConfig, published: int) -> None:
+    assert encoder_parameters(model) == published
+    params = abstract_params(model)
+    assert count(params["encoder"]) + count(params["pooler"]) == published
+    assert count(params) == total_parameters(model)
+
+
+def test_the_named_experiments_have_the_published_sizes() -> None:
+    assert encoder_parameters(EXPERIMENTS["base"].model) == 109_482_240
+    assert encoder_parameters(EXPERIMENTS["large"].model) == 335_141_888
+
+
+def test_operations_of_a_model_small_enough_to_count() -> None:
+    model = ModelConfig(vocab_size=7, num_layers=1, hidden_size=4, num_heads=2, intermediate_size=8)
+    length, predictions = 5, 2
+    projections = 4 * 2 * length * 4 * 4
+    attention = 2 * (2 * length * length * 4)
+    feed_forward = 2 * (2 * length * 4 * 8)
+    heads = 2 * predictions * 4 * (4 + 7) + 2 * 4 * (4 + 2)
+    phase = Phase(max_seq_length=length, max_predictions_per_seq=predictions)
+    assert flops_per_sequence(model, phase) == 3 * (projections + attention + feed_forward + heads)
+
+
+def test_a_run_adds_up_its_phases() -> None:
+    short = Phase(max_seq_length=8, max_predictions_per_seq=2, fraction=0.75)
+    long = Phase(max_seq_length=16, max_predictions_per_seq=4, fraction=0.25)
+    experiment = Experiment(data=DataConfig(phases=(short, long)), num_train_steps=100, global_batch_size=4)
+    assert run_tokens(experiment) == 4 * (75 * 8 + 25 * 16)
+    each = [flops_per_sequence(experiment.model, phase) for phase in (short, long)]
+    assert run_flops(experiment) == 4 * (75 * each[0] + 25 * each[1])
+
+
+def test_peaks_of_known_devices() -> None:
+    assert peak_flops("TPU v5 lite") == 197e12
+    assert peak_flops("TPU v5p") == 459e12
+    assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
+    assert peak_flops("cpu") is None

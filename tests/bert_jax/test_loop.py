@@ -1,0 +1,228 @@
+"""The loop on a real corpus with a tiny model: its rows, its checkpoints, and the ways it ends."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import saved_steps
+from bert_jax.cli.main import main
+from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.prefetch import Prefetch
+from data_pipeline.batches import training_batches
+from data_pipeline.config import DataConfig, Phase
+from tests.tiny_run import FLAGS, arguments, deterministic_rows, final_state, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("loop") / "corpus")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs compiled by one run serve the next."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work directory of an undisturbed run."""
+    workdir = tmp_path_factory.mktemp("loop") / "finished"
+    assert main(arguments(workdir, corpus)) == 0
+    return workdir
+
+
+def test_rows_and_checkpoints_come_at_their_cadence(finished: Path) -> None:
+    rows = read_rows(finished / FILE_NAME)
+    steps = {split: [row["step"] for row in rows if row["split"] == split] for split in ("train", "heldout")}
+    assert steps == {"train": list(range(10, 201, 10)), "heldout": [100, 200]}
+    assert saved_steps(finished) == [180, 200]
+    assert {"loss", "mlm_accuracy", "nsp_accuracy", "learning_rate", "grad_norm"} <= rows[0].keys()
+    assert {"sequences_per_second", "model_flops_per_second", "waiting_for_data"} <= rows[0]["timing"].keys()
+    assert {"mlm_perplexity", "mlm_guess_accuracy", "nsp_guess_accuracy"} <= rows[-1].keys()
+    assert list((finished / "tensorboard").glob("events.*"))
+    assert (finished / "tokenizer" / "vocab.txt").exists()
+
+
+def test_rows_are_means_of_their_own_steps(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    assert main(arguments(tmp_path, corpus, "--log-every", "1")) == 0
+    every_step = {row["step"]: row for row in deterministic_rows(tmp_path) if row["split"] == "train"}
+    for row in deterministic_rows(finished):
+        if row["split"] == "train":
+            own = [every_step[step] for step in range(row["step"] - 9, row["step"] + 1)]
+            for name in ("nsp_loss", "nsp_accuracy", "grad_norm"):
+                assert row[name] == pytest.approx(np.mean([r[name] for r in own]), rel=1e-5)
+
+
+def test_a_finished_run_has_nothing_left_to_do(
+    finished: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (finished / FILE_NAME).read_bytes()
+    assert main(arguments(finished, corpus)) == 0
+    assert (finished / FILE_NAME).read_bytes() == before
+    assert "always guessing the most frequent token" in capsys.readouterr().out
+
+
+def send_when(workdir: Path, step: int, number: signal.Signals) -> None:
+    """Sends this process a signal once the run in `workdir` has logged a step."""
+
+    def wait_and_send() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if any(row["step"] >= step for row in read_rows(workdir / FILE_NAME)):
+                os.kill(os.getpid(), number)
+                return
+            time.sleep(0.005)
+
+    threading.Thread(target=wait_and_send, daemon=True).start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_same_command_ends_the_same(
+    number: signal.Signals,
+    finished: Path,
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rare = ("--checkpoint-every", "1000")
+    send_when(tmp_path, 20, number)
+    assert main(arguments(tmp_path, corpus, *rare)) == 75
+    (step,) = saved_steps(tmp_path)
+    assert 20 <= step < 200
+    assert "run the same command again to go on" in capsys.readouterr().out
+
+    assert main(arguments(tmp_path, corpus, *rare)) == 0
+    assert f"going on from step {step} of 200" in capsys.readouterr().out
+    assert_same_run(tmp_path, finished)
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Bitwise the same parameters, optimizer state and metrics."""
+    left, right = final_state(a), final_state(b)
+    assert left.keys() == right.keys()
+    assert [path for path in left if not np.array_equal(left[path], right[path])] == []
+    assert deterministic_rows(a) == deterministic_rows(b)
+
+
+def test_other_settings_are_refused_and_a_longer_run_is_not(
+    finished: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workdir = tmp_path / "copy"
+    shutil.copytree(finished, workdir)
+    assert main(arguments(workdir, corpus, "--model.num-layers", "2", "--seed", "1")) == 2
+    assert "model.num_layers 1 -> 2; seed 0 -> 1" in capsys.readouterr().err
+    assert main(arguments(workdir, corpus, "--num-train-steps", "205")) == 0
+    assert saved_steps(workdir)[-1] == 205
+
+
+def test_another_corpus_is_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_corpus(tmp_path / "other", seed=1)
+    assert main(arguments(finished, other)) == 2
+    assert "data.corpus" in capsys.readouterr().err
+
+
+def test_phases_follow_each_other_in_one_run(corpus: Path, tmp_path: Path) -> None:
+    experiment = ["--workdir", str(tmp_path), "--data.corpus", str(corpus)]
+    flags = {name: value for name, value in FLAGS.items() if ".phases." not in name}
+    lengths = {
+        "--data.phases.0.max-seq-length": 8,
+        "--data.phases.0.max-predictions-per-seq": 2,
+        "--data.phases.0.fraction": 0.5,
+        "--data.phases.1.max-seq-length": 16,
+        "--data.phases.1.max-predictions-per-seq": 4,
+        "--data.phases.1.fraction": 0.5,
+        "--model.dtype": "float32",
+        "--num-train-steps": 40,
+    }
+    words = [str(word) for item in (flags | lengths).items() for word in item]
+    assert main(["pretrain", "base", *experiment, *words]) == 0
+    rows = deterministic_rows(tmp_path)
+    lengths_seen = {row["step"]: row["max_seq_length"] for row in rows}
+    assert lengths_seen == {10: 8, 20: 8, 30: 16, 40: 16}
+
+
+def test_nan_stops_the_run_and_spares_the_good_checkpoint(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wild = ("--optimizer.learning-rate", "1e38", "--checkpoint-every", "1", "--log-every", "50")
+    assert main(arguments(tmp_path, corpus, *wild)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--optimizer.learning-rate" in line
+    (batch_file,) = (tmp_path / "nonfinite").glob("step-*.npz")
+    step = int(batch_file.stem.removeprefix("step-"))
+    assert f"at step {step}" in line
+    assert max(saved_steps(tmp_path), default=0) <= step
+    assert all(np.isfinite(leaf).all() for leaf in final_state(tmp_path).values())
+    assert json.loads(batch_file.with_suffix(".json").read_text())["step"] == step
+    phases = (Phase(max_seq_length=16, max_predictions_per_seq=4),)
+    batches = training_batches(
+        str(corpus),
+        DataConfig(phases=phases),
+        seed=0,
+        global_batch_size=8,
+        num_train_steps=200,
+        first_step=step,
+    )
+    saved, expected = np.load(batch_file), next(batches)
+    assert all(np.array_equal(saved[name], expected[name]) for name in expected)
+
+
+def test_evaluate_measures_what_the_run_logged(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--workdir", str(finished)]) == 0
+    assert "mlm_accuracy" in capsys.readouterr().out
+    (row,) = json.loads((finished / "evaluation-200.json").read_text())
+    logged = deterministic_rows(finished)[-1]
+    assert {name: row[name] for name in logged} == logged
+
+
+def numbered(last: int) -> Iterator[dict[str, np.ndarray]]:
+    return ({"n": np.array([n])} for n in range(last))
+
+
+def test_prefetch_keeps_the_order_and_ends() -> None:
+    batches = Prefetch(numbered(5), lambda batch: int(batch["n"][0]))
+    idle = jnp.zeros(())
+    assert [batches.next(idle) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(StopIteration):
+        batches.next(idle)
+    batches.close()
+
+
+def test_prefetch_passes_errors_on_and_counts_waiting() -> None:
+    def slow_then_broken() -> Iterator[dict[str, np.ndarray]]:
+        time.sleep(0.3)
+        yield {"n": np.array([0])}
+        raise RuntimeError("shard gone")
+
+    batches = Prefetch(slow_then_broken(), lambda batch: batch)
+    idle = jnp.zeros(())
+    batches.next(idle)
+    assert batches.seconds_waited > 0.1
+    with pytest.raises(RuntimeError, match="shard gone"):
+        batches.next(idle)
+    batches.close()
+
+
+def test_prefetch_makes_only_a_few_batches_ahead() -> None:
+    made = itertools.count()
+    batches = Prefetch(numbered(1000), lambda batch: next(made), depth=2)
+    time.sleep(0.2)
+    batches.close()
+    assert next(made) <= 4

@@ -1,0 +1,135 @@
+"""The optimizer against a float64 transcription of google-research/bert's, and the schedule's corners."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig
+from bert_jax.optimizer import learning_rate, make_optimizer
+
+STEPS = 20
+CONFIG = OptimizerConfig(learning_rate=1e-2, warmup_steps=5)
+# Gradients of growing size: their global norm passes 1 on the way, so clipping acts on some steps only.
+SCALES = np.geomspace(0.02, 2.0, STEPS)
+SHAPES = {
+    "dense": {"kernel": (3, 4), "bias": (4,)},
+    "layer_norm": {"scale": (4,), "bias": (4,)},
+    "attention_layer_norm": {"scale": (4,), "bias": (4,)},
+    "word_embeddings": {"embedding": (5, 3)},
+}
+DECAYED = {("dense", "kernel"), ("word_embeddings", "embedding")}
+
+Flat = dict[tuple[str, str], np.ndarray]
+
+
+def flatten(tree: dict) -> Flat:
+    return {(a, b): np.asarray(x, np.float64) for a, inner in tree.items() for b, x in inner.items()}
+
+
+def make_trees() -> tuple[dict, list[dict]]:
+    """float32 parameters and the gradients of each step."""
+    random = np.random.default_rng(0)
+
+    def draw(scale: float) -> dict:
+        return {
+            a: {b: (random.normal(size=s) * scale).astype(np.float32) for b, s in inner.items()}
+            for a, inner in SHAPES.items()
+        }
+
+    return draw(1.0), [draw(scale) for scale in SCALES]
+
+
+def rate(config: OptimizerConfig, step: int) -> float:
+    """GR optimization.py:32-54: warm-up, then decay counted from step 0 (or from the end of warm-up)."""
+    if step < config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    start = 0 if config.decay_start == "step_0" else config.warmup_steps
+    return config.learning_rate * (1 - (step - start) / (STEPS - start)) ** config.decay_power
+
+
+def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat]) -> list[Flat]:
+    """GR optimization.py:100-160 in float64; parameters after each step."""
+    m = {path: np.zeros_like(x) for path, x in params.items()}
+    v = {path: np.zeros_like(x) for path, x in params.items()}
+    history = []
+    for step, raw in enumerate(gradients):
+        norm = np.sqrt(sum((g**2).sum() for g in raw.values()))
+        clip = 1.0 / max(norm, 1.0) if config.clip_norm is not None else 1.0
+        params = dict(params)
+        for path, w in params.items():
+            g = raw[path] * clip
+            m[path] = 0.9 * m[path] + 0.1 * g
+            v[path] = 0.999 * v[path] + 0.001 * g**2
+            corrected = config.name == "lamb" or config.bias_correction == "adam"
+            m_hat = m[path] / (1 - 0.9 ** (step + 1)) if corrected else m[path]
+            v_hat = v[path] / (1 - 0.999 ** (step + 1)) if corrected else v[path]
+            update = m_hat / (np.sqrt(v_hat) + 1e-6)
+            if path in DECAYED:
+                update = update + config.weight_decay * w
+                if config.name == "lamb":
+                    update = update * np.linalg.norm(w) / np.linalg.norm(update)
+            params[path] = w - rate(config, step) * update
+        history.append(params)
+    return history
+
+
+def largest_difference(config: OptimizerConfig) -> float:
+    """Between ours and the transcription over `STEPS` steps."""
+    params, gradients = make_trees()
+    expected = transcription(config, flatten(params), [flatten(g) for g in gradients])
+    tx = make_optimizer(config, STEPS)
+
+    @jax.jit
+    def step(params: dict, state: tuple, gradient: dict) -> tuple[dict, tuple]:
+        updates, state = tx.update(gradient, state, params)
+        return jax.tree.map(jnp.add, params, updates), state
+
+    state, apart = tx.init(params), 0.0
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        params, state = step(params, state, gradient)
+        ours = flatten(params)
+        apart = max(apart, *(np.abs(ours[path] - wanted[path]).max() for path in wanted))
+    return float(apart)
+
+
+@pytest.mark.parametrize("bias_correction", ["none", "adam"])
+@pytest.mark.parametrize("clip_norm", [1.0, None])
+def test_adamw_follows_google_research(bias_correction: BiasCorrection, clip_norm: float | None) -> None:
+    config = dataclasses.replace(CONFIG, bias_correction=bias_correction, clip_norm=clip_norm)
+    assert largest_difference(config) < 1e-6
+
+
+def test_clipping_acts_on_some_steps_of_these_gradients() -> None:
+    _, gradients = make_trees()
+    norms = [np.sqrt(sum((g**2).sum() for g in flatten(tree).values())) for tree in gradients]
+    assert min(norms) < 1 < max(norms)
+
+
+def test_lamb_follows_its_paper() -> None:
+    config = dataclasses.replace(CONFIG, name="lamb", decay_power=0.5, decay_start="warmup_end")
+    assert largest_difference(config) < 1e-6
+
+
+def test_the_first_update_is_of_rate_zero() -> None:
+    params, gradients = make_trees()
+    tx = make_optimizer(CONFIG, STEPS)
+    updates, _ = tx.update(gradients[0], tx.init(params), params)
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(updates))
+
+
+@pytest.mark.parametrize(
+    ("decay_start", "at_warmup_end", "halfway"), [("step_0", 0.9, 0.45), ("warmup_end", 1.0, 0.5)]
+)
+def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway: float) -> None:
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_start=decay_start)
+    rate_of = learning_rate(config, 1000)
+    corners = {0: 0.0, 1: 0.02, 99: 1.98, 100: 2 * at_warmup_end, 550: 2 * halfway, 1000: 0.0, 1200: 0.0}
+    np.testing.assert_allclose([rate_of(step) for step in corners], list(corners.values()), atol=1e-6)
+
+
+def test_schedule_power_and_no_warmup() -> None:
+    rate_of = learning_rate(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
+    np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)

@@ -1,0 +1,78 @@
+"""Every way of spreading a step over devices computes what one device computes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.parallel import make_program
+from bert_jax.sharding import make_mesh
+from data_pipeline.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "pmap_then_jit")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """What `eight_devices` computed."""
+    output = tmp_path_factory.mktemp("parallel") / "results.npz"
+    program = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(output))
+
+
+def assert_equal(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+    """To one device, up to the order in which floats are added."""
+    expected = {n: x for n, x in results.items() if n.startswith(f"one_device/{part}/")}
+    assert expected
+    for name, array in expected.items():
+        ours = results[name.replace("one_device", mode, 1)]
+        np.testing.assert_allclose(ours, array, atol=2e-6, rtol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("part", ["params", "sums"])
+@pytest.mark.parametrize("mode", MODES)
+def test_two_steps_equal_those_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+    assert_equal(results, mode, part)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str) -> None:
+    assert_equal(results, mode, "evaluation")
+
+
+def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
+    assert results["one_device/sums/steps"] == 2
+    assert results["one_device/sums/examples"] == 2 * 14
+    assert np.abs(results["one_device/params/language_model/bias"]).max() > 1e-3
+
+
+def test_sharded_states_are_sharded(results: dict[str, np.ndarray]) -> None:
+    modes = ("jit", "pmap", "fsdp", "tensor_accumulated")
+    shapes = [tuple(results[f"{mode}/shard_shape"]) for mode in modes]
+    assert shapes == [(32, 16), (32, 16), (32, 4), (16, 8)]
+
+
+@pytest.mark.parametrize("mode", ["one_device", *MODES])
+def test_abstract_state_describes_the_state(results: dict[str, np.ndarray], mode: str) -> None:
+    assert results[f"{mode}/is_as_abstract"]
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    experiment = Experiment(
+        model=ModelConfig(num_layers=1), global_batch_size=10, parallel=ParallelConfig(accumulation_steps=5)
+    )
+    devices = jax.devices()[:1] * 4  # only their number matters here
+    with pytest.raises(UserError, match=r"multiple of 20 .* such as 20"):
+        make_program(experiment, devices)
+
+
+def test_a_mesh_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UserError, match="is 6, which does not divide 4 devices"):
+        make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)

@@ -1,0 +1,132 @@
+"""The step as a pure function: sums, dropout keys, the guard against NaN, types."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.optimizer import make_optimizer
+from bert_jax.train_step import TrainState, eval_step, init_state, train_step
+
+CONFIG = ModelConfig(
+    vocab_size=32,
+    num_layers=1,
+    hidden_size=16,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+    dropout_rate=0.0,
+    attention_dropout_rate=0.0,
+)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=0)
+NUMERATORS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
+DENOMINATORS = ("mlm_weight", "examples", "tokens")
+
+
+def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    ids = random.integers(0, CONFIG.vocab_size, (4, 10), dtype=np.int32)
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+        "masked_lm_positions": np.tile(np.array([1, 5], np.int32), (4, 1)),
+        "masked_lm_ids": ids[:, [2, 3]],
+        "masked_lm_weights": np.ones((4, 2), np.float32),
+        "next_sentence_labels": np.array([0, 1, 1, 0], np.int32),
+    }
+
+
+@jax.jit
+def initial_state(seed: int) -> TrainState:
+    """Parameters depend neither on dropout nor on the compute type, so one program serves all tests."""
+    return init_state(BertForPreTraining(CONFIG), make_optimizer(OPTIMIZER, 100), make_batch(), seed)
+
+
+@functools.cache
+def compiled(config: ModelConfig):  # type: ignore[no-untyped-def]
+    """(a state at step 0, step(state, batch, key), evaluate(params, batch))."""
+    model = BertForPreTraining(config)
+    tx = make_optimizer(OPTIMIZER, 100)
+
+    def step(state: TrainState, batch: dict, key: jax.Array = jax.random.key(0)) -> TrainState:  # noqa: B008
+        return train_step(state, batch, model=model, tx=tx, key=key)
+
+    return initial_state(3), jax.jit(step), jax.jit(functools.partial(eval_step, model=model))
+
+
+def assert_same(a, b) -> None:  # type: ignore[no-untyped-def]
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_sums_add_up_over_steps() -> None:
+    state, step, evaluate = compiled(CONFIG)
+    first = step(state, make_batch(0))
+    second = step(first, make_batch(1))
+    parts = evaluate(state.params, make_batch(0)), evaluate(first.params, make_batch(1))
+    for name in (*NUMERATORS, *DENOMINATORS):
+        np.testing.assert_allclose(second.sums[name], sum(p[name] for p in parts), rtol=1e-5, err_msg=name)
+    assert (int(second.step), float(second.sums["steps"])) == (2, 2)
+    assert float(second.sums["grad_norm"]) > float(first.sums["grad_norm"]) > 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_step_changes_nothing_and_is_named(bad: float) -> None:
+    state, step, _ = compiled(CONFIG)
+    good = step(state, make_batch(0))
+    poisoned = {**make_batch(1), "masked_lm_weights": np.full((4, 2), bad, np.float32)}
+    after = step(good, poisoned)
+    assert_same((after.params, after.opt_state), (good.params, good.opt_state))
+    assert (int(after.step), int(after.first_nonfinite_step)) == (2, 1)
+    later = step(step(after, make_batch(2)), poisoned)
+    assert_same((later.params, later.opt_state), (good.params, good.opt_state))
+    assert int(later.first_nonfinite_step) == 1
+    assert int(good.first_nonfinite_step) == -1
+
+
+def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:
+    config = dataclasses.replace(CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3)
+    state, step, evaluate = compiled(config)
+    batch = make_batch()
+
+    def loss(state: TrainState, seed: int) -> float:
+        return float(step(state, batch, jax.random.key(seed)).sums["mlm_loss"])
+
+    later = state.replace(step=jnp.int32(1))
+    assert loss(state, 0) == loss(state, 0)
+    assert len({loss(state, 0), loss(state, 1), loss(later, 0)}) == 3
+    _, _, evaluate_calm = compiled(CONFIG)
+    assert_same(evaluate(state.params, batch), evaluate_calm(state.params, batch))
+
+
+def test_training_learns_a_batch_by_heart() -> None:
+    state, step, evaluate = compiled(CONFIG)
+    before = evaluate(state.params, make_batch())
+    for _ in range(60):
+        state = step(state, make_batch())
+    after = evaluate(state.params, make_batch())
+    assert float(after["mlm_loss"]) < 0.1 * float(before["mlm_loss"])
+    assert float(after["nsp_loss"]) < 0.1 * float(before["nsp_loss"])
+
+
+def test_bfloat16_keeps_float32_state_and_losses() -> None:
+    state, step, _ = compiled(dataclasses.replace(CONFIG, dtype="bfloat16"))
+    after = step(state, make_batch())
+    floats = [x for x in jax.tree.leaves(after) if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert {x.dtype for x in floats} == {jnp.dtype("float32")}
+    _, reference_step, _ = compiled(CONFIG)
+    reference = reference_step(state, make_batch())
+    np.testing.assert_allclose(after.sums["mlm_loss"], reference.sums["mlm_loss"], rtol=0.01)
+    assert float(after.sums["mlm_loss"]) != float(reference.sums["mlm_loss"])
+
+
+def test_initial_parameters_depend_on_the_seed() -> None:
+    first, again, other = (initial_state(seed).params for seed in (3, 3, 4))
+    assert_same(first, again)
+    kernel = first["pooler"]["dense"]["kernel"]
+    assert not np.array_equal(kernel, other["pooler"]["dense"]["kernel"])

@@ -1,0 +1,188 @@
+"""Batches are a function of (corpus, settings, seed, step): not of processes, threads or restarts."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.corpus import open_corpus
+from data_pipeline.errors import UserError
+from tests.data_pipeline.small_corpus import make_corpus, random_documents, write_corpus
+
+PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
+DATA = DataConfig(phases=PHASES)
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return str(make_corpus(tmp_path_factory.mktemp("corpus")).directory)
+
+
+def train(corpus, data=DATA, **changes):
+    settings = {"seed": 3, "global_batch_size": 12, "num_train_steps": STEPS, "first_step": 0, **changes}
+    return list(training_batches(corpus, data, **settings))
+
+
+@pytest.fixture(scope="module")
+def batches(corpus):
+    return train(corpus)
+
+
+def assert_same(left, right):
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert a[key].dtype == b[key].dtype
+            assert a[key].tobytes() == b[key].tobytes(), key
+
+
+def test_batches_are_the_seven_keys_in_the_length_of_the_phase(batches):
+    assert len(batches) == STEPS
+    for step, batch in enumerate(batches):
+        phase = PHASES[step >= STEPS // 2]
+        tokens, slots = (12, phase.max_seq_length), (12, phase.max_predictions_per_seq)
+        assert {key: (value.shape, value.dtype.name) for key, value in batch.items()} == {
+            "input_ids": (tokens, "int32"),
+            "input_mask": (tokens, "int32"),
+            "segment_ids": (tokens, "int32"),
+            "masked_lm_positions": (slots, "int32"),
+            "masked_lm_ids": (slots, "int32"),
+            "masked_lm_weights": (slots, "float32"),
+            "next_sentence_labels": ((12,), "int32"),
+        }
+
+
+def test_same_seed_same_batches(corpus, batches):
+    assert_same(train(corpus), batches)
+
+
+def test_another_seed_gives_other_batches(corpus, batches):
+    assert all(
+        (a["input_ids"] != b["input_ids"]).any() for a, b in zip(train(corpus, seed=4), batches, strict=True)
+    )
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_take_slices_of_the_same_batches(corpus, batches, processes):
+    parts = [train(corpus, process_index=p, process_count=processes) for p in range(processes)]
+    joined = [
+        {key: np.concatenate([part[step][key] for part in parts]) for key in batches[0]}
+        for step in range(STEPS)
+    ]
+    assert_same(joined, batches)
+
+
+@pytest.mark.parametrize("threads", [1, 7])
+def test_threads_do_not_matter(corpus, batches, threads):
+    assert_same(train(corpus, num_threads=threads), batches)
+
+
+@pytest.mark.parametrize("first_step", [1, 5, 6, 7, 11, 12])
+def test_a_resumed_run_sees_what_it_would_have_seen(corpus, batches, first_step):
+    assert_same(train(corpus, first_step=first_step), batches[first_step:])
+
+
+def test_batch_size_does_not_change_examples(corpus):
+    data = DataConfig(phases=(Phase(48, 7),))
+    small, large = (
+        train(corpus, data, num_train_steps=6, global_batch_size=4),
+        train(corpus, data, num_train_steps=2),
+    )
+    for key in small[0]:
+        np.testing.assert_array_equal(
+            np.concatenate([b[key] for b in small]), np.concatenate([b[key] for b in large])
+        )
+
+
+def test_an_epoch_visits_every_instance_once(tmp_path):
+    # One sentence a document, as long as a sequence: the first id tells which instance it is.
+    documents = [[[5 + number] + [500] * 29] for number in range(40)]
+    write_corpus(tmp_path, [documents])
+    data = DataConfig(
+        pairing="contiguous", short_seq_prob=0.0, masking=MaskingConfig(rate=0.0), phases=(Phase(32, 0),)
+    )
+    seen = [
+        b["input_ids"][:, 1] - 5 for b in train(str(tmp_path), data, global_batch_size=8, num_train_steps=15)
+    ]
+    epochs = np.concatenate(seen).reshape(3, 40)
+    assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
+    """Restored from its labels, each segment is a run of tokens of one document; label 1: of two."""
+    opened = open_corpus(corpus, "train")
+    starts = opened.sentence_starts[opened.document_starts]
+    documents = [
+        "," + ",".join(map(str, opened.read(a, b).tolist())) + "," for a, b in itertools.pairwise(starts)
+    ]
+    for batch in train(corpus, num_train_steps=4, data=DataConfig(phases=(Phase(48, 7),))):
+        restored = batch["input_ids"].copy()
+        rows, slots = np.nonzero(batch["masked_lm_weights"])
+        restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
+        for row in range(len(restored)):
+            used = batch["input_mask"][row] == 1
+            assert not restored[row][~used].any()
+            segments = [restored[row][used & (batch["segment_ids"][row] == s)].tolist() for s in (0, 1)]
+            assert (segments[0][0], segments[0][-1], segments[1][-1]) == (2, 3, 3)
+            a, b = ("," + ",".join(map(str, text)) + "," for text in (segments[0][1:-1], segments[1][:-1]))
+            homes = [{i for i, d in enumerate(documents) if text in d} for text in (a, b)]
+            assert homes[0]
+            assert homes[1]
+            if max(map(len, homes)) == 1:
+                assert batch["next_sentence_labels"][row] == (homes[0] != homes[1])
+
+
+def evaluate(corpus, data=DATA, phase=PHASES[0], batch_size=8, examples=20):
+    return list(evaluation_batches(corpus, data, phase, batch_size=batch_size, examples=examples))
+
+
+def test_evaluation_is_always_the_same_and_filled_up_with_zeros(corpus):
+    batches = evaluate(corpus)
+    assert_same(evaluate(corpus), batches)
+    assert [b["input_ids"].shape for b in batches] == [(8, 48)] * 3
+    is_row = np.concatenate([b["input_mask"].any(axis=1) for b in batches])
+    assert is_row.tolist() == [True] * 20 + [False] * 4
+    for values in batches[-1].values():
+        assert not values[4:].any()
+
+
+def test_evaluation_takes_no_more_than_there_is_and_spreads_over_all_of_it(tmp_path):
+    documents = [[[5 + number] + [500] * 29] for number in range(40)]
+    write_corpus(tmp_path, [documents], [documents])
+    data = DataConfig(pairing="contiguous", short_seq_prob=0.0, masking=MaskingConfig(rate=0.0))
+    for examples, expected in ((100, list(range(40))), (4, [0, 10, 20, 30])):
+        batches = evaluate(str(tmp_path), data, Phase(32, 0), batch_size=16, examples=examples)
+        ids = np.concatenate([b["input_ids"][:, 1] for b in batches])
+        assert (ids[ids > 0] - 5).tolist() == expected
+
+
+def test_evaluation_reads_the_held_out_documents(tmp_path):
+    write_corpus(tmp_path, [[[[10] * 20], [[10] * 20]]], [[[[20] * 20], [[20] * 20]]])
+    data = DataConfig(masking=MaskingConfig(rate=0.0))
+    ids = np.concatenate([b["input_ids"] for b in evaluate(str(tmp_path), data, Phase(32, 0))])
+    assert set(np.unique(ids)) == {0, 2, 3, 20}
+
+
+def test_has_heldout(corpus, tmp_path):
+    assert has_heldout(corpus)
+    assert not has_heldout(str(write_corpus(tmp_path, [random_documents(3)])))
+
+
+def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):
+    with pytest.raises(UserError, match=r"global_batch_size \(12\) must be a multiple of 5 processes"):
+        train(corpus, process_count=5)
+    with pytest.raises(UserError, match="is not a corpus"):
+        training_batches(str(tmp_path), DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+    single = str(write_corpus(tmp_path / "single", [random_documents(1)]))
+    with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more"):
+        training_batches(single, DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+    empty = str(write_corpus(tmp_path / "empty", [[]]))
+    with pytest.raises(UserError, match=r"train split of .*empty is empty"):
+        train(empty, DataConfig(pairing="contiguous"))
+    with pytest.raises(UserError, match="no heldout documents"):
+        evaluation_batches(single, DATA, PHASES[0], batch_size=8, examples=20)

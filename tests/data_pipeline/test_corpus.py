@@ -1,0 +1,168 @@
+"""Corpus: what `prepare` wrote comes back token for token, and damage is named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipeline.corpus import Corpus, open_corpus
+from data_pipeline.errors import UserError
+from data_pipeline.pieces import as_text
+from data_pipeline.prepare import PrepareSettings, prepare
+from data_pipeline.readers import Source, find_inputs
+from data_pipeline.tokenizer import SPECIAL_TOKENS
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "ran",
+    "on",
+    "under",
+    "mat",
+    "hill",
+    "and",
+    "then",
+    "it",
+    "was",
+    "old",
+]
+
+
+def write_text(path: Path, documents: int = 40) -> Path:
+    """Documents of one to five sentences, in google-research/bert's format."""
+    draw = np.random.default_rng(3)
+    lines = []
+    for _ in range(documents):
+        for _ in range(draw.integers(1, 6)):
+            lines.append(" ".join(draw.choice(WORDS, draw.integers(2, 12))))
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """(text file, corpus folder) of several shards in both splits."""
+    folder = tmp_path_factory.mktemp("corpus")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
+    text = write_text(folder / "text.txt")
+    source = Source((str(text),), format="sentences")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_pipeline.pieces.PIECE_BYTES", 600)
+        prepare(PrepareSettings(source, vocab=str(vocabulary), holdout=0.3), folder / "made", workers=1)
+    return text, folder / "made"
+
+
+@pytest.fixture
+def corpus_copy(prepared, tmp_path):
+    return Path(shutil.copytree(prepared[1], tmp_path / "made"))
+
+
+def documents_of(corpus: Corpus) -> list[str]:
+    """A sentence a line."""
+    starts = corpus.sentence_starts
+    sentences = [
+        corpus.tokenizer.decode(corpus.read(starts[s], starts[s + 1])) for s in range(corpus.num_sentences)
+    ]
+    firsts = corpus.document_starts
+    return ["\n".join(sentences[firsts[d] : firsts[d + 1]]) for d in range(corpus.num_documents)]
+
+
+def test_every_document_comes_back_in_order_in_one_split(prepared):
+    text, made = prepared
+    original = [as_text(d) for d in find_inputs(Source((str(text),), format="sentences")).documents()]
+    train, heldout = (documents_of(open_corpus(made, split)) for split in ("train", "heldout"))
+    assert len(heldout) > 3
+    assert sorted(train + heldout) == sorted(original)
+    assert train == [document for document in original if document in set(train)]
+
+
+def test_positions_are_global_and_nothing_is_copied(prepared):
+    corpus = open_corpus(prepared[1], "train")
+    entry = corpus.manifest["splits"]["train"]
+    assert corpus.num_tokens == entry["tokens"] == corpus.sentence_starts[-1] == corpus.shard_starts[-1]
+    assert corpus.num_sentences == entry["sentences"] == corpus.document_starts[-1]
+    assert corpus.num_documents == entry["documents"]
+    assert corpus.sentence_starts.dtype == corpus.document_starts.dtype == np.int64
+    assert (np.diff(corpus.sentence_starts) > 0).all()
+    assert (np.diff(corpus.document_starts) > 0).all()
+    joined = np.concatenate(corpus.shard_tokens)
+    for start, stop in zip(corpus.sentence_starts[:-1], corpus.sentence_starts[1:], strict=True):
+        part = corpus.read(start, stop)
+        assert (part == joined[start:stop]).all()
+        assert not part.flags.owndata
+    assert joined.dtype == np.uint16
+    corpus.verify()
+
+
+def test_pyarrow_alone_reads_a_shard(prepared):
+    import pyarrow as pa
+
+    with pa.OSFile(str(prepared[1] / "train-00000.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table.column_names == ["documents"]
+    assert (
+        table.num_rows
+        == open_corpus(prepared[1], "train").manifest["splits"]["train"]["shards"][0]["documents"]
+    )
+
+
+def test_a_truncated_shard_is_named(corpus_copy):
+    shard = corpus_copy / "train-00001.arrow"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"train-00001\.arrow has \d+ bytes instead of \d+"):
+        open_corpus(corpus_copy, "train")
+    shard.unlink()
+    with pytest.raises(UserError, match=r"train-00001\.arrow is missing"):
+        open_corpus(corpus_copy, "train")
+
+
+def test_an_altered_shard_is_named(corpus_copy):
+    shard = corpus_copy / "train-00001.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(UserError, match=r"train-00001\.arrow was altered"):
+        open_corpus(corpus_copy, "train").verify()
+
+
+def test_another_vocabulary_is_refused(corpus_copy):
+    file = corpus_copy / "tokenizer" / "vocab.txt"
+    file.write_text(file.read_text().replace("cat", "owl"))
+    with pytest.raises(UserError, match="don't belong together"):
+        open_corpus(corpus_copy, "train")
+
+
+def test_another_casing_is_another_vocabulary(corpus_copy):
+    file = corpus_copy / "tokenizer" / "settings.json"
+    file.write_text(file.read_text().replace("uncased", "cased"))
+    with pytest.raises(UserError, match="don't belong together"):
+        open_corpus(corpus_copy, "train")
+
+
+def test_what_is_not_a_corpus_is_refused(tmp_path, corpus_copy):
+    with pytest.raises(UserError, match=r"is not a corpus: it has no readable manifest\.json"):
+        open_corpus(tmp_path / "absent", "train")
+    manifest = corpus_copy / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format_version": 99}))
+    with pytest.raises(UserError, match="corpus format 99; this version reads 1"):
+        open_corpus(corpus_copy, "train")
+    (corpus_copy / "tokenizer" / "settings.json").unlink()
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format_version": 1}))
+    with pytest.raises(UserError, match="holds no tokenizer"):
+        open_corpus(corpus_copy, "train")
+
+
+def test_a_missing_split_says_how_to_get_one(prepared, tmp_path):
+    text, made = prepared
+    source = Source((str(text),), format="sentences")
+    settings = PrepareSettings(source, vocab=str(made / "tokenizer" / "vocab.txt"), holdout=0)
+    prepare(settings, tmp_path / "all", workers=1)
+    with pytest.raises(UserError, match="has no heldout documents; prepare it with --holdout above 0"):
+        open_corpus(tmp_path / "all", "heldout")

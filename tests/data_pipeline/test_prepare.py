@@ -1,0 +1,352 @@
+"""Prepare: the same shards whatever happens on the way, and nothing half-written."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipeline import pieces
+from data_pipeline.corpus import open_corpus
+from data_pipeline.errors import UserError
+from data_pipeline.partial import claim, partial_directory
+from data_pipeline.pieces import digest, gather_pieces, heldout_bar
+from data_pipeline.prepare import PrepareSettings, prepare
+from data_pipeline.readers import Source
+from data_pipeline.shards import make_shard, write_shard
+from data_pipeline.summary import DuplicateSketch, summarize_shard, warnings_about
+from data_pipeline.tokenizer import SPECIAL_TOKENS
+from tests.data_pipeline.test_corpus import WORDS, write_text
+
+ROOT = Path(__file__).parents[2]
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+
+# Small pieces make many shards out of little text. Workers never look at the size of a piece.
+PROGRAM = """
+import sys
+from data_pipeline import pieces
+pieces.PIECE_BYTES = 1500
+from bert_jax.cli.main import main
+if __name__ == "__main__":
+    sys.exit(main(["prepare", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def text(tmp_path):
+    return write_text(tmp_path / "text.txt", documents=400)
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
+    return path
+
+
+@pytest.fixture
+def command(tmp_path, text, vocabulary):
+    """Arguments of a program that prepares `text` into the folder appended to them."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    settings = ("--format", "sentences", "--vocab", str(vocabulary), "--holdout", "0.1")
+    return [sys.executable, str(program), str(text), *settings, "--output"]
+
+
+def start(command: list[str], *more: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*command, *map(str, more)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(command: list[str], *more: object) -> str:
+    process = start(command, *more)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return output
+
+
+def shards(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.arrow"))}
+
+
+def wait_for_shards(process: subprocess.Popen, directory: Path, count: int) -> None:
+    while len(list(directory.glob("*.arrow"))) < count:
+        assert process.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.001)
+
+
+def living(process: subprocess.Popen) -> list[int]:
+    """The processes of its session that still run. (Each started process leads a session of its own.)"""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:  # it has just ended
+            continue
+        if session == str(process.pid) and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def wait_until_gone(process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 30
+    while living(process):
+        assert time.monotonic() < deadline, "workers outlived their parent"
+        time.sleep(0.05)
+
+
+def test_one_worker_equals_two_byte_for_byte(tmp_path, command):
+    finish(command, tmp_path / "one", "--workers", 1)
+    finish(command, tmp_path / "two", "--workers", 2)
+    assert len(shards(tmp_path / "one")) > 10
+    assert shards(tmp_path / "one") == shards(tmp_path / "two")
+    one, two = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two"))
+    assert {**one, "command": ""} == {**two, "command": ""}
+
+
+@needs_proc
+def test_killed_and_run_again_it_ends_with_the_same_shards(tmp_path, command):
+    finish(command, tmp_path / "whole", "--workers", 2)
+    output, partial = tmp_path / "killed", tmp_path / "killed.partial"
+    times = {}
+    for count in (2, 6):
+        process = start(command, output, "--workers", 2)
+        wait_for_shards(process, partial, count)
+        process.kill()
+        process.communicate()
+        wait_until_gone(process)
+        assert not output.exists()
+        times = {path.name: path.stat().st_mtime_ns for path in partial.glob("*.arrow")}
+    finish(command, output, "--workers", 2)
+    assert not partial.exists()
+    assert shards(output) == shards(tmp_path / "whole")
+    assert {name: (output / name).stat().st_mtime_ns for name in times} == times, "it made a shard twice"
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("whole", "killed")]
+    assert manifests[0]["splits"] == manifests[1]["splits"]
+    assert manifests[0]["statistics"] == manifests[1]["statistics"]
+    assert sorted(p.name for p in output.iterdir()) == sorted(p.name for p in (tmp_path / "whole").iterdir())
+
+
+@needs_proc
+def test_ctrl_c_leaves_one_line_and_no_process(tmp_path, command):
+    process = start(command, tmp_path / "made", "--workers", 2)
+    wait_for_shards(process, tmp_path / "made.partial", 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert errors == "bert-jax: interrupted; run the same command again to go on\n"
+    assert process.returncode == 75
+    wait_until_gone(process)
+    finish(command, tmp_path / "made")
+    assert open_corpus(tmp_path / "made", "train").num_documents > 300
+
+
+@needs_proc
+def test_workers_leave_ctrl_c_to_their_parent(tmp_path, command):
+    process = start(command, tmp_path / "made", "--workers", 1)
+    wait_for_shards(process, tmp_path / "made.partial", 2)
+    for pid in living(process):
+        if pid != process.pid:
+            os.kill(pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_report_tells_what_was_made_and_warns(tmp_path, command, text):
+    text.write_text("the dog ran\n\n" * 50 + "zebra zebra zebra\n\nthe cat\nsat on\n\n" * 10)
+    output = finish(command, tmp_path / "made")
+    assert re.search(r"train +\d+ +\d+ +[\d,]+ +\d+ ", output)
+    assert re.search(r"heldout +\d+ ", output)
+    assert "24 pieces" not in output
+    assert "20 pieces, wordpiece, uncased" in output
+    for share in (
+        "85.7% of the documents have one sentence",
+        "95.0% of the sentences repeat",
+        "95.7% of the documents repeat",
+    ):
+        assert share in " ".join(output.split())
+    assert "of the tokens are [UNK]" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def settings_for(path: Path, vocabulary: Path | None, **changes: object) -> PrepareSettings:
+    values = {"vocab": vocabulary and str(vocabulary), "holdout": 0.1, **changes}
+    return PrepareSettings(Source((str(path),), format="sentences"), **values)
+
+
+def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
+    text.write_text(text.read_text() * 3)
+    prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1)
+    for split in ("train", "heldout"):
+        corpus = open_corpus(tmp_path / "made", split)
+        hashes = summarize_shard(tmp_path / "made" / f"{split}-00000.arrow", 1).document_hashes
+        assert corpus.num_documents % 3 == 0
+        assert (np.unique(hashes, return_counts=True)[1] >= 3).all()
+
+
+def test_at_least_one_document_is_held_out(tmp_path, text, vocabulary):
+    settings = settings_for(text, vocabulary, holdout=1e-9)
+    manifest = prepare(settings, tmp_path / "made", workers=1)
+    assert manifest["splits"]["heldout"]["documents"] == 1
+
+
+def test_the_share_held_out_is_about_what_was_asked_for():
+    documents = [f"document {i}" for i in range(4000)]
+    bar = heldout_bar(documents, 0.1)
+    assert 330 <= sum(digest(d).split < bar for d in documents) <= 470
+    assert heldout_bar(documents, 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind):
+    settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
+    manifest = prepare(settings, tmp_path / "made", workers=1)
+    corpus = open_corpus(tmp_path / "made", "train")
+    assert corpus.tokenizer.kind == manifest["tokenizer"]["kind"] == kind
+    assert manifest["statistics"]["unknown_tokens"] == 0
+    assert corpus.tokenizer.decode(corpus.read(0, int(corpus.sentence_starts[1])))
+
+
+def test_pieces_depend_on_the_documents_alone(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 100)
+    documents = [f"document {i:03d}." for i in range(60)]
+    found = [piece for piece, _ in gather_pieces(iter(documents), bar=1 << 62)]
+    assert [p.number for p in found if p.split == "train"] == list(
+        range(sum(p.split == "train" for p in found))
+    )
+    assert sorted(d for piece in found for d in piece.documents) == documents
+    assert all(len("".join(piece.documents)) < 100 + 13 for piece in found)
+
+
+@pytest.mark.parametrize("size", [1 << 17, 4000])
+def test_share_of_duplicates_is_exact_or_close(size):
+    """10,000 of the values come three times, and one comes 30,000 times."""
+    draw = np.random.default_rng(0)
+    values = draw.integers(0, 2**64, 50_000, dtype=np.uint64, endpoint=False)
+    stream = np.concatenate([values, values[:10_000], values[:10_000], np.repeat(values[:1], 30_000)])
+    sketch = DuplicateSketch(size)
+    for part in np.array_split(draw.permutation(stream), 37):
+        sketch.add(part)
+    assert sketch.share() == pytest.approx(0.5, abs=1e-12 if size > 50_000 else 0.02)
+    assert len(sketch._lowest) <= size
+    assert DuplicateSketch().share() == 0
+
+
+def test_summary_hashes_tell_sentences_and_documents_apart(tmp_path):
+    documents = [[[5, 6], [7]], [[5], [6, 7]], [[5, 6], [7]], [[6, 5], [7]], [[0], [0, 0]]]
+    write_shard(tmp_path / "s.arrow", make_shard(documents, np.dtype(np.uint16)))
+    summary = summarize_shard(tmp_path / "s.arrow", unk_id=7)
+    assert len(np.unique(summary.sentence_hashes)) == len({tuple(s) for d in documents for s in d})
+    assert len(np.unique(summary.document_hashes)) == 4
+    assert summary.document_hashes[0] == summary.document_hashes[2]
+    assert (summary.unknown_tokens, summary.one_sentence_documents) == (4, 0)
+
+
+def test_a_clean_corpus_has_no_warnings():
+    names = ("one_sentence_documents", "duplicate_sentences", "duplicate_documents", "unknown_tokens")
+    assert warnings_about(dict.fromkeys(names, 0.0)) == []
+    assert len(warnings_about(dict.fromkeys(names, 0.5))) == 4
+
+
+def test_other_settings_do_not_mix_into_a_partial_corpus(tmp_path, text, vocabulary):
+    output = tmp_path / "made"
+    with claim(output, {"holdout": 0.2, "inputs": []}, overwrite=False) as directory:
+        (directory / "train-00000.arrow").write_bytes(b"of the other settings")
+    with pytest.raises(UserError, match=r"made\.partial was begun with other .*holdout, inputs"):
+        prepare(settings_for(text, vocabulary), output, workers=1)
+    prepare(settings_for(text, vocabulary), output, workers=1, overwrite=True)
+    assert b"of the other" not in shards(output)["train-00000.arrow"]
+
+
+def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text):
+    process = start(command, tmp_path / "made")
+    wait_for_shards(process, tmp_path / "made.partial", 1)
+    process.kill()
+    process.communicate()
+    text.write_text(text.read_text() + "\nthe end\n")
+    process = start(command, tmp_path / "made")
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert re.fullmatch(r"bert-jax: error: .*made\.partial was begun with other inputs; .*\n", errors)
+
+
+def test_two_processes_do_not_write_one_corpus(tmp_path, text, vocabulary):
+    output = tmp_path / "made"
+    with claim(output, {}, overwrite=False), pytest.raises(UserError, match="another process is writing"):
+        prepare(settings_for(text, vocabulary), output, workers=1)
+
+
+def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabulary):
+    output = tmp_path / "made"
+    prepare(settings_for(text, vocabulary), output, workers=1)
+    before = shards(output)
+    text.write_text("the cat sat\n\nthe dog ran\n")
+    with pytest.raises(UserError, match=r"made exists already; .*--overwrite"):
+        prepare(settings_for(text, vocabulary), output, workers=1)
+    assert shards(output) == before
+    prepare(settings_for(text, vocabulary), output, workers=1, overwrite=True)
+    assert shards(output) != before
+    assert not list(tmp_path.glob("made.*"))
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError, match=r"mine is not a corpus, so --overwrite leaves it alone"):
+        prepare(settings_for(text, vocabulary), tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "holdout", "message"),
+    [
+        (b" \n\n", 0.1, r"no text in .*text\.txt; the inputs hold no document"),
+        (b"\x01\x02\n", 0.0, r"no text in .*text\.txt; its documents hold no token"),
+        (b"the cat sat\n", 0.1, r"--holdout 0\.1 keeps all 1 documents aside; .*--holdout 0 "),
+        (b"the cat sat\n\nthe \xff\n", 0.0, r"text\.txt is not UTF-8 at byte 17"),
+    ],
+)
+def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, holdout, message):
+    text.write_bytes(content)
+    output = tmp_path / "made"
+    with pytest.raises(UserError, match=message):
+        prepare(settings_for(text, vocabulary, holdout=holdout), output, workers=1)
+    assert not output.exists()
+    assert not partial_directory(output).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab": None}, "give exactly one of --vocab FILE and --train-vocab"),
+        ({"train_vocab": "wordpiece", "vocab_size": 200}, "give exactly one of --vocab FILE and"),
+        ({"vocab": None, "train_vocab": "wordpiece"}, "--train-vocab needs --vocab-size N"),
+        ({"vocab_size": 200}, "--vocab goes without it"),
+        ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
+        ({"language": "english"}, "--language is 'english'; it must be a code"),
+    ],
+)
+def test_impossible_settings_are_refused(text, vocabulary, changes, message):
+    with pytest.raises(UserError, match=message):
+        settings_for(text, **{"vocabulary": vocabulary, **changes})
+
+
+def test_an_output_inside_the_input_is_refused(tmp_path, text, vocabulary):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    text.rename(folder / "text.txt")
+    with pytest.raises(UserError, match="lies inside the input"):
+        prepare(settings_for(folder, vocabulary), folder / "made", workers=1)
+
+
+def test_workers_must_be_positive(tmp_path, text, vocabulary):
+    with pytest.raises(UserError, match="--workers is 0; it must be at least 1"):
+        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=0)

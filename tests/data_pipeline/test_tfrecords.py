@@ -1,0 +1,122 @@
+"""Static mode: records of google-research/bert's layout in the order of every other corpus."""
+
+import numpy as np
+import pytest
+
+from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+from data_pipeline.config import DataConfig, Phase
+from data_pipeline.errors import UserError
+from data_pipeline.tensorflow_cpu import tf
+
+PHASE = Phase(16, 3)
+DATA = DataConfig(phases=(PHASE,))
+
+
+def make_example(number: int) -> dict[str, list]:
+    rng = np.random.default_rng(number)
+    return {
+        "input_ids": [number, *rng.integers(0, 1000, 15).tolist()],
+        "input_mask": [1] * 10 + [0] * 6,
+        "segment_ids": [0] * 5 + [1] * 11,
+        "masked_lm_positions": [1, 4, 0],
+        "masked_lm_ids": rng.integers(0, 10**6, 3).tolist(),
+        "masked_lm_weights": [1.0, 1.0, 0.0],
+        "next_sentence_labels": [number % 2],
+    }
+
+
+def write_records(path, numbers):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in numbers:
+            feature = {
+                key: tf.train.Feature(float_list=tf.train.FloatList(value=values))
+                if key == "masked_lm_weights"
+                else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+                for key, values in make_example(number).items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_records(tmp_path / "a.tfrecord", range(13))
+    write_records(tmp_path / "b.tfrecord", range(13, 30))
+    write_records(tmp_path / "heldout.tfrecord", range(100, 105))
+    return tmp_path
+
+
+def train(corpus, data=DATA, **changes):
+    settings = {"seed": 1, "global_batch_size": 6, "num_train_steps": 10, "first_step": 0, **changes}
+    return list(training_batches(str(corpus), data, **settings))
+
+
+def test_an_epoch_holds_every_record_as_it_was_written(folder):
+    rows = [
+        {key: values[row] for key, values in batch.items()}
+        for batch in train(folder, num_train_steps=5)
+        for row in range(6)
+    ]
+    numbers = [int(row["input_ids"][0]) for row in rows]
+    assert sorted(numbers) == list(range(30))
+    assert numbers != sorted(numbers)
+    for row, number in zip(rows, numbers, strict=True):
+        for key, values in make_example(number).items():
+            np.testing.assert_array_equal(np.atleast_1d(row[key]), values)
+            assert row[key].dtype == (np.float32 if key == "masked_lm_weights" else np.int32)
+
+
+@pytest.mark.parametrize("pattern", ["", "[ab].tfrecord"])
+def test_order_does_not_depend_on_where_a_run_was_interrupted(folder, pattern):
+    corpus = folder / pattern
+    whole = train(corpus)
+    resumed = train(corpus, first_step=7)
+    halves = [train(corpus, process_index=p, process_count=2) for p in (0, 1)]
+    for step, batch in enumerate(whole):
+        for key, values in batch.items():
+            np.testing.assert_array_equal(np.concatenate([half[step][key] for half in halves]), values)
+            if step >= 7:
+                assert resumed[step - 7][key].tobytes() == values.tobytes()
+
+
+def test_files_named_heldout_are_for_evaluation(folder):
+    (batch,) = evaluation_batches(str(folder), DATA, PHASE, batch_size=8, examples=100)
+    assert batch["input_ids"][:, 0].tolist() == [100, 101, 102, 103, 104, 0, 0, 0]
+    assert has_heldout(str(folder))
+    (folder / "heldout.tfrecord").unlink()
+    assert not has_heldout(str(folder))
+    with pytest.raises(UserError, match="no heldout TFRecords"):
+        evaluation_batches(str(folder), DATA, PHASE, batch_size=8, examples=100)
+
+
+@pytest.mark.parametrize("lost", [1, 4, 30])
+def test_a_truncated_file_is_named(folder, lost):
+    path = folder / "b.tfrecord"
+    path.write_bytes(path.read_bytes()[:-lost])
+    with pytest.raises(UserError, match=r"b\.tfrecord is truncated"):
+        train(folder)
+
+
+def test_files_that_hold_something_else_are_named(tmp_path):
+    (tmp_path / "x.tfrecord").write_text("no record, but text\n" * 10)
+    with pytest.raises(UserError, match=r"x\.tfrecord is truncated or is not a file of TFRecords"):
+        train(tmp_path)
+    (tmp_path / "x.tfrecord").write_bytes(b"")
+    with pytest.raises(UserError, match=r"x\.tfrecord is empty"):
+        train(tmp_path)
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        writer.write(b"\xff\xfe no example")
+    with pytest.raises(UserError, match=r"x\.tfrecord does not hold tf\.train\.Example"):
+        train(tmp_path)
+
+
+def test_records_of_another_length_are_refused_and_both_lengths_named(folder):
+    with pytest.raises(UserError, match=r"a\.tfrecord has 16 values of input_ids .* wants 128"):
+        train(folder, DataConfig())
+    with pytest.raises(UserError, match=r"has 3 values of masked_lm_positions .* wants 4"):
+        train(folder, DataConfig(phases=(Phase(16, 4),)))
+
+
+def test_a_glob_that_matches_nothing_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\*"):
+        train(tmp_path / "none*")

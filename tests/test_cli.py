@@ -1,0 +1,137 @@
+"""The command line: what a user may get wrong ends in one line on stderr that says what is valid."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli.main import COMMANDS, main
+from experiments import EXPERIMENTS
+from tests.tiny_run import arguments, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("cli") / "corpus")
+
+
+def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a wrong command line ends in."""
+    assert main(argv) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("bert-jax: error: ")
+    return lines[0]
+
+
+WRONG = {
+    "unknown command": (["pretran"], ["'pretran'", "pretrain"]),
+    "unknown experiment": (["pretrain", "no_nps"], ["'no_nps'", "no_nsp"]),
+    "no experiment": (["pretrain", "--workdir", "w"], ["bert-jax pretrain EXPERIMENT"]),
+    "no work directory": (["pretrain", "base"], ["--workdir"]),
+    "unknown flag": (
+        ["pretrain", "base", "--workdir", "w", "--model.num-layer", "6"],
+        ["--model.num-layer;", "--model.num-layers"],
+    ),
+    "wrong type": (
+        ["pretrain", "base", "--workdir", "w", "--model.num-layers", "six"],
+        ["--model.num-layers", "'six'", "INT"],
+    ),
+    "wrong choice": (
+        ["pretrain", "base", "--workdir", "w", "--model.dtype", "float16"],
+        ["--model.dtype", "float16", "bfloat16"],
+    ),
+    "flag without value": (["pretrain", "base", "--workdir"], ["--workdir"]),
+    "stray argument": (["pretrain", "base", "large", "--workdir", "w"], ["'large'"]),
+    "heads do not divide": (
+        ["pretrain", "base", "--workdir", "w", "--model.num-heads", "5"],
+        ["model.num_heads (5)", "768", "12"],
+    ),
+    "longer than the positions": (
+        ["pretrain", "base", "--workdir", "w", "--data.phases.0.max-seq-length", "1024"],
+        ["1024", "512"],
+    ),
+    "accumulation does not divide": (
+        ["pretrain", "base", "--workdir", "w", "--parallel.accumulation-steps", "3"],
+        ["accumulation_steps (3)", "256"],
+    ),
+    "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
+    "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
+    "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
+    "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
+}
+
+
+@pytest.mark.parametrize(("argv", "named"), WRONG.values(), ids=WRONG)
+def test_wrong_command_lines(
+    argv: list[str],
+    named: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = error_of(argv, capsys)
+    assert [name for name in named if name not in line] == [], line
+    assert not list(tmp_path.iterdir()), "a wrong command line left something behind"
+
+
+def test_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = error_of(arguments(tmp_path / "w", tmp_path / "nowhere"), capsys)
+    assert str(tmp_path / "nowhere") in line
+
+
+def test_vocabulary_larger_than_the_model(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = error_of(arguments(tmp_path / "w", corpus, "--model.vocab-size", "19"), capsys)
+    assert "20" in line
+    assert "--model.vocab-size 20" in line
+
+
+def test_altered_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    shard = corpus / "train-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert str(shard) in error_of(arguments(tmp_path / "w", corpus), capsys)
+
+
+def test_batch_that_devices_cannot_share(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--parallel.accumulation-steps", "7", "--global-batch-size", "7", "--parallel.fsdp", "16"]
+    line = error_of(arguments(tmp_path / "w", corpus, *flags), capsys)
+    assert "fsdp" in line
+
+
+def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bert_jax.workdir import lock
+
+    with lock(tmp_path / "w"):
+        assert "in use by another process" in error_of(arguments(tmp_path / "w", corpus), capsys)
+
+
+def test_every_command_explains_itself_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--help"], ["pretrain", "base", "--help"], *([name, "--help"] for name in COMMANDS)):
+        with contextlib.suppress(SystemExit):
+            main(argv)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) > 5, argv
+        assert [line for line in lines if len(line) > 80] == [], argv
+
+
+def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiments"]) == 0
+    table = capsys.readouterr().out
+    assert all(name in table for name in EXPERIMENTS)
+    assert main(["experiments", "roberta_base"]) == 0
+    assert "optimizer.beta2 = 0.98" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from bert_jax import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"

@@ -1,0 +1,43 @@
+"""The named experiments: frozen in golden files, and as the papers have them."""
+
+import pytest
+
+from bert_jax.accounting import encoder_parameters
+from bert_jax.cli.experiments import describe
+from experiments import EXPERIMENTS
+from tests.golden.make_experiments_golden import FOLDER
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_resolved_values_are_the_golden_ones(name: str) -> None:
+    path = FOLDER / f"{name}.txt"
+    golden = path.read_text(encoding="utf-8") if path.exists() else ""
+    assert describe(EXPERIMENTS[name]) == golden, (
+        f"experiment {name} no longer resolves to {path}; if that is meant, run "
+        "`python -m tests.golden.make_experiments_golden` and commit the diff"
+    )
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_published_sizes(name: str, parameters: int) -> None:
+    assert encoder_parameters(EXPERIMENTS[name].model) == parameters
+
+
+def test_table_6_sizes_are_those_of_their_names() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        if name.startswith("size_"):
+            model = experiment.model
+            assert name == f"size_{model.num_layers}_{model.hidden_size}_{model.num_heads}"
+            assert model.intermediate_size == 4 * model.hidden_size
+
+
+def test_table_8_shares_are_those_of_their_names() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        if name.startswith("mask_"):
+            masking = experiment.data.masking
+            shares = [round(100 * share) for share in (masking.mask, masking.same, masking.random)]
+            assert name == "mask_" + "_".join(map(str, shares))

@@ -1,0 +1,97 @@
+"""Who may import whom: read from the source of every module, no module is run."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax"}
+INPUT = {"tensorflow", "tensorflow_datasets"}
+SHARED = {"data_pipeline.config", "data_pipeline.errors"}
+OURS = {"bert_jax", "data_pipeline", "experiments", "benchmarks", "tests"}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a module imports, wherever in it; `from a import b` gives both a and a.b."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively; name the package"
+            yield node.module or ""
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_command_line(path: Path) -> bool:
+    return path.is_relative_to(ROOT / "bert_jax" / "cli")
+
+
+def wrong_arrows(path: Path) -> list[str]:
+    """Imports of a module that the architecture forbids."""
+    names = set(imports(path))
+    package = path.relative_to(ROOT).parts[0]
+    if package == "data_pipeline":
+        return sorted(n for n in names if top(n) in ACCELERATOR | (OURS - {"data_pipeline"}))
+    if package == "experiments":
+        allowed = {"dataclasses", "typing", "bert_jax.config", "data_pipeline.config"}
+        return sorted(n for n in names if n not in allowed and top(n) != "experiments")
+    if is_command_line(path):
+        return sorted(n for n in names if top(n) in INPUT | {"tests", "benchmarks"})
+    forbidden = INPUT | {"experiments", "benchmarks", "tests"}
+    wrong = {n for n in names if top(n) in forbidden}
+    wrong |= {n for n in names if top(n) == "data_pipeline" and n not in SHARED}
+    return sorted(wrong | {n for n in names if n.startswith("bert_jax.cli")})
+
+
+@pytest.mark.parametrize("folder", ["bert_jax", "data_pipeline", "experiments"])
+def test_arrows_between_packages(folder: str) -> None:
+    found = {str(path.relative_to(ROOT)): wrong_arrows(path) for path in modules(folder)}
+    assert found, f"no module in {folder}"
+    assert not {path: wrong for path, wrong in found.items() if wrong}
+
+
+def test_configuration_needs_the_standard_library_alone() -> None:
+    for path in (*(ROOT / "bert_jax").glob("config.py"), ROOT / "data_pipeline" / "config.py"):
+        foreign = {n for n in imports(path) if top(n) not in sys.stdlib_module_names and top(n) not in OURS}
+        assert not foreign, path
+
+
+def test_flags_of_commands_are_read_without_heavy_imports() -> None:
+    # At the top of a command's module; inside its functions anything goes.
+    for path in modules("bert_jax/cli"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                names = (
+                    [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+                )
+                assert not {top(n) for n in names} & (ACCELERATOR | INPUT), path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["pretrain", "--help"], ["pretrain", "base", "--help"], ["experiments"]],
+    ids=" ".join,
+)
+def test_help_imports_neither_jax_nor_tensorflow(arguments: list[str]) -> None:
+    program = (
+        "import sys; from bert_jax.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print('heavy:', sorted({'jax', 'tensorflow', 'orbax', 'flax', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines()[-1] == "heavy: []"

@@ -1,0 +1,107 @@
+"""A run killed with SIGKILL at any moment ends with bitwise the state and metrics of an undisturbed one.
+
+The default is a few kills; `BERT_JAX_KILLS=20 pytest tests/test_kill.py` does as many as the promise says.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import FOLDER, saved_steps
+from bert_jax.metric_log import FILE_NAME, read_rows
+from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
+
+KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
+STEPS = 120 + 40 * KILLS
+POLL_SECONDS, PATIENCE_SECONDS = 0.002, 900
+
+
+def start(workdir: Path, corpus: Path, cache: Path) -> subprocess.Popen[bytes]:
+    with (workdir.parent / f"{workdir.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            command(*arguments(workdir, corpus, "--num-train-steps", str(STEPS))),
+            env=environment(cache),
+            stdout=log,
+            stderr=log,
+        )
+
+
+def finish(workdir: Path, corpus: Path, cache: Path) -> None:
+    process = start(workdir, corpus, cache)
+    try:
+        status = process.wait(PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    assert status == 0, (workdir.parent / f"{workdir.name}.log").read_text()
+
+
+def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> bool:
+    """Kills the process as soon as it is time; False if it ended before."""
+    while process.poll() is None and not is_time():
+        time.sleep(POLL_SECONDS)
+    process.kill()
+    return process.wait() == -signal.SIGKILL
+
+
+def at_any_time(workdir: Path, draw: random.Random) -> Callable[[], bool]:
+    """Start-up, compilation or training: whatever comes within a few seconds."""
+    moment = time.monotonic() + draw.uniform(0, 8)
+    return lambda: time.monotonic() >= moment
+
+
+def after_some_steps(workdir: Path, draw: random.Random) -> Callable[[], bool]:
+    """A little after some row of metrics that this start of the run adds."""
+    known = len(read_rows(workdir / FILE_NAME))
+    wanted, delay = draw.randint(1, 3), draw.uniform(0, 0.1)
+
+    def is_time() -> bool:
+        if len(read_rows(workdir / FILE_NAME)) < known + wanted:
+            return False
+        time.sleep(delay)
+        return True
+
+    return is_time
+
+
+def in_a_checkpoint(workdir: Path, draw: random.Random) -> Callable[[], bool]:
+    """While a checkpoint is written, after at least one more is whole: otherwise nothing would advance."""
+    newest, delay = max(saved_steps(workdir), default=-1), draw.uniform(0, 0.02)
+
+    def is_time() -> bool:
+        if max(saved_steps(workdir), default=-1) <= newest or not list((workdir / FOLDER).glob("*tmp*")):
+            return False
+        time.sleep(delay)
+        return True
+
+    return is_time
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("kill") / "corpus")
+
+
+def test_killed_runs_end_like_an_undisturbed_one(corpus: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "compiled"
+    finish(tmp_path / "undisturbed", corpus, cache)
+
+    draw = random.Random(os.environ.get("BERT_JAX_KILL_SEED", "0"))
+    killed, kills = tmp_path / "killed", 0
+    for number in range(KILLS):
+        moment = (in_a_checkpoint, after_some_steps, at_any_time)[number % 3]
+        kills += kill_when(start(killed, corpus, cache), moment(killed, draw))
+    finish(killed, corpus, cache)
+
+    assert kills >= 2, "the run ended before it could be killed"
+    expected, actual = final_state(tmp_path / "undisturbed"), final_state(killed)
+    assert actual.keys() == expected.keys()
+    assert [path for path in expected if not np.array_equal(actual[path], expected[path])] == []
+    assert deterministic_rows(killed) == deterministic_rows(tmp_path / "undisturbed")
+    print(f"{kills} kills of a run of {STEPS} steps")
