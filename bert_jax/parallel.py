@@ -132,7 +132,7 @@ def _make_jit_program(experiment: Experiment, devices: list[jax.Device]) -> Prog
         experiment,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=jax.jit(step, in_shardings=(shardings, rows), out_shardings=shardings, donate_argnums=0),
+        train_step=compiled(step, in_shardings=(shardings, rows), out_shardings=shardings, donate_argnums=0),
         eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
         put=lambda batch: _put_rows(batch, rows),
         state_shardings=shardings,

@@ -158,10 +158,9 @@ def _accumulate(
         return jax.tree.map(jnp.add, carry, part), None
 
     micro_batches = jax.tree.map(lambda x: _split_rows(x, accumulation_steps), dict(batch))
-    indices = jnp.arange(accumulation_steps)
-    first = gradient(params, jax.tree.map(lambda x: x[0], micro_batches), totals, jax.random.fold_in(key, 0))
-    rest = jax.tree.map(lambda x: x[1:], (indices, micro_batches))
-    return jax.lax.scan(add_micro_batch, first, rest)[0]
+    # Starting from zeros rather than from the first micro-batch's gradient compiles it only once.
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, totals, key))
+    return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(accumulation_steps), micro_batches))[0]
 
 
 def _loss(

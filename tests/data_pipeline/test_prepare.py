@@ -102,6 +102,13 @@ def living(process: subprocess.Popen) -> list[int]:
     return found
 
 
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
+
+
 def wait_until_gone(process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 30
     while living(process):
@@ -152,6 +159,18 @@ def test_ctrl_c_leaves_one_line_and_no_process(tmp_path, command):
     wait_until_gone(process)
     finish(command, tmp_path / "made")
     assert open_corpus(tmp_path / "made", "train").num_documents > 300
+
+
+@needs_proc
+def test_ctrl_c_while_the_workers_start_leaves_one_line_too(tmp_path, command):
+    process = start(command, tmp_path / "made", "--workers", 2)
+    while not any(b"spawn_main" in command_line(pid) for pid in living(process)):
+        assert process.poll() is None, "it ended before it could be stopped"
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert errors == "bert-jax: interrupted; run the same command again to go on\n"
+    assert process.returncode == 75
+    wait_until_gone(process)
 
 
 @needs_proc
