@@ -1,0 +1,29 @@
+"""Rows: a data set after tokenising, before padding. What every task makes and batches are cut from."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Token sequences of their own lengths, and what is to be predicted from them.
+
+    A row is one unit of training: a text, a window of a passage, a question with its choices. It
+    has `sequences_per_row` sequences; those of row r are numbers r * sequences_per_row and on. An
+    empty sequence is a choice that a row does not have.
+    """
+
+    tokens: Mapping[str, Sequence[np.ndarray]]
+    """`input_ids`, `segment_ids` and per-token targets such as `tag_ids`: one int32 [T_i] array a
+    sequence, all of a sequence's arrays of one length. `input_ids` begin with [CLS] and end with [SEP]."""
+    targets: Mapping[str, np.ndarray]
+    """Per-row targets such as `labels` int32 [R] or `values` float32 [R]. Empty for texts to predict."""
+    example: np.ndarray
+    """int32 [R]: the example that each row was cut from; examples with windows have several rows."""
+    sequences_per_row: int = 1
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.example)
