@@ -66,6 +66,7 @@ def make_our_step(args: argparse.Namespace) -> tuple[Callable[[], float], str]:
 
     from bert_jax.config import Experiment, ModelConfig, OptimizerConfig, ParallelConfig
     from bert_jax.parallel import make_program
+    from bert_jax.pretraining import PretrainingTask
     from data_pipeline.config import DataConfig, Phase
 
     model = ModelConfig(
@@ -83,13 +84,13 @@ def make_our_step(args: argparse.Namespace) -> tuple[Callable[[], float], str]:
         parallel=ParallelConfig(prng=args.prng),
         global_batch_size=args.batch,
     )
-    program = make_program(experiment, jax.devices()[:1])
+    program = make_program(PretrainingTask(model), experiment, jax.devices()[:1])
     batches = random_batches(args)
     state = program.init()
 
     def step() -> float:
         nonlocal state
-        state = program.train_step(state, program.put(next(batches)))
+        state = program.train_step(state, program.put(next(batches)), np.float32(1e-4))
         return float(state.sums["mlm_loss"])
 
     return step, jax.devices()[0].device_kind

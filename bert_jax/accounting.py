@@ -35,16 +35,22 @@ def total_parameters(model: ModelConfig) -> int:
     return encoder_parameters(model) + language_model + 2 * width + 2
 
 
-def flops_per_sequence(model: ModelConfig, phase: Phase) -> int:
+def flops_per_sequence(model: ModelConfig, length: int, predictions: int) -> int:
     """Floating-point operations of training on one sequence.
 
     Matrix products alone, a multiply and an add counted as two, backward as twice forward.
     Padding counts as computed; recomputation for memory does not count.
+
+    Args:
+      model: shape and objective.
+      length: positions of the sequence.
+      predictions: positions that the masked language model predicts; the left-to-right objective
+        predicts all.
     """
-    length, width = phase.max_seq_length, model.hidden_size
+    width = model.hidden_size
     layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
     layer += 4 * length * length * width
-    predictions = length - 1 if model.objective == "ltr" else phase.max_predictions_per_seq
+    predictions = length - 1 if model.objective == "ltr" else predictions
     heads = 2 * predictions * width * (width + model.vocab_size) + 2 * width * (width + 2)
     return 3 * (model.num_layers * layer + heads)
 
@@ -60,7 +66,9 @@ def run_tokens(experiment: Experiment) -> int:
 def run_flops(experiment: Experiment) -> int:
     """Floating-point operations of a whole run, counted as in `flops_per_sequence`."""
     return sum(
-        steps * experiment.global_batch_size * flops_per_sequence(experiment.model, phase)
+        steps
+        * experiment.global_batch_size
+        * flops_per_sequence(experiment.model, phase.max_seq_length, phase.max_predictions_per_seq)
         for phase, steps in _steps_by_phase(experiment)
     )
 

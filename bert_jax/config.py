@@ -21,6 +21,12 @@ ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
 
 
+def check_positive(name: str, value: int) -> None:
+    """Raises UserError unless a setting is at least 1."""
+    if value < 1:
+        raise UserError(f"{name} is {value}; it must be at least 1")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Shape and arithmetic of the encoder (paper, section 3; google-research/bert modeling.py)."""
@@ -59,8 +65,7 @@ class ModelConfig:
             "max_position_embeddings",
             "type_vocab_size",
         ):
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+            check_positive(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -134,18 +139,15 @@ class ParallelConfig:
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "tensor", "accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"parallel.{name} is {getattr(self, name)}; it must be at least 1")
+            check_positive(f"parallel.{name}", getattr(self, name))
         if self.mode == "pmap" and (self.fsdp, self.tensor) != (1, 1):
             raise UserError("parallel.fsdp and parallel.tensor need parallel.mode jit; pmap copies all")
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """A whole pretraining run, but for the folder it writes to."""
+class RunConfig:
+    """What every training run has, whatever it learns."""
 
-    model: ModelConfig = ModelConfig()
-    data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     parallel: ParallelConfig = ParallelConfig()
     num_train_steps: int = 1_000_000
@@ -156,9 +158,7 @@ class Experiment:
     log_every: int = 100
     """Steps between rows of metrics.jsonl; a row holds means over those steps."""
     eval_every: int = 10_000
-    """Steps between evaluations on the held-out documents; there is one at the end too."""
-    eval_examples: int = 10_000
-    """Held-out sequences of an evaluation, at most; always the same with the same masks."""
+    """Steps between evaluations on what is held out; there is one at the end too."""
     checkpoint_every: int = 1_000
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
@@ -169,12 +169,10 @@ class Experiment:
             "global_batch_size",
             "log_every",
             "eval_every",
-            "eval_examples",
             "checkpoint_every",
             "keep_checkpoints",
         ):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            check_positive(name, getattr(self, name))
         if not 0 <= self.seed < 2**32:
             raise UserError(f"seed is {self.seed}; it must be from 0 to {2**32 - 1}")
         if self.global_batch_size % self.parallel.accumulation_steps:
@@ -182,9 +180,20 @@ class Experiment:
                 f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
                 f"global_batch_size ({self.global_batch_size})"
             )
-        self._check_data_fits_model()
 
-    def _check_data_fits_model(self) -> None:
+
+@dataclasses.dataclass(frozen=True)
+class Experiment(RunConfig):
+    """A whole pretraining run, but for the folder it writes to."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    eval_examples: int = 10_000
+    """Held-out sequences of an evaluation, at most; always the same with the same masks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("eval_examples", self.eval_examples)
         longest = max(phase.max_seq_length for phase in self.data.phases)
         if longest > self.model.max_position_embeddings:
             raise UserError(

@@ -1,28 +1,31 @@
-"""Held-out evaluation: the same fixed batches every time, summed exactly, then divided once."""
+"""Held-out evaluation of pretraining: the same batches every time, summed exactly, divided once."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
 import numpy as np
 
+from bert_jax.config import ModelConfig
 from bert_jax.metrics import GuessCounter, means
 from bert_jax.parallel import Program
+from bert_jax.train_step import Params
 from data_pipeline.errors import UserError
 
 
-def evaluate(program: Program, params: Any, batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, float]:
+def evaluate(
+    program: Program, model: ModelConfig, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
     """Metrics of `bert_jax.metrics.means` and what guessing scores on the same labels.
 
     Args:
-      program: compiled experiment.
+      program: compiled pretraining task.
+      model: its model.
       params: parameters on the devices.
       batches: held-out batches of equal shape; padding rows count nowhere.
 
     Raises:
       UserError: there is no batch, or nothing in it to predict.
     """
-    model = program.experiment.model
     guesses = GuessCounter(model.objective, model.vocab_size)
     parts = []
     for batch in batches:
@@ -36,9 +39,3 @@ def evaluate(program: Program, params: Any, batches: Iterable[Mapping[str, np.nd
     if not totals.get("mlm_weight"):
         raise UserError("the held-out documents give no token to predict; prepare with a larger --holdout")
     return {**means(totals, model.objective), **guesses.accuracies(), "examples": totals["examples"]}
-
-
-def put_params(program: Program, params: Any) -> Any:
-    """Places parameters from the host on the devices, where the program's own would be."""
-    places = program.abstract_state().params
-    return jax.tree.map(lambda value, place: jax.device_put(value, place.sharding), params, places)

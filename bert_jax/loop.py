@@ -10,26 +10,27 @@ import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from bert_jax.checkpoints import Checkpoints
-from bert_jax.evaluation import evaluate
 from bert_jax.interrupt import Interrupt
 from bert_jax.metric_log import MetricLog
-from bert_jax.metrics import means
 from bert_jax.nonfinite import report_nonfinite
 from bert_jax.optimizer import learning_rate
 from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.progress import ProgressDisplay
 from bert_jax.speed import Stopwatch
-from bert_jax.train_step import TrainState
-from data_pipeline.config import Phase, phase_ends
+from bert_jax.task import Batch
+from bert_jax.train_step import Params, TrainState
 
-HostBatches = Iterator[Mapping[str, np.ndarray]]
+HostBatches: TypeAlias = Iterator[Mapping[str, np.ndarray]]
+
+Evaluation: TypeAlias = Callable[[Params, int], Mapping[str, Any]]
+"""(parameters on the devices, steps done) -> figures for a row of metrics."""
 
 # Steps that the host may be ahead of the devices: enough to keep them busy, few enough that a
 # request to stop is answered at once.
@@ -38,12 +39,10 @@ _STEPS_AHEAD = 4
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Where batches come from; both are pure functions of their argument."""
+    """Where batches come from."""
 
     training: Callable[[int], HostBatches]
-    """First step -> the batches of that step and all later ones."""
-    evaluation: Callable[[Phase], HostBatches] | None
-    """Phase -> the held-out batches at its sequence length; None if no documents are held out."""
+    """First step -> the batches of that step and all later ones; a pure function."""
     identity: Mapping[str, Any]
     """What the batches are a function of, for the record: seed, corpus, fingerprint."""
 
@@ -58,32 +57,36 @@ class Ending(enum.Enum):
 def train(
     program: Program,
     data: Data,
+    evaluation: Evaluation | None,
     workdir: Path,
     *,
     interrupt: Interrupt,
     say: Callable[[str], None],
+    start: Callable[[], TrainState] | None = None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
     Args:
-      program: compiled experiment.
+      program: compiled task.
       data: its batches.
+      evaluation: measures held-out data on the run's cadence; None for none.
       workdir: where checkpoints, `metrics.jsonl` and TensorBoard curves go.
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
+      start: makes the state at step 0, where it is not the program's own `init`.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
       UserError: a checkpoint cannot be written, or none can be read.
     """
-    checkpoints = Checkpoints(workdir, program.experiment.keep_checkpoints, say)
+    checkpoints = Checkpoints(workdir, program.run.keep_checkpoints, say)
     try:
         state = checkpoints.restore_newest(program.abstract_state())
         if state is None:
-            state = program.init()
+            state = (start or program.init)()
         else:
-            say(f"going on from step {int(state.step)} of {program.experiment.num_train_steps}")
-        return _Run(program, data, workdir, checkpoints, int(state.step)).train(state, interrupt)
+            say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
+        return _Run(program, data, evaluation, workdir, checkpoints, int(state.step)).train(state, interrupt)
     finally:
         checkpoints.close()
 
@@ -92,24 +95,31 @@ class _Run:
     """What the steps of one stretch of training share."""
 
     def __init__(
-        self, program: Program, data: Data, workdir: Path, checkpoints: Checkpoints, first_step: int
+        self,
+        program: Program,
+        data: Data,
+        evaluation: Evaluation | None,
+        workdir: Path,
+        checkpoints: Checkpoints,
+        first_step: int,
     ) -> None:
         self.program = program
-        self.experiment = program.experiment
+        self.config = program.run
         self.data = data
+        self.evaluation = evaluation
         self.workdir = workdir
         self.checkpoints = checkpoints
         self.first_step = first_step
-        ends = phase_ends(self.experiment.data.phases, self.experiment.num_train_steps)
-        self.compiling = {start + 1 for start in (first_step, *ends)}
-        self.rate = learning_rate(self.experiment.optimizer, self.experiment.num_train_steps)
-        self.stopwatch = Stopwatch(self.experiment, program.devices, first_step)
+        self.shapes_compiled: set[tuple[int, ...]] = set()
+        self.max_seq_length = 0
+        self.rate = learning_rate(self.config.optimizer, self.config.num_train_steps)
+        self.stopwatch = Stopwatch(self.config, program.devices)
         self.log = MetricLog(workdir, first_step)
-        self.display = ProgressDisplay(first_step, self.experiment.num_train_steps)
+        self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
     def train(self, state: TrainState, interrupt: Interrupt) -> Ending:
         """The long loop."""
-        last = self.experiment.num_train_steps
+        last = self.config.num_train_steps
         step = self.first_step
         under_way: collections.deque[jax.Array] = collections.deque()
         batches = Prefetch(self.data.training(step), self.program.put)
@@ -117,12 +127,8 @@ class _Run:
             with self.display:
                 while step < last:
                     batch = batches.next(state.step)
-                    state = self.program.train_step(state, batch)
+                    state = self._advance(state, batch, step)
                     step += 1
-                    if step in self.compiling:
-                        jax.block_until_ready(state.step)
-                        self.stopwatch.restart(step)
-                        batches.seconds_waited = 0.0
                     # A copy, because the next step uses the state's own arrays up.
                     under_way.append(state.step + 0)
                     if len(under_way) > _STEPS_AHEAD:
@@ -137,67 +143,65 @@ class _Run:
             batches.close()
             self.log.close()
 
+    def _advance(self, state: TrainState, batch: Batch, step: int) -> TrainState:
+        """One step; a shape's first one compiles, and is left out of the speeds that are reported."""
+        shape = batch["input_ids"].shape
+        self.max_seq_length = shape[-1]
+        if shape in self.shapes_compiled:
+            self.stopwatch.count(self.program.task.flops_per_sequence(batch))
+            return self.program.train_step(state, batch, self.rate(step))
+        self.shapes_compiled.add(shape)
+        jax.block_until_ready(state.step)
+        began = time.perf_counter()
+        state = self.program.train_step(state, batch, self.rate(step))
+        jax.block_until_ready(state.step)
+        self.stopwatch.exclude(time.perf_counter() - began)
+        return state
+
     def _between_steps(
         self, state: TrainState, step: int, batches: Prefetch, *, stopping: bool
     ) -> TrainState:
         """What is due after a step, always in this order: row, evaluation, checkpoint."""
-        if self._is_due(step, self.experiment.log_every):
+        if self._is_due(step, self.config.log_every):
             self._check_finite(state)
             self._log_training(state, step, batches)
             state = self.program.reset_sums(state)
-        if self.data.evaluation and self._is_due(step, self.experiment.eval_every):
+        if self.evaluation and self._is_due(step, self.config.eval_every):
             self._check_finite(state)
-            self._log_evaluation(state, step, self.data.evaluation)
-        if self._is_due(step, self.experiment.checkpoint_every) or stopping:
+            self._log_evaluation(self.evaluation, state, step)
+        if self._is_due(step, self.config.checkpoint_every) or stopping:
             self._check_finite(state)
             self.log.sync()
             self.checkpoints.save(step, state)
-        if stopping or step == self.experiment.num_train_steps:
+        if stopping or step == self.config.num_train_steps:
             self.checkpoints.wait()
         return state
 
     def _is_due(self, step: int, every: int) -> bool:
-        return step % every == 0 or step == self.experiment.num_train_steps
-
-    def _phase(self, step: int) -> Phase:
-        """The phase of the last step done."""
-        phases = self.experiment.data.phases
-        ends = phase_ends(phases, self.experiment.num_train_steps)
-        return next(phase for phase, end in zip(phases, ends, strict=True) if step <= end)
+        return step % every == 0 or step == self.config.num_train_steps
 
     def _log_training(self, state: TrainState, step: int, batches: Prefetch) -> None:
-        sums = jax.device_get(state.sums)
-        phase = self._phase(step)
-        tokens = float(sums["tokens"] / sums["steps"])
-        timing = self.stopwatch.lap(step, phase, tokens, batches.seconds_waited)
+        sums = {name: float(value) for name, value in jax.device_get(state.sums).items()}
+        timing = self.stopwatch.lap(step, sums["tokens"] / sums["steps"], batches.seconds_waited)
         batches.seconds_waited = 0.0
         self._write(
             {
                 "step": step,
                 "split": "train",
-                "max_seq_length": phase.max_seq_length,
-                **means(sums, self.experiment.model.objective),
+                "max_seq_length": self.max_seq_length,
+                **self.program.task.means(sums),
+                "grad_norm": sums["grad_norm"] / sums["steps"],
                 "learning_rate": float(self.rate(step - 1)),
                 "timing": timing,
             }
         )
 
-    def _log_evaluation(
-        self, state: TrainState, step: int, evaluation: Callable[[Phase], HostBatches]
-    ) -> None:
+    def _log_evaluation(self, evaluation: Evaluation, state: TrainState, step: int) -> None:
+        jax.block_until_ready(state.step)
         began = time.perf_counter()
-        phase = self._phase(step)
-        figures = evaluate(self.program, state.params, evaluation(phase))
+        figures = evaluation(state.params, step)
         seconds = time.perf_counter() - began
-        self._write(
-            {
-                "step": step,
-                "split": "heldout",
-                "max_seq_length": phase.max_seq_length,
-                **figures,
-                "timing": {"seconds": seconds},
-            }
-        )
+        self._write({"step": step, "split": "heldout", **figures, "timing": {"seconds": seconds}})
         self.stopwatch.exclude(seconds)
 
     def _write(self, row: dict[str, Any]) -> None:

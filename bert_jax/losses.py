@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import Objective
-from bert_jax.model.pretraining import Batch
+from bert_jax.task import Batch, Sums
 
-Sums = dict[str, jax.Array]
 Logits = tuple[jax.Array, jax.Array]
 
 # Keeps the masked LM's mean finite in a batch without predictions (run_pretraining.py:279).

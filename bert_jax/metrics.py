@@ -19,7 +19,7 @@ def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
       objective: decides the names: `mlm_*` and `nsp_*`, `mlm_*` alone, or `lm_*` left to right.
 
     Returns:
-      loss in nats, perplexity, accuracies from 0 to 1, and `grad_norm` where steps were counted.
+      loss in nats, perplexity, accuracies from 0 to 1.
     """
     sums = {name: float(value) for name, value in sums.items()}
     prefix = "lm" if objective == "ltr" else "mlm"
@@ -35,8 +35,6 @@ def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
         row["nsp_loss"] = sums["nsp_loss"] / examples
         row["nsp_accuracy"] = sums["nsp_correct"] / examples
         row["loss"] += row["nsp_loss"]
-    if sums.get("steps"):
-        row["grad_norm"] = sums["grad_norm"] / sums["steps"]
     return row
 
 

@@ -4,16 +4,18 @@ Every departure from them (`optimization.py` there) is a named setting of `Optim
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.tree_util import keystr, tree_map_with_path
 
 from bert_jax.config import BiasCorrection, OptimizerConfig
 
 
-def learning_rate(config: OptimizerConfig, num_train_steps: int) -> optax.Schedule:
+def learning_rate(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
     """Linear warm-up from 0, then polynomial decay to 0 at `num_train_steps`.
 
     With `decay_start` step_0 the decay is counted from step 0, so that the rate drops from the
@@ -21,23 +23,27 @@ def learning_rate(config: OptimizerConfig, num_train_steps: int) -> optax.Schedu
     google-research/bert does (optimization.py:32-54, its issue 193).
 
     Returns:
-      A function from the 0-based step to the float32 rate of that step's update.
+      A function from the 0-based step to the rate of that step's update.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
     start = 0 if config.decay_start == "step_0" else warmup
     span = max(num_train_steps - start, 1)
 
-    def rate(step: jax.typing.ArrayLike) -> jax.Array:
-        step = jnp.asarray(step, jnp.float32)
-        rising = peak * step / max(warmup, 1)
-        remaining = 1 - jnp.clip((step - start) / span, 0, 1)
-        return jnp.where(step < warmup, rising, peak * remaining**config.decay_power)
+    def rate(step: int) -> np.float32:
+        if step < warmup:
+            return np.float32(peak * step / warmup)
+        remaining = 1 - min((step - start) / span, 1)
+        return np.float32(peak * remaining**config.decay_power)
 
     return rate
 
 
-def make_optimizer(config: OptimizerConfig, num_train_steps: int) -> optax.GradientTransformation:
+def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtraArgs:
     """The update rule: clip, moments, weight decay, (LAMB: trust ratio), learning rate.
+
+    The rate is an argument of `update`, so that one compiled step serves all rates and schedules:
+
+        updates, opt_state = tx.update(gradients, opt_state, params, learning_rate=rate)
 
     LAMB (You et al. 2020) leaves the parameters that are excluded from weight decay out of the
     trust ratio too, as its authors' code does.
@@ -51,8 +57,25 @@ def make_optimizer(config: OptimizerConfig, num_train_steps: int) -> optax.Gradi
         scale_by_moments(config.beta1, config.beta2, config.epsilon, bias_correction),
         optax.add_decayed_weights(config.weight_decay, mask=decayed),
         trust_ratio if config.name == "lamb" else optax.identity(),
-        optax.scale_by_learning_rate(learning_rate(config, num_train_steps)),
+        scale_by_given_rate(),
     )
+
+
+def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
+    """Multiplies by minus the `learning_rate` that `update` is given."""
+
+    def update(
+        updates: optax.Updates,
+        state: optax.OptState,
+        params: optax.Params | None = None,
+        *,
+        learning_rate: jax.Array | np.float32,
+        **others: Any,
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params, others
+        return jax.tree.map(lambda u: -learning_rate * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def clip_by_global_norm(clip_norm: float) -> optax.GradientTransformation:

@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bert_jax.config import Experiment
-from bert_jax.losses import Sums
-from bert_jax.model.pretraining import Batch, BertForPreTraining
+from bert_jax.config import RunConfig
 from bert_jax.optimizer import make_optimizer
 from bert_jax.sharding import BATCH_SPEC, make_mesh, state_sharding
-from bert_jax.train_step import Params, TrainState, eval_step, init_state, train_step, zero_sums
+from bert_jax.task import Batch, Sums, Task
+from bert_jax.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
 from data_pipeline.errors import UserError
 
 NumpyBatch = Mapping[str, np.ndarray]
@@ -34,36 +32,49 @@ _CPU_COMPILER_OPTIONS = {
 
 
 class Program:
-    """A compiled experiment: how to make a state, advance it and evaluate it.
+    """A task compiled for some devices: how to make a state, advance it, evaluate it and predict.
 
     Attributes:
+      task: what it learns.
+      run: its settings.
       devices: the devices it runs on.
       init: () -> TrainState at step 0, on the devices.
-      train_step: (state, device batch) -> state. The given state is used up.
+      train_step: (state, device batch, learning rate) -> state. The given state is used up.
       eval_step: (params, device batch) -> sums of metrics, replicated.
+      predict_step: (params, device batch) -> the module's outputs.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
+        task: Task,
+        run: RunConfig,
         devices: list[jax.Device],
+        *,
         init: Callable[[], TrainState],
-        train_step: Callable[[TrainState, Batch], TrainState],
+        train_step: Callable[[TrainState, Batch, jax.typing.ArrayLike], TrainState],
         eval_step: Callable[[Params, Batch], Sums],
+        predict_step: Callable[[Params, Batch], Any],
         put: Callable[[NumpyBatch], Batch],
         state_shardings: TrainState,
     ) -> None:
-        self.experiment = experiment
+        self.task = task
+        self.run = run
         self.devices = devices
         self.init = init
         self.train_step = train_step
         self.eval_step = eval_step
+        self.predict_step = predict_step
         self._put = put
         self._shardings = state_shardings
 
     def put(self, batch: NumpyBatch) -> Batch:
         """A batch of host arrays, rows spread over the devices."""
         return self._put(batch)
+
+    def put_params(self, params: Any) -> Params:
+        """Parameters from the host on the devices, where the program's own would be."""
+        places = self.abstract_state().params
+        return jax.tree.map(lambda value, place: jax.device_put(value, place.sharding), params, places)
 
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a state, for restoring one from a checkpoint."""
@@ -76,14 +87,16 @@ class Program:
 
     def reset_sums(self, state: TrainState) -> TrainState:
         """The state with its running sums at zero."""
-        return state.replace(sums=jax.device_put(zero_sums(), self._shardings.sums))  # type: ignore[attr-defined]
+        zeros = {name: np.zeros([], np.float32) for name in state.sums}
+        return state.replace(sums=jax.device_put(zeros, self._shardings.sums))  # type: ignore[attr-defined]
 
 
-def make_program(experiment: Experiment, devices: list[jax.Device] | None = None) -> Program:
+def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
     """Compiles nothing yet; jit and pmap compile when a step is first called with some shape.
 
     Args:
-      experiment: what to run and in which parallel mode.
+      task: what to learn.
+      run: its settings, the parallel mode among them.
       devices: devices to use; all by default.
 
     Raises:
@@ -91,71 +104,78 @@ def make_program(experiment: Experiment, devices: list[jax.Device] | None = None
         fit the devices.
     """
     devices = jax.devices() if devices is None else devices
-    _check_batch(experiment, len(devices))
-    make = _make_pmap_program if experiment.parallel.mode == "pmap" else _make_jit_program
-    return make(experiment, devices)
+    _check_batch(run, len(devices))
+    make = _make_pmap_program if run.parallel.mode == "pmap" else _make_jit_program
+    return make(task, run, devices)
 
 
-def _check_batch(experiment: Experiment, num_devices: int) -> None:
-    parallel = experiment.parallel
+def _check_batch(run: RunConfig, num_devices: int) -> None:
+    parallel = run.parallel
     unit = num_devices // parallel.tensor * parallel.accumulation_steps
-    if unit and experiment.global_batch_size % unit:
-        below = experiment.global_batch_size // unit * unit
+    if unit and run.global_batch_size % unit:
+        below = run.global_batch_size // unit * unit
         nearest = f"{below} or {below + unit}" if below else f"{unit}"
         raise UserError(
-            f"global_batch_size is {experiment.global_batch_size}; it must be a multiple of {unit} "
+            f"global_batch_size is {run.global_batch_size}; it must be a multiple of {unit} "
             f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
         )
 
 
-def _pure_functions(experiment: Experiment) -> tuple[Callable, Callable, Callable]:
-    """(init, train step, eval step) of an experiment, still to be compiled."""
-    model = BertForPreTraining(experiment.model)
-    tx = make_optimizer(experiment.optimizer, experiment.num_train_steps)
-    key = jax.random.key(experiment.seed, impl=experiment.parallel.prng)
-    init = functools.partial(init_state, model, tx, _example_batch(), experiment.seed)
+def _pure_functions(task: Task, run: RunConfig) -> tuple[Callable, Callable, Callable, Callable]:
+    """(init, train step, eval step, predict step), still to be compiled."""
+    tx = make_optimizer(run.optimizer)
+    key = jax.random.key(run.seed, impl=run.parallel.prng)
+    init = functools.partial(init_state, task, tx, run.seed)
     step = functools.partial(
-        train_step, model=model, tx=tx, key=key, accumulation_steps=experiment.parallel.accumulation_steps
+        train_step, task=task, tx=tx, key=key, accumulation_steps=run.parallel.accumulation_steps
     )
-    return init, step, functools.partial(eval_step, model=model)
+    return init, step, functools.partial(eval_step, task=task), functools.partial(predict_step, task=task)
 
 
-def _make_jit_program(experiment: Experiment, devices: list[jax.Device]) -> Program:
-    mesh = make_mesh(experiment.parallel, devices)
-    init, step, evaluate = _pure_functions(experiment)
+def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
+    mesh = make_mesh(run.parallel, devices)
+    init, step, evaluate, predict = _pure_functions(task, run)
     shardings = state_sharding(mesh, jax.eval_shape(init))
     rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
     compiled = functools.partial(
         jax.jit, compiler_options=_CPU_COMPILER_OPTIONS if devices[0].platform == "cpu" else None
     )
+    places = (shardings, rows, everywhere)
     return Program(
-        experiment,
+        task,
+        run,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(step, in_shardings=(shardings, rows), out_shardings=shardings, donate_argnums=0),
+        train_step=compiled(step, in_shardings=places, out_shardings=shardings, donate_argnums=0),
         eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
+        predict_step=compiled(predict, in_shardings=(shardings.params, rows), out_shardings=rows),
         put=lambda batch: _put_rows(batch, rows),
         state_shardings=shardings,
     )
 
 
-def _make_pmap_program(experiment: Experiment, devices: list[jax.Device]) -> Program:
+def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
     """Data parallelism alone: each device holds the whole state and its rows of the batch."""
     # The mesh that pmap gives its results: with another one the second step would compile anew.
     mesh = jax.make_mesh((len(devices),), (_PMAP_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
-    init, step, evaluate = _pure_functions(experiment)
+    init, step, evaluate, predict = _pure_functions(task, run)
     everywhere = NamedSharding(mesh, PartitionSpec())
     shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init))
     # in_axes and out_axes of None keep the state free of a device axis, as under jit.
-    compiled = functools.partial(
-        jax.pmap, axis_name=_PMAP_AXIS, in_axes=(None, 0), out_axes=None, devices=devices
-    )
+    compiled = functools.partial(jax.pmap, axis_name=_PMAP_AXIS, devices=devices)
+    outputs = compiled(predict, in_axes=(None, 0))
     return Program(
-        experiment,
+        task,
+        run,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(functools.partial(step, axis_name=_PMAP_AXIS)),
-        eval_step=compiled(functools.partial(evaluate, axis_name=_PMAP_AXIS)),
+        train_step=compiled(
+            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None), out_axes=None
+        ),
+        eval_step=compiled(
+            functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
+        ),
+        predict_step=lambda params, batch: jax.tree.map(_join_device_axis, outputs(params, batch)),
         put=lambda batch: _put_device_axis(batch, devices),
         state_shardings=shardings,
     )
@@ -170,8 +190,5 @@ def _put_device_axis(batch: NumpyBatch, devices: list[jax.Device]) -> Any:
     return {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
 
 
-def _example_batch() -> dict[str, jax.Array]:
-    """The smallest batch there can be: parameters do not depend on its shape."""
-    ids = jnp.zeros((1, 2), jnp.int32)
-    keys = ("input_ids", "input_mask", "segment_ids")
-    return dict.fromkeys(keys, ids) | {"masked_lm_positions": jnp.zeros((1, 1), jnp.int32)}
+def _join_device_axis(x: jax.Array) -> jax.Array:
+    return x.reshape(-1, *x.shape[2:])

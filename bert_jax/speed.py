@@ -4,53 +4,54 @@ import time
 
 import jax
 
-from bert_jax.accounting import flops_per_sequence, peak_flops
-from bert_jax.config import Experiment
-from data_pipeline.config import Phase
+from bert_jax.accounting import peak_flops
+from bert_jax.config import RunConfig
 
 
 class Stopwatch:
     """Measures the stretches between rows; `exclude` leaves evaluations and compilations out."""
 
-    def __init__(self, experiment: Experiment, devices: list[jax.Device], step: int) -> None:
-        self._experiment = experiment
+    def __init__(self, run: RunConfig, devices: list[jax.Device]) -> None:
+        self._run = run
         self._devices = devices
-        self._began = time.perf_counter()
-        self._step = step
+        self._restart()
 
-    def restart(self, step: int) -> None:
-        """Forgets the steps so far: they compiled."""
-        self._began, self._step = time.perf_counter(), step
+    def count(self, flops_per_sequence: int) -> None:
+        """Counts one step, unless its time is excluded."""
+        self._steps += 1
+        self._flops += flops_per_sequence * self._run.global_batch_size
 
     def exclude(self, seconds: float) -> None:
-        """Leaves seconds that were not spent on steps out of the next row."""
+        """Leaves seconds that were not spent on counted steps out of the next row."""
         self._began += seconds
 
-    def lap(
-        self, step: int, phase: Phase, tokens_per_step: float, seconds_waited: float
-    ) -> dict[str, float | None]:
-        """Figures of the steps since the last lap, and starts the next.
+    def lap(self, step: int, tokens_per_step: float, seconds_waited: float) -> dict[str, float | None]:
+        """Figures of the steps counted since the last lap, and starts the next.
 
         Args:
           step: steps done so far.
-          phase: the phase these steps were in.
           tokens_per_step: real tokens in one of them, padding not counted.
           seconds_waited: how long the devices had no batch.
+
+        Returns:
+          Rates, of which there are none if no step was counted.
         """
-        now = time.perf_counter()
-        seconds = max(now - self._began, 1e-9)
-        steps = step - self._step
-        sequences = steps * self._experiment.global_batch_size
-        flops = sequences * flops_per_sequence(self._experiment.model, phase) / seconds
+        seconds, steps = time.perf_counter() - self._began, self._steps
+        flops_per_second = self._flops / max(seconds, 1e-9)
+        self._restart()
+        if not steps:
+            return {"seconds": seconds}
         peak = peak_flops(self._devices[0].device_kind)
-        left = (self._experiment.num_train_steps - step) * seconds / max(steps, 1)
-        self._began, self._step = now, step
         return {
             "seconds": seconds,
-            "sequences_per_second": sequences / seconds,
+            "sequences_per_second": steps * self._run.global_batch_size / seconds,
             "tokens_per_second": steps * tokens_per_step / seconds,
-            "model_flops_per_second": flops,
-            "share_of_peak": flops / (peak * len(self._devices)) if peak else None,
+            "model_flops_per_second": flops_per_second,
+            "share_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
-            "seconds_left": left,
+            "seconds_left": (self._run.num_train_steps - step) * seconds / steps,
         }
+
+    def _restart(self) -> None:
+        self._began = time.perf_counter()
+        self._steps, self._flops = 0, 0

@@ -1,34 +1,20 @@
-"""One training step as a pure function of (state, batch, seed); it knows no mesh.
+"""One training step as a pure function of (state, batch, learning rate, seed); it knows no mesh.
 
 `parallel` compiles it by jit or by pmap. The only difference inside is one sum over devices,
 and only under pmap: under jit the arrays are global and XLA adds the sums itself.
 """
 
 import functools
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import Objective
-from bert_jax.losses import Logits, Sums, denominators, numerators, objective_loss
-from bert_jax.model.pretraining import Batch, BertForPreTraining
+from bert_jax.task import Batch, Sums, Task
 
 Params: TypeAlias = optax.Params
-
-_SUM_NAMES = (
-    "mlm_loss",
-    "mlm_correct",
-    "mlm_weight",
-    "nsp_loss",
-    "nsp_correct",
-    "examples",
-    "tokens",
-    "grad_norm",
-    "steps",
-)
 
 
 @flax.struct.dataclass
@@ -48,42 +34,44 @@ class TrainState:
     From that step on parameters and optimizer state stay as they were before it."""
 
 
-def zero_sums() -> Sums:
-    """The sums of no step at all."""
-    return {name: jnp.zeros([], jnp.float32) for name in _SUM_NAMES}
-
-
-def init_state(
-    model: BertForPreTraining, tx: optax.GradientTransformation, batch: Batch, seed: int
-) -> TrainState:
+def init_state(task: Task, tx: optax.GradientTransformation, seed: int) -> TrainState:
     """A state at step 0.
 
     Parameters are drawn with threefry2x32 whatever generator dropout uses, so that they depend on
     the seed and the model's shape alone.
 
     Args:
-      model: module to initialise.
+      task: its module is initialised.
       tx: optimizer.
-      batch: any batch, for its shapes.
       seed: 0 to 2**32 - 1.
     """
     key = jax.random.key(seed, impl="threefry2x32")
-    params = model.init(key, batch, deterministic=True)["params"]
+    params = task.module.init(key, task.example_batch(), deterministic=True)["params"]
     return TrainState(
         step=jnp.zeros([], jnp.int32),
         params=params,
         opt_state=tx.init(params),
-        sums=zero_sums(),
+        sums=zero_sums(task),
         first_nonfinite_step=jnp.full([], -1, jnp.int32),
     )
+
+
+def zero_sums(task: Task) -> Sums:
+    """The sums of no step at all."""
+    batch = task.example_batch()
+    init = functools.partial(task.module.init_with_output, deterministic=True)
+    outputs, _ = jax.eval_shape(init, jax.random.key(0), batch)
+    names = jax.eval_shape(lambda x: {**task.numerators(x, batch), **task.denominators(batch)}, outputs)
+    return {name: jnp.zeros([], jnp.float32) for name in (*names, "grad_norm", "steps")}
 
 
 def train_step(
     state: TrainState,
     batch: Batch,
+    learning_rate: jax.Array,
     *,
-    model: BertForPreTraining,
-    tx: optax.GradientTransformation,
+    task: Task,
+    tx: optax.GradientTransformationExtraArgs,
     key: jax.Array,
     accumulation_steps: int = 1,
     axis_name: str | None = None,
@@ -93,24 +81,24 @@ def train_step(
     Args:
       state: state before the step.
       batch: the batch, or under pmap this device's rows of it.
-      model: module to train.
+      learning_rate: float32 [], rate of this step.
+      task: what to learn.
       tx: optimizer.
       key: the run's key; folded with the step number (and device and micro-batch) for dropout.
       accumulation_steps: micro-batches to compute one after the other; divides the batch.
       axis_name: name of the pmapped axis, or None outside pmap.
     """
-    objective = model.config.objective
     add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
-    totals = add_devices(denominators(batch, objective))
+    totals = add_devices(task.denominators(batch))
     key = jax.random.fold_in(key, state.step)
     if axis_name:
         key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
 
-    gradients, sums = add_devices(_accumulate(model, state.params, batch, totals, key, accumulation_steps))
+    gradients, sums = add_devices(_accumulate(task, state.params, batch, totals, key, accumulation_steps))
     grad_norm = optax.tree.norm(gradients)
-    finite = jnp.isfinite(objective_loss(sums, totals, objective)) & jnp.isfinite(grad_norm)
+    finite = jnp.isfinite(task.loss(sums, totals)) & jnp.isfinite(grad_norm)
     healthy = finite & (state.first_nonfinite_step < 0)
-    updates, opt_state = tx.update(gradients, state.opt_state, state.params)
+    updates, opt_state = tx.update(gradients, state.opt_state, state.params, learning_rate=learning_rate)
     params = optax.apply_updates(state.params, updates)
 
     step_sums = {**sums, **totals, "grad_norm": grad_norm, "steps": jnp.float32(1)}
@@ -125,30 +113,27 @@ def train_step(
     )
 
 
-def eval_step(
-    params: Params, batch: Batch, *, model: BertForPreTraining, axis_name: str | None = None
-) -> Sums:
+def eval_step(params: Params, batch: Batch, *, task: Task, axis_name: str | None = None) -> Sums:
     """Numerators and denominators of a batch's metrics without dropout, added over devices."""
-    objective = model.config.objective
-    logits = cast(Logits, model.apply({"params": params}, batch, deterministic=True))
-    sums = {**numerators(logits, batch, objective), **denominators(batch, objective)}
+    outputs = predict_step(params, batch, task=task)
+    sums = {**task.numerators(outputs, batch), **task.denominators(batch)}
     return jax.lax.psum(sums, axis_name) if axis_name else sums
 
 
+def predict_step(params: Params, batch: Batch, *, task: Task) -> Any:
+    """The module's outputs for a batch, without dropout."""
+    return task.module.apply({"params": params}, batch, deterministic=True)
+
+
 def _accumulate(
-    model: BertForPreTraining,
-    params: Params,
-    batch: Batch,
-    totals: Sums,
-    key: jax.Array,
-    accumulation_steps: int,
+    task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array, accumulation_steps: int
 ) -> tuple[Params, Sums]:
     """Gradient and numerators of the batch, added up over micro-batches.
 
     Each micro-batch's loss is its numerator over the *whole* batch's denominator, so that the sum
     of the gradients is the gradient of the batch.
     """
-    gradient = jax.grad(functools.partial(_loss, model), has_aux=True)
+    gradient = jax.grad(functools.partial(_loss, task), has_aux=True)
     if accumulation_steps == 1:
         return gradient(params, batch, totals, key)
 
@@ -163,14 +148,10 @@ def _accumulate(
     return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(accumulation_steps), micro_batches))[0]
 
 
-def _loss(
-    model: BertForPreTraining, params: Params, batch: Batch, totals: Sums, key: jax.Array
-) -> tuple[jax.Array, Sums]:
-    objective: Objective = model.config.objective
-    variables, rngs = {"params": params}, {"dropout": key}
-    logits = cast(Logits, model.apply(variables, batch, deterministic=False, rngs=rngs))
-    sums = numerators(logits, batch, objective)
-    return objective_loss(sums, totals, objective), sums
+def _loss(task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array) -> tuple[jax.Array, Sums]:
+    outputs = task.module.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
+    sums = task.numerators(outputs, batch)
+    return task.loss(sums, totals), sums
 
 
 def _split_rows(x: jax.Array, parts: int) -> jax.Array:

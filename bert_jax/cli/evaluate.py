@@ -43,8 +43,9 @@ def run(args: Evaluate) -> None:
     from bert_jax.checkpoints import load_params
     from bert_jax.cli import run_data
     from bert_jax.cli.pretrain import keep_compiled
-    from bert_jax.evaluation import evaluate, put_params
+    from bert_jax.evaluation import evaluate
     from bert_jax.parallel import make_program
+    from bert_jax.pretraining import PretrainingTask
     from bert_jax.workdir import read_record
 
     record = read_record(args.workdir)
@@ -55,14 +56,14 @@ def run(args: Evaluate) -> None:
     run_data.check_vocabulary(experiment, corpus, print)
     step, params = load_params(args.workdir, args.step)
     keep_compiled(args.workdir)
-    program = make_program(experiment)
-    evaluation = run_data.make_data(experiment, corpus).evaluation
-    if evaluation is None:
+    program = make_program(PretrainingTask(experiment.model), experiment)
+    heldout = run_data.heldout_batches(experiment, corpus)
+    if heldout is None:
         raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
-    on_devices = put_params(program, params)
+    on_devices = program.put_params(params)
     rows = [
         {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}
-        | evaluate(program, on_devices, evaluation(phase))
+        | evaluate(program, experiment.model, on_devices, heldout(phase))
         for phase in experiment.data.phases
     ]
     _report(args.workdir / f"evaluation-{step}.json", rows)

@@ -88,18 +88,21 @@ def _train(args: Pretrain) -> int:
     from bert_jax.loop import Ending, train
     from bert_jax.nonfinite import NonFiniteError
     from bert_jax.parallel import make_program
+    from bert_jax.pretraining import PretrainingTask
 
     keep_compiled(args.workdir)
-    program = make_program(args.experiment)
+    program = make_program(PretrainingTask(args.experiment.model), args.experiment)
     corpus = _corpus(args)
     _begin_or_go_on(args, corpus)
     data = run_data.make_data(args.experiment, corpus)
-    run_data.check_batches(args.experiment, data)
-    if data.evaluation is None:
+    heldout = run_data.heldout_batches(args.experiment, corpus)
+    run_data.check_batches(args.experiment, data, heldout)
+    if heldout is None:
         _say(f"note: {corpus} has no held-out documents, so there is no evaluation")
+    evaluation = heldout and run_data.make_evaluation(program, args.experiment, heldout)
     with listen() as interrupt:
         try:
-            ending = train(program, data, args.workdir, interrupt=interrupt, say=_say)
+            ending = train(program, data, evaluation, args.workdir, interrupt=interrupt, say=_say)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}", file=sys.stderr)
             return 1
@@ -158,7 +161,7 @@ def _begin_or_go_on(args: Pretrain, corpus: str) -> None:
 
     run_data.check_vocabulary(args.experiment, corpus, _say)
     record = workdir.RunRecord(args.name, args.experiment, run_data.fingerprint(corpus))
-    if (args.workdir / workdir.FILE_NAME).exists() and saved_steps(args.workdir):
+    if saved_steps(args.workdir):
         before = workdir.read_record(args.workdir)
         workdir.check_same_run(args.workdir, before, record)
         record = dataclasses.replace(record, starts=before.starts)

@@ -6,10 +6,17 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from bert_jax.config import Experiment
-from bert_jax.loop import Data
+from bert_jax.loop import Data, Evaluation, HostBatches
+from bert_jax.parallel import Program
+from bert_jax.train_step import Params
+from data_pipeline.config import Phase, phase_ends
 from data_pipeline.errors import UserError
+
+HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
+"""Phase -> the held-out batches at its sequence length, always the same."""
 
 
 def fingerprint(corpus: str) -> str:
@@ -69,12 +76,8 @@ def verify_shards(corpus: str) -> None:
 
 
 def make_data(experiment: Experiment, corpus: str) -> Data:
-    """The batches of an experiment from the corpus at a path.
-
-    Raises:
-      UserError: the corpus gives no training batch.
-    """
-    from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+    """The training batches of an experiment from the corpus at a path."""
+    from data_pipeline.batches import training_batches
 
     training = functools.partial(
         training_batches,
@@ -84,31 +87,49 @@ def make_data(experiment: Experiment, corpus: str) -> Data:
         global_batch_size=experiment.global_batch_size,
         num_train_steps=experiment.num_train_steps,
     )
-    evaluation = functools.partial(
+    identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
+    return Data(training=lambda step: training(first_step=step), identity=identity)
+
+
+def heldout_batches(experiment: Experiment, corpus: str) -> HeldoutBatches | None:
+    """The evaluation batches of an experiment; None if no documents are held out."""
+    from data_pipeline.batches import evaluation_batches, has_heldout
+
+    if not has_heldout(corpus):
+        return None
+    return functools.partial(
         evaluation_batches,
         corpus,
         experiment.data,
         batch_size=experiment.global_batch_size // experiment.parallel.accumulation_steps,
         examples=experiment.eval_examples,
     )
-    identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
-    return Data(
-        training=lambda step: training(first_step=step),
-        evaluation=evaluation if has_heldout(corpus) else None,
-        identity=identity,
-    )
 
 
-def check_batches(experiment: Experiment, data: Data) -> None:
+def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBatches) -> Evaluation:
+    """Measures held-out documents at the sequence length that the run is at."""
+    from bert_jax.evaluation import evaluate
+
+    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
+
+    def evaluation(params: Params, step: int) -> dict[str, Any]:
+        phase = next(p for p, end in zip(experiment.data.phases, ends, strict=True) if step <= end)
+        figures = evaluate(program, experiment.model, params, heldout(phase))
+        return {"max_seq_length": phase.max_seq_length, **figures}
+
+    return evaluation
+
+
+def check_batches(experiment: Experiment, data: Data, heldout: HeldoutBatches | None) -> None:
     """Opens the data of every phase, so that what is missing shows before training, not after days.
 
     Raises:
       UserError: a phase gets no training or no held-out batch.
     """
     data.training(0)
-    if data.evaluation is not None:
+    if heldout is not None:
         for phase in experiment.data.phases:
-            data.evaluation(phase)
+            heldout(phase)
 
 
 def _hash(value: object) -> str:

@@ -1,7 +1,5 @@
 """The whole model of pretraining: encoder, pooler and the heads that the objective asks for."""
 
-from collections.abc import Mapping
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,8 +7,7 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
-
-Batch = Mapping[str, jax.Array]
+from bert_jax.task import Batch
 
 
 class BertForPreTraining(nn.Module):

@@ -4,7 +4,8 @@ A program of its own, because the number of devices is settled when jax starts:
 
     python -m tests.bert_jax.eight_devices OUTPUT.npz
 
-writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...` and some facts of each mode.
+writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
+of each mode.
 """
 
 import dataclasses
@@ -19,12 +20,14 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Experiment, ModelConfig, OptimizerConfig, ParallelConfig
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.parallel import Program, make_program
+from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
 
 ROWS, LENGTH, PREDICTIONS = 16, 12, 4
+RATE = np.float32(1e-3)
 
 EXPERIMENT = Experiment(
     model=ModelConfig(
@@ -39,7 +42,6 @@ EXPERIMENT = Experiment(
         initializer_range=0.3,
     ),
     data=DataConfig(phases=(Phase(max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS),)),
-    optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=0),
     num_train_steps=4,
     global_batch_size=ROWS,
 )
@@ -86,7 +88,9 @@ def record(mode: str, program: Program, state: TrainState) -> dict[str, np.ndarr
     table = state.params["encoder"]["embeddings"]["word_embeddings"]["embedding"]
     trees = {"params": state.params, "sums": state.sums}
     if mode in EVALUATED:
-        trees["evaluation"] = program.eval_step(state.params, program.put(make_batch(9)))
+        batch = program.put(make_batch(9))
+        trees["evaluation"] = program.eval_step(state.params, batch)
+        trees["outputs"] = dict(zip(("mlm", "nsp"), program.predict_step(state.params, batch), strict=True))
     return {
         f"{mode}/shard_shape": np.array(table.addressable_shards[0].data.shape),
         f"{mode}/is_as_abstract": np.array(all(jax.tree.leaves(same))),
@@ -102,7 +106,11 @@ def place(state: TrainState, program: Program) -> TrainState:
 def main(output: str) -> None:
     """Two steps in every mode; then once more, the first by pmap and the second by jit."""
     programs = {
-        mode: make_program(dataclasses.replace(EXPERIMENT, parallel=parallel), jax.devices()[:devices])
+        mode: make_program(
+            PretrainingTask(EXPERIMENT.model),
+            dataclasses.replace(EXPERIMENT, parallel=parallel),
+            jax.devices()[:devices],
+        )
         for mode, (devices, parallel) in MODES.items()
     }
     start = jax.device_get(programs["one_device"].init())
@@ -110,8 +118,8 @@ def main(output: str) -> None:
     steps["pmap_then_jit"] = (programs["pmap"], programs["jit"])
     arrays = {}
     for mode, (first, second) in steps.items():
-        state = first.train_step(place(start, first), first.put(make_batch(0)))
-        state = second.train_step(state, second.put(make_batch(1)))
+        state = first.train_step(place(start, first), first.put(make_batch(0)), RATE)
+        state = second.train_step(state, second.put(make_batch(1)), RATE)
         arrays |= record(mode, second, state)
     np.savez(output, **arrays)
 

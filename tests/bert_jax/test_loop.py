@@ -125,7 +125,7 @@ def test_other_settings_are_refused_and_a_longer_run_is_not(
     workdir = tmp_path / "copy"
     shutil.copytree(finished, workdir)
     assert main(arguments(workdir, corpus, "--model.num-layers", "2", "--seed", "1")) == 2
-    assert "model.num_layers 1 -> 2; seed 0 -> 1" in capsys.readouterr().err
+    assert "seed 0 -> 1; model.num_layers 1 -> 2" in capsys.readouterr().err
     assert main(arguments(workdir, corpus, "--num-train-steps", "205")) == 0
     assert saved_steps(workdir)[-1] == 205
 

@@ -80,16 +80,16 @@ def largest_difference(config: OptimizerConfig) -> float:
     """Between ours and the transcription over `STEPS` steps."""
     params, gradients = make_trees()
     expected = transcription(config, flatten(params), [flatten(g) for g in gradients])
-    tx = make_optimizer(config, STEPS)
+    tx = make_optimizer(config)
 
     @jax.jit
-    def step(params: dict, state: tuple, gradient: dict) -> tuple[dict, tuple]:
-        updates, state = tx.update(gradient, state, params)
+    def step(params: dict, state: tuple, gradient: dict, rate: float) -> tuple[dict, tuple]:
+        updates, state = tx.update(gradient, state, params, learning_rate=rate)
         return jax.tree.map(jnp.add, params, updates), state
 
-    state, apart = tx.init(params), 0.0
-    for gradient, wanted in zip(gradients, expected, strict=True):
-        params, state = step(params, state, gradient)
+    state, apart, rate_of = tx.init(params), 0.0, learning_rate(config, STEPS)
+    for i, (gradient, wanted) in enumerate(zip(gradients, expected, strict=True)):
+        params, state = step(params, state, gradient, rate_of(i))
         ours = flatten(params)
         apart = max(apart, *(np.abs(ours[path] - wanted[path]).max() for path in wanted))
     return float(apart)
@@ -115,8 +115,9 @@ def test_lamb_follows_its_paper() -> None:
 
 def test_the_first_update_is_of_rate_zero() -> None:
     params, gradients = make_trees()
-    tx = make_optimizer(CONFIG, STEPS)
-    updates, _ = tx.update(gradients[0], tx.init(params), params)
+    tx = make_optimizer(CONFIG)
+    rate_of = learning_rate(CONFIG, STEPS)
+    updates, _ = tx.update(gradients[0], tx.init(params), params, learning_rate=rate_of(0))
     assert not any(np.asarray(x).any() for x in jax.tree.leaves(updates))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.parallel import make_program
+from bert_jax.pretraining import PretrainingTask
 from bert_jax.sharding import make_mesh
 from data_pipeline.errors import UserError
 
@@ -27,13 +28,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return dict(np.load(output))
 
 
-def assert_equal(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+def assert_equal(results: dict[str, np.ndarray], mode: str, part: str, tolerance: float = 2e-6) -> None:
     """To one device, up to the order in which floats are added."""
     expected = {n: x for n, x in results.items() if n.startswith(f"one_device/{part}/")}
     assert expected
     for name, array in expected.items():
         ours = results[name.replace("one_device", mode, 1)]
-        np.testing.assert_allclose(ours, array, atol=2e-6, rtol=2e-6, err_msg=name)
+        np.testing.assert_allclose(ours, array, atol=tolerance, rtol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("part", ["params", "sums"])
@@ -42,9 +43,11 @@ def test_two_steps_equal_those_of_one_device(results: dict[str, np.ndarray], mod
     assert_equal(results, mode, part)
 
 
+@pytest.mark.parametrize("part", ["evaluation", "outputs"])
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
-def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str) -> None:
-    assert_equal(results, mode, "evaluation")
+def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+    # Logits carry the parameters' own differences after two steps.
+    assert_equal(results, mode, part, tolerance=1e-5)
 
 
 def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
@@ -70,7 +73,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
     )
     devices = jax.devices()[:1] * 4  # only their number matters here
     with pytest.raises(UserError, match=r"multiple of 20 .* such as 20"):
-        make_program(experiment, devices)
+        make_program(PretrainingTask(experiment.model), experiment, devices)
 
 
 def test_a_mesh_that_does_not_fit_is_refused() -> None:

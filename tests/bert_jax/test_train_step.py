@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ModelConfig, OptimizerConfig
-from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.optimizer import make_optimizer
+from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState, eval_step, init_state, train_step
 
 CONFIG = ModelConfig(
@@ -23,7 +23,7 @@ CONFIG = ModelConfig(
     dropout_rate=0.0,
     attention_dropout_rate=0.0,
 )
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=0)
+RATE = np.float32(1e-2)
 NUMERATORS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
 DENOMINATORS = ("mlm_weight", "examples", "tokens")
 
@@ -45,19 +45,19 @@ def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
 @jax.jit
 def initial_state(seed: int) -> TrainState:
     """Parameters depend neither on dropout nor on the compute type, so one program serves all tests."""
-    return init_state(BertForPreTraining(CONFIG), make_optimizer(OPTIMIZER, 100), make_batch(), seed)
+    return init_state(PretrainingTask(CONFIG), make_optimizer(OptimizerConfig()), seed)
 
 
 @functools.cache
 def compiled(config: ModelConfig):  # type: ignore[no-untyped-def]
     """(a state at step 0, step(state, batch, key), evaluate(params, batch))."""
-    model = BertForPreTraining(config)
-    tx = make_optimizer(OPTIMIZER, 100)
+    task = PretrainingTask(config)
+    tx = make_optimizer(OptimizerConfig())
 
     def step(state: TrainState, batch: dict, key: jax.Array = jax.random.key(0)) -> TrainState:  # noqa: B008
-        return train_step(state, batch, model=model, tx=tx, key=key)
+        return train_step(state, batch, RATE, task=task, tx=tx, key=key)
 
-    return initial_state(3), jax.jit(step), jax.jit(functools.partial(eval_step, model=model))
+    return initial_state(3), jax.jit(step), jax.jit(functools.partial(eval_step, task=task))
 
 
 def assert_same(a, b) -> None:  # type: ignore[no-untyped-def]

@@ -34,7 +34,7 @@ def test_record_survives_the_file(name: str, tmp_path: Path) -> None:
 def test_changed_settings_are_refused_and_shown(tmp_path: Path) -> None:
     model = dataclasses.replace(BASE.model, num_layers=6)
     now = dataclasses.replace(RECORD, experiment=dataclasses.replace(BASE, model=model, seed=7))
-    with pytest.raises(UserError, match=r"model\.num_layers 12 -> 6; seed 0 -> 7"):
+    with pytest.raises(UserError, match=r"seed 0 -> 7; model\.num_layers 12 -> 6"):
         check_same_run(tmp_path, RECORD, now)
 
 

@@ -1,0 +1,49 @@
+"""The pretraining task: masked language model with or without next sentence prediction, or LTR."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import losses, metrics
+from bert_jax.accounting import flops_per_sequence
+from bert_jax.config import ModelConfig
+from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.task import Batch, Sums
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingTask:
+    """What `bert_jax.task.Task` asks for; `model.objective` decides which losses count."""
+
+    model: ModelConfig
+
+    @property
+    def module(self) -> BertForPreTraining:
+        return BertForPreTraining(self.model)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        ids = jnp.zeros((1, 2), jnp.int32)
+        keys = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids")
+        return {
+            **dict.fromkeys(keys, ids),
+            "masked_lm_weights": jnp.zeros((1, 2), jnp.float32),
+            "next_sentence_labels": jnp.zeros((1,), jnp.int32),
+        }
+
+    def denominators(self, batch: Batch) -> Sums:
+        return losses.denominators(batch, self.model.objective)
+
+    def numerators(self, outputs: losses.Logits, batch: Batch) -> Sums:
+        return losses.numerators(outputs, batch, self.model.objective)
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return losses.objective_loss(sums, totals, self.model.objective)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return metrics.means(sums, self.model.objective)
+
+    def flops_per_sequence(self, batch: Batch) -> int:
+        length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]
+        return flops_per_sequence(self.model, length, predictions)
