@@ -48,11 +48,17 @@ def flops_per_sequence(model: ModelConfig, length: int, predictions: int) -> int
         predicts all.
     """
     width = model.hidden_size
-    layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
-    layer += 4 * length * length * width
     predictions = length - 1 if model.objective == "ltr" else predictions
     heads = 2 * predictions * width * (width + model.vocab_size) + 2 * width * (width + 2)
-    return 3 * (model.num_layers * layer + heads)
+    return encoder_flops(model, length) + 3 * heads
+
+
+def encoder_flops(model: ModelConfig, length: int) -> int:
+    """As `flops_per_sequence`, of the layers alone."""
+    width = model.hidden_size
+    layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
+    layer += 4 * length * length * width
+    return 3 * model.num_layers * layer
 
 
 def run_tokens(experiment: Experiment) -> int:

@@ -52,8 +52,8 @@ def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
     targets, weights = language_model_targets(batch, objective)
     real = batch["input_mask"][:, 0].astype(jnp.float32)
     labels = batch["next_sentence_labels"]
-    lm_loss, lm_correct = _cross_entropy(lm_logits, targets)
-    nsp_loss, nsp_correct = _cross_entropy(nsp_logits, labels)
+    lm_loss, lm_correct = cross_entropy(lm_logits, targets)
+    nsp_loss, nsp_correct = cross_entropy(nsp_logits, labels)
     return {
         "mlm_loss": (lm_loss * weights).sum(),
         "mlm_correct": (lm_correct * weights).sum(),
@@ -76,8 +76,11 @@ def objective_loss(sums: Sums, totals: Sums, objective: Objective) -> jax.Array:
     return loss
 
 
-def _cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cross-entropy (nats) and whether the label scores highest, [...] each, from [..., classes]."""
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cross-entropy (nats) and whether the label scores highest, [...] each, from [..., classes].
+
+    A negative label is no class: its cross-entropy is finite but means nothing.
+    """
     # The label's score is picked by comparing with every class rather than by indexing: the
     # gradient is then one pass over the logits and not a scatter into a second array of their size.
     is_label = jnp.arange(logits.shape[-1]) == labels[..., None]

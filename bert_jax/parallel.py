@@ -22,6 +22,7 @@ from data_pipeline.errors import UserError
 NumpyBatch = Mapping[str, np.ndarray]
 
 _PMAP_AXIS = "devices"
+_ANY_SEED = np.uint32(0)
 
 # XLA's CPU compiler stops at 256-bit vectors unless asked, and orders operations for concurrency
 # at the price of memory. Measured with benchmarks/train_step.py.
@@ -38,8 +39,6 @@ class Program:
       task: what it learns.
       run: its settings.
       devices: the devices it runs on.
-      init: () -> TrainState at step 0, on the devices.
-      train_step: (state, device batch, learning rate) -> state. The given state is used up.
       eval_step: (params, device batch) -> sums of metrics, replicated.
       predict_step: (params, device batch) -> the module's outputs.
     """
@@ -50,8 +49,8 @@ class Program:
         run: RunConfig,
         devices: list[jax.Device],
         *,
-        init: Callable[[], TrainState],
-        train_step: Callable[[TrainState, Batch, jax.typing.ArrayLike], TrainState],
+        init: Callable[[np.uint32], TrainState],
+        train_step: Callable[[TrainState, Batch, jax.typing.ArrayLike, jax.Array], TrainState],
         eval_step: Callable[[Params, Batch], Sums],
         predict_step: Callable[[Params, Batch], Any],
         put: Callable[[NumpyBatch], Batch],
@@ -60,12 +59,38 @@ class Program:
         self.task = task
         self.run = run
         self.devices = devices
-        self.init = init
-        self.train_step = train_step
         self.eval_step = eval_step
         self.predict_step = predict_step
+        self._init = init
+        self._train_step = train_step
         self._put = put
         self._shardings = state_shardings
+        self._key = jax.random.key(run.seed, impl=run.parallel.prng)
+
+    def with_run(self, run: RunConfig) -> "Program":
+        """The same compiled steps for a run with another seed, schedule or cadence.
+
+        The optimizer's other settings, the batch size and the parallel mode must be the same.
+        """
+        return Program(
+            self.task,
+            run,
+            self.devices,
+            init=self._init,
+            train_step=self._train_step,
+            eval_step=self.eval_step,
+            predict_step=self.predict_step,
+            put=self._put,
+            state_shardings=self._shardings,
+        )
+
+    def init(self) -> TrainState:
+        """The state at step 0, on the devices."""
+        return self._init(np.uint32(self.run.seed))
+
+    def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
+        """The state after one more step. The given one is used up."""
+        return self._train_step(state, batch, learning_rate, self._key)
 
     def put(self, batch: NumpyBatch) -> Batch:
         """A batch of host arrays, rows spread over the devices."""
@@ -124,23 +149,20 @@ def _check_batch(run: RunConfig, num_devices: int) -> None:
 def _pure_functions(task: Task, run: RunConfig) -> tuple[Callable, Callable, Callable, Callable]:
     """(init, train step, eval step, predict step), still to be compiled."""
     tx = make_optimizer(run.optimizer)
-    key = jax.random.key(run.seed, impl=run.parallel.prng)
-    init = functools.partial(init_state, task, tx, run.seed)
-    step = functools.partial(
-        train_step, task=task, tx=tx, key=key, accumulation_steps=run.parallel.accumulation_steps
-    )
+    init = functools.partial(init_state, task, tx)
+    step = functools.partial(train_step, task=task, tx=tx, accumulation_steps=run.parallel.accumulation_steps)
     return init, step, functools.partial(eval_step, task=task), functools.partial(predict_step, task=task)
 
 
 def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
     mesh = make_mesh(run.parallel, devices)
     init, step, evaluate, predict = _pure_functions(task, run)
-    shardings = state_sharding(mesh, jax.eval_shape(init))
+    shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
     rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
     compiled = functools.partial(
         jax.jit, compiler_options=_CPU_COMPILER_OPTIONS if devices[0].platform == "cpu" else None
     )
-    places = (shardings, rows, everywhere)
+    places = (shardings, rows, everywhere, everywhere)
     return Program(
         task,
         run,
@@ -160,7 +182,7 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
     mesh = jax.make_mesh((len(devices),), (_PMAP_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     init, step, evaluate, predict = _pure_functions(task, run)
     everywhere = NamedSharding(mesh, PartitionSpec())
-    shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init))
+    shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init, _ANY_SEED))
     # in_axes and out_axes of None keep the state free of a device axis, as under jit.
     compiled = functools.partial(jax.pmap, axis_name=_PMAP_AXIS, devices=devices)
     outputs = compiled(predict, in_axes=(None, 0))
@@ -170,7 +192,7 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
         devices,
         init=jax.jit(init, out_shardings=shardings),
         train_step=compiled(
-            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None), out_axes=None
+            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
         ),
         eval_step=compiled(
             functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None

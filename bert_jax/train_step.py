@@ -34,7 +34,7 @@ class TrainState:
     From that step on parameters and optimizer state stay as they were before it."""
 
 
-def init_state(task: Task, tx: optax.GradientTransformation, seed: int) -> TrainState:
+def init_state(task: Task, tx: optax.GradientTransformation, seed: jax.typing.ArrayLike) -> TrainState:
     """A state at step 0.
 
     Parameters are drawn with threefry2x32 whatever generator dropout uses, so that they depend on
@@ -43,7 +43,7 @@ def init_state(task: Task, tx: optax.GradientTransformation, seed: int) -> Train
     Args:
       task: its module is initialised.
       tx: optimizer.
-      seed: 0 to 2**32 - 1.
+      seed: uint32 [].
     """
     key = jax.random.key(seed, impl="threefry2x32")
     params = task.module.init(key, task.example_batch(), deterministic=True)["params"]
@@ -69,10 +69,10 @@ def train_step(
     state: TrainState,
     batch: Batch,
     learning_rate: jax.Array,
+    key: jax.Array,
     *,
     task: Task,
     tx: optax.GradientTransformationExtraArgs,
-    key: jax.Array,
     accumulation_steps: int = 1,
     axis_name: str | None = None,
 ) -> TrainState:
@@ -82,9 +82,9 @@ def train_step(
       state: state before the step.
       batch: the batch, or under pmap this device's rows of it.
       learning_rate: float32 [], rate of this step.
+      key: the run's key; folded with the step number (and device and micro-batch) for dropout.
       task: what to learn.
       tx: optimizer.
-      key: the run's key; folded with the step number (and device and micro-batch) for dropout.
       accumulation_steps: micro-batches to compute one after the other; divides the batch.
       axis_name: name of the pmapped axis, or None outside pmap.
     """

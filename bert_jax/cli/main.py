@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or go on where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
+    "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",
     "export": "write a trained model for Hugging Face transformers",
     "fill-mask": "guess the [MASK] tokens of a sentence",
     "experiments": "list the named experiments, or show one in full",

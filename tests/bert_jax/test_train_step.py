@@ -55,7 +55,7 @@ def compiled(config: ModelConfig):  # type: ignore[no-untyped-def]
     tx = make_optimizer(OptimizerConfig())
 
     def step(state: TrainState, batch: dict, key: jax.Array = jax.random.key(0)) -> TrainState:  # noqa: B008
-        return train_step(state, batch, RATE, task=task, tx=tx, key=key)
+        return train_step(state, batch, RATE, key, task=task, tx=tx)
 
     return initial_state(3), jax.jit(step), jax.jit(functools.partial(eval_step, task=task))
 

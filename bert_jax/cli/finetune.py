@@ -1,0 +1,139 @@
+"""`bert-jax finetune TASK --model DIR --data DIR --output DIR`: trains a head on a pretrained model."""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+import tyro
+
+from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.config import BiasCorrection, DType, ParallelConfig, check_positive
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from bert_jax.finetuning.config import Cell
+
+_HELP = """\
+usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
+
+Fine-tune a pretrained model. Run the same command again to go on where it
+stopped. `bert-jax finetune TASK --help` lists a task's flags.
+
+  bert-jax finetune cola --model exported/mine --data glue/ --output runs/cola
+  bert-jax finetune classify --model runs/mine --data my_tables/ \\
+      --output runs/mine-topics --text-column title --label-column topic
+
+Several values of --learning-rate, --batch-size or --epochs make a grid;
+--grid is the paper's. --seeds N repeats every cell.
+
+tasks:
+"""
+
+# The paper's grid (A.3).
+_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2.0, 3.0, 4.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How to train. Several values make a grid, of which the best on the development set is kept."""
+
+    learning_rate: tuple[float, ...] = (3e-5,)
+    batch_size: tuple[int, ...] = (32,)
+    epochs: tuple[float, ...] = (3.0,)
+    grid: bool = False
+    """The paper's grid: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs 2 3 4."""
+    seeds: int = 1
+    """Repeats of every cell of the grid, with the seeds 0, 1, ..."""
+    dtype: DType = "float32"
+    """Type that activations are computed in; parameters and losses are always float32."""
+    bias_correction: BiasCorrection = "none"
+    """none: as google-research/bert. adam: as Adam's authors, steadier on small data sets."""
+    parallel: ParallelConfig = ParallelConfig()
+
+    def __post_init__(self) -> None:
+        check_positive("seeds", self.seeds)
+
+    def cells(self) -> "list[Cell]":
+        """Every combination, in order."""
+        from bert_jax.finetuning.config import Cell
+
+        axes = (self.learning_rate, self.batch_size, self.epochs)
+        if self.grid:
+            axes = (_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS)
+        return [Cell(*values) for values in itertools.product(*axes, range(self.seeds))]
+
+
+S = TypeVar("S")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetune(Generic[S]):
+    """Fine-tune a pretrained model on a task. Run the same command again to go on where it stopped."""
+
+    task: tyro.conf.Suppress[str]
+    model: Path
+    """A run, an export, a Hugging Face model or a checkpoint of google-research/bert."""
+    data: str
+    """Folder of the data set in its published form, or tfds:NAME."""
+    output: Path
+    """Folder to make: results, predictions, and the best model under best/."""
+    settings: Annotated[S, tyro.conf.arg(name="")]
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+
+
+def parse(argv: Sequence[str]) -> Finetune[Any]:
+    """Reads the command line; the task's name comes first and decides the flags.
+
+    Raises:
+      UserError: unknown task, unknown flag, impossible value.
+    """
+    from bert_jax.cli.finetuning import TASKS
+
+    if argv and argv[0] in ("-h", "--help"):
+        print(_HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items()))
+        sys.exit(0)
+    if not argv or argv[0].startswith("-"):
+        raise UserError("name a task first: bert-jax finetune TASK --model DIR --data DIR --output DIR")
+    name = argv[0]
+    if name not in TASKS:
+        raise UserError(f"unknown task {name!r}; valid: {nearest(name, TASKS)}")
+    missing: Any = tyro.MISSING_NONPROP
+    settings: Any = TASKS[name].settings
+    default = Finetune(name, model=missing, data=missing, output=missing, settings=settings)
+    kind = Finetune[type(settings)]  # type: ignore[misc]
+    return parse_flags(kind, argv[1:], command=f"bert-jax finetune {name}", default=default)
+
+
+def run(args: Finetune[Any]) -> int:
+    """Trains every cell that is not finished. Returns 0; 75 if interrupted and saved; 1 on NaN."""
+    from bert_jax import workdir
+
+    with workdir.lock(args.output):
+        return _train_grid(args)
+
+
+def _train_grid(args: Finetune[Any]) -> int:
+    from bert_jax.cli.finetuning.grid import Grid
+    from bert_jax.cli.pretrain import keep_compiled
+    from bert_jax.interrupt import EXIT_STATUS, listen
+    from bert_jax.nonfinite import NonFiniteError
+    from bert_jax.pretrained import open_model
+
+    model = open_model(args.model)
+    keep_compiled(args.output)
+    data = args.settings.load(args.task, args.data, model.tokenizer)
+    grid = Grid(args, model, data)
+    with listen() as interrupt:
+        try:
+            finished = grid.train(interrupt)
+        except NonFiniteError as error:
+            print(f"bert-jax: error: {error}", file=sys.stderr)
+            return 1
+        if not finished:
+            print(f"{interrupt.signal_name}: saved; run the same command again to go on")
+            return EXIT_STATUS
+    grid.report()
+    return 0

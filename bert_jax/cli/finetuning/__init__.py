@@ -1,0 +1,48 @@
+"""The tasks of `bert-jax finetune`: each joins a data set's side and the model's side."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from bert_jax.cli.finetuning.squad import SquadSettings
+from bert_jax.cli.finetuning.text import GlueSettings, TableSettings
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.cli.finetuning.task_data import TaskData
+
+
+class Settings(Protocol):
+    """Flags of a task that decide how its data become rows."""
+
+    max_seq_length: int
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaskData":
+        """Reads and encodes the data set."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEntry:
+    """A task that can be named on the command line."""
+
+    summary: str
+    settings: Settings
+
+
+TASKS: Mapping[str, TaskEntry] = {
+    "cola": TaskEntry("GLUE: is a sentence acceptable", GlueSettings()),
+    "sst2": TaskEntry("GLUE: sentiment of film reviews", GlueSettings()),
+    "mrpc": TaskEntry("GLUE: are two sentences paraphrases", GlueSettings()),
+    "stsb": TaskEntry("GLUE: similarity of two sentences, 0 to 5", GlueSettings()),
+    "qqp": TaskEntry("GLUE: are two questions the same", GlueSettings()),
+    "mnli": TaskEntry("GLUE: entailment, matched and mismatched", GlueSettings()),
+    "qnli": TaskEntry("GLUE: does a sentence answer a question", GlueSettings()),
+    "rte": TaskEntry("GLUE: entailment, small", GlueSettings()),
+    "wnli": TaskEntry("GLUE: Winograd sentences", GlueSettings()),
+    "squad": TaskEntry("SQuAD 1.1: find the answer in a passage", SquadSettings()),
+    "squad2": TaskEntry("SQuAD 2.0: or find that there is none", SquadSettings()),
+    "classify": TaskEntry("your own texts or pairs, any number of labels", TableSettings()),
+    "regress": TaskEntry("your own texts or pairs, a number", TableSettings()),
+}

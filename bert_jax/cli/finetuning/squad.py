@@ -1,0 +1,131 @@
+"""SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from data_pipeline.tasks.squad import SquadExample
+    from data_pipeline.tasks.squad_answers import AnswerSearch, PredictedAnswer
+    from data_pipeline.tasks.squad_windows import Windows
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadSettings:
+    """A folder with train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json."""
+
+    max_seq_length: int = 384
+    """Of a window with its question, in pieces."""
+    doc_stride: int = 128
+    """Pieces from the start of a window to that of the next."""
+    max_query_length: int = 64
+    """Longer questions are cut."""
+    n_best_size: int = 20
+    """Starts and ends tried in each window, and answers kept of each question."""
+    max_answer_length: int = 30
+    """Pieces."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "SquadData":
+        """Reads and encodes training and development questions."""
+        from data_pipeline.tasks.squad import find_answers, read_squad
+        from data_pipeline.tasks.squad_windows import label_windows
+
+        train = find_answers(read_squad(_find(Path(data), "train", task)))
+        windows = self.windows(train.examples, tokenizer)
+        dev = read_squad(_find(Path(data), "dev", task))
+        if train.misplaced:
+            print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
+        return SquadData(
+            label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task)
+        )
+
+    def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":
+        """The windows of some questions."""
+        from data_pipeline.tasks.squad_windows import Windowing, make_windows
+
+        windowing = Windowing(self.max_seq_length, self.doc_stride, self.max_query_length)
+        return make_windows(examples, tokenizer, windowing)
+
+    def search(self, task: str) -> "AnswerSearch":
+        """How answers are looked for."""
+        from data_pipeline.tasks.squad_answers import AnswerSearch
+
+        version = "2.0" if task == "squad2" else "1.1"
+        return AnswerSearch(version, self.n_best_size, self.max_answer_length)  # type: ignore[arg-type]
+
+
+class SquadData:
+    """A `TaskData` of questions."""
+
+    kind = "spans"
+    labels = ()
+    metric = "f1"
+
+    def __init__(self, train: Any, dev: "Windows", search: "AnswerSearch") -> None:
+        self.train = train
+        self._dev = dev
+        self._search = search
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """Exact match and F1 in percent; for 2.0 with the best null threshold."""
+        from data_pipeline.tasks.squad_metrics import score_squad_1, score_squad_2
+
+        answers = answer(self._dev, self._search, apply)
+        threshold = self._tune(answers)
+        texts = {found.id: found.text(threshold) for found in answers}
+        score = score_squad_1 if threshold is None else score_squad_2
+        return score(self._dev.examples, texts)
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """predictions.json, nbest_predictions.json, null_odds.json; returns the null threshold."""
+        from data_pipeline.tasks.squad_answers import write_answers
+
+        answers = answer(self._dev, self._search, apply)
+        threshold = self._tune(answers)
+        write_answers(folder, answers, threshold)
+        return {} if threshold is None else {"null_threshold": threshold}
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if every answer is empty."""
+        answers = answer(self._dev, self._search, apply)
+        texts = {found.text(self._tune(answers)) for found in answers}
+        return "every answer is empty" if texts == {""} else None
+
+    def _tune(self, answers: "Sequence[PredictedAnswer]") -> float | None:
+        from data_pipeline.tasks.squad_metrics import tune_null_threshold
+
+        if self._search.version == "1.1":
+            return None
+        return tune_null_threshold(self._dev.examples, answers)
+
+
+def answer(windows: "Windows", search: "AnswerSearch", apply: Apply) -> "list[PredictedAnswer]":
+    """The model's answer to every question of some windows."""
+    from data_pipeline.tasks.squad_answers import find_best_answers
+
+    def logits() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        for rows, outputs in apply(windows.rows):
+            yield rows, outputs[..., 0], outputs[..., 1]
+
+    return find_best_answers(windows, logits(), search)
+
+
+def _find(folder: Path, part: str, task: str) -> Path:
+    """The file of a part: its published name, or the only one whose name begins with the part's."""
+    version = "v2.0" if task == "squad2" else "v1.1"
+    published = folder / f"{part}-{version}.json"
+    if published.exists():
+        return published
+    found = sorted(folder.glob(f"{part}-{version}*.json")) or sorted(folder.glob(f"{part}*.json"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise UserError(f"{folder} has no {published.name}, nor one other {part}*.json (found: {names})")
+    return found[0]

@@ -1,0 +1,261 @@
+"""GLUE, and classification and regression on a user's own tables."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from data_pipeline.tasks.glue_tasks import GlueName
+    from data_pipeline.tasks.metrics import MetricName
+    from data_pipeline.tasks.rows import Rows
+    from data_pipeline.tasks.texts import TextExample
+
+TextKind = Literal["classification", "regression"]
+_TABLES = (".tsv", ".csv", ".jsonl")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueSettings:
+    """GLUE's files: a folder with CoLA/train.tsv and so on, one task's folder, or tfds:glue/NAME."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TextData":
+        """Reads and encodes a task of GLUE."""
+        return load_glue(cast("GlueName", task), data, _Encoder(tokenizer, self.max_seq_length))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSettings:
+    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut."""
+    text_column: str = "text"
+    """Name of the column, or of the field of JSONL, with the text."""
+    pair_column: str | None = None
+    """The one with the second text, if examples are pairs."""
+    label_column: str = "label"
+    """The one with the label or the number."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TextData":
+        """Reads and encodes a user's own tables."""
+        kind: TextKind = "regression" if task == "regress" else "classification"
+        return load_tables(kind, Path(data), self, _Encoder(tokenizer, self.max_seq_length))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """A development or test set."""
+
+    name: str
+    examples: "Sequence[TextExample]"
+    rows: "Rows"
+
+
+class TextData:
+    """A `TaskData` of texts or pairs."""
+
+    def __init__(
+        self,
+        kind: TextKind,
+        labels: tuple[str, ...],
+        metrics: "tuple[MetricName, ...]",
+        train: "Rows",
+        dev: Sequence[Part],
+        test: Sequence[Part],
+        glue: "GlueName | None" = None,
+    ) -> None:
+        self.kind = kind
+        self.labels = labels
+        self.metrics = metrics
+        self.metric = metrics[0]
+        self.train = train
+        self._dev = dev
+        self._test = test
+        self._glue = glue
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """The task's metrics; those of a second development set carry its name."""
+        figures: dict[str, float] = {}
+        for part in self._dev:
+            prefix = "" if part is self._dev[0] else f"{part.name}_"
+            scores = self._score(part, decide(self.kind, outputs_of(part.rows, apply)))
+            figures |= {prefix + name: value for name, value in scores.items()}
+        return figures
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """`predictions-PART.jsonl` for each part, and GLUE's zip if there are its test sets."""
+        decided = {}
+        for part in (*self._dev, *self._test):
+            outputs = outputs_of(part.rows, apply)
+            decided[part.name] = decide(self.kind, outputs)
+            lines = describe(self.kind, self.labels, outputs)
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            (folder / f"predictions-{part.name}.jsonl").write_text(text, encoding="utf-8")
+        if self._glue and self._test:
+            self._write_submission(folder, decided)
+        return {}
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if the model says the same of every example."""
+        from data_pipeline.tasks.metrics import find_degenerate_classes, find_degenerate_values
+
+        part = self._dev[0]
+        decided = decide(self.kind, outputs_of(part.rows, apply))
+        if self.kind == "regression":
+            return find_degenerate_values(part.rows.targets["values"], decided)
+        return find_degenerate_classes(part.rows.targets["labels"], decided, self.labels)
+
+    def _score(self, part: Part, decided: np.ndarray) -> dict[str, float]:
+        from data_pipeline.tasks.metrics import score
+
+        targets = part.rows.targets["values" if self.kind == "regression" else "labels"]
+        return score(self.metrics, targets, decided, self.labels)
+
+    def _write_submission(self, folder: Path, decided: Mapping[str, np.ndarray]) -> None:
+        from data_pipeline.tasks.glue_submission import submission_text, write_submission
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+        assert self._glue is not None
+        texts = {}
+        for split, file in GLUE_TASKS[self._glue].submissions.items():
+            if split in decided:
+                values = decided[split].tolist()
+                texts[file] = submission_text([self.labels[v] for v in values] if self.labels else values)
+        write_submission(folder / "submission.zip", texts)
+
+
+def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
+    """float32 [R, L]: the model's outputs in the order of the rows."""
+    from bert_jax.finetuning.predict import gather
+
+    return gather(apply(rows), len(rows))
+
+
+def decide(kind: TextKind, outputs: np.ndarray) -> np.ndarray:
+    """int64 [R] of labels, or float32 [R] of numbers, from outputs [R, L]."""
+    return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
+
+
+def describe(kind: TextKind, labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
+    """What to say of each row: its label and all probabilities, or its number."""
+    if kind == "regression":
+        return [{"value": float(value)} for value in outputs[:, 0]]
+    shifted = np.exp(outputs - outputs.max(-1, keepdims=True))
+    shares = shifted / shifted.sum(-1, keepdims=True)
+    return [
+        {
+            "label": labels[int(row.argmax())],
+            "probabilities": {label: round(float(p), 6) for label, p in zip(labels, row, strict=True)},
+        }
+        for row in shares
+    ]
+
+
+def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
+    """A GLUE task from its folder, or from `tfds:glue/NAME`.
+
+    Raises:
+      UserError: as `data_pipeline.tasks.glue.read_glue`.
+    """
+    from data_pipeline.tasks.glue import TFDS_PREFIX, read_glue
+    from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+    task = GLUE_TASKS[name]
+    kind: TextKind = "classification" if task.labels else "regression"
+
+    def read(split: Any) -> Part:
+        examples = read_glue(data, task, split).examples
+        targets = {} if split in task.submissions else _targets(kind, examples, task.labels)
+        return encoder.encode(split, examples, targets)
+
+    train, *dev = (read(split) for split in task.files if split not in task.submissions)
+    tests = [
+        read(split)
+        for split in task.submissions
+        if data.startswith(TFDS_PREFIX) or _glue_file(data, task.folder, task.files[split]).exists()
+    ]
+    return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, glue=name)
+
+
+def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: "_Encoder") -> TextData:
+    """`train`, `dev` and perhaps `test` as .tsv, .csv or .jsonl in a folder.
+
+    Raises:
+      UserError: a file or a column is missing; a label of `dev` that `train` does not have.
+    """
+    from data_pipeline.tasks.labels import find_labels
+    from data_pipeline.tasks.texts import read_table
+
+    columns = (settings.text_column, settings.pair_column)
+    train, dev = (
+        read_table(_require_table(folder, name), *columns, settings.label_column) for name in ("train", "dev")
+    )
+    labels = find_labels(train) if kind == "classification" else ()
+    parts = [
+        encoder.encode(name, examples, _targets(kind, examples, labels))
+        for name, examples in (("train", train), ("dev", dev))
+    ]
+    file = _find_table(folder, "test")
+    tests = [encoder.encode("test", read_table(file, *columns), {})] if file else []
+    metrics: tuple[MetricName, ...]
+    metrics = ("accuracy", "macro_f1", "matthews") if labels else ("spearman", "pearson")
+    return TextData(kind, labels, metrics, parts[0].rows, parts[1:], tests)
+
+
+class _Encoder:
+    """Examples to parts, all with one tokenizer and one length."""
+
+    def __init__(self, tokenizer: "Tokenizer", max_seq_length: int) -> None:
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        self._tokenizer = make_task_tokenizer(tokenizer)
+        self._max_seq_length = max_seq_length
+
+    def encode(
+        self, name: str, examples: "Sequence[TextExample]", targets: Mapping[str, np.ndarray]
+    ) -> Part:
+        from data_pipeline.tasks.texts import text_rows
+
+        return Part(name, examples, text_rows(examples, self._tokenizer, self._max_seq_length, targets))
+
+
+def _targets(
+    kind: TextKind, examples: "Sequence[TextExample]", labels: Sequence[str]
+) -> dict[str, np.ndarray]:
+    from data_pipeline.tasks.labels import label_ids, label_values
+
+    if kind == "regression":
+        return {"values": label_values(examples)}
+    return {"labels": label_ids(examples, labels)}
+
+
+def _require_table(folder: Path, name: str) -> Path:
+    file = _find_table(folder, name)
+    if file is None:
+        raise UserError(f"{folder} has no {', '.join(name + suffix for suffix in _TABLES)}; it needs one")
+    return file
+
+
+def _find_table(folder: Path, name: str) -> Path | None:
+    """The one file of that name with a suffix of a table."""
+    found = [folder / f"{name}{suffix}" for suffix in _TABLES if (folder / f"{name}{suffix}").exists()]
+    if len(found) > 1:
+        raise UserError(f"{folder} has {' and '.join(file.name for file in found)}; keep one of them")
+    return found[0] if found else None
+
+
+def _glue_file(data: str, folder: str, name: str) -> Path:
+    inner = Path(data) / folder
+    return (inner if inner.is_dir() else Path(data)) / name

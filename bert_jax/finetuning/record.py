@@ -1,0 +1,89 @@
+"""`config.json` of a fine-tuned model's folder: what it is, and all that predicting with it needs."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax.finetuning.config import FineTuning
+from bert_jax.workdir import FILE_NAME, flatten, from_json
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningRecord:
+    """What `config.json` holds."""
+
+    task: str
+    """As on the command line: cola, squad, classify, ..."""
+    config: FineTuning
+    labels: tuple[str, ...]
+    """Words of the classes or tags, in the order of the model's outputs."""
+    settings: Mapping[str, Any]
+    """How text becomes rows: the task's own flags, such as max_seq_length."""
+    learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was tuned on the development set, such as SQuAD's null threshold."""
+    trained_from: str = ""
+    """The pretrained model's name."""
+    starts: tuple[dict[str, Any], ...] = ()
+    """One entry for each time the command was run: versions, git state, devices, command."""
+
+
+def write_record(folder: Path, record: FineTuningRecord) -> None:
+    """Writes `config.json`, whole or not at all."""
+    beside = folder / f"{FILE_NAME}.tmp"
+    beside.write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
+    beside.replace(folder / FILE_NAME)
+
+
+def read_record(folder: Path) -> FineTuningRecord:
+    """What `config.json` of a fine-tuned model says.
+
+    Raises:
+      UserError: the folder is not that of a fine-tuned model, or its config.json cannot be read.
+    """
+    path = folder / FILE_NAME
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return FineTuningRecord(
+            **{**fields, "config": from_json(FineTuning, fields["config"])}
+            | {name: tuple(fields[name]) for name in ("labels", "starts")}
+        )
+    except UserError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError):
+        raise UserError(
+            f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
+        ) from None
+
+
+# What may differ between two starts of one run: it does not change what the run computes.
+_MAY_CHANGE = frozenset(
+    ("config.log_every", "config.eval_every", "config.checkpoint_every", "config.parallel.mode")
+)
+
+
+def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) -> None:
+    """Refuses to go on with other settings than a run began with.
+
+    Raises:
+      UserError: names each difference as `setting before -> now`.
+    """
+    old, new = _comparable(before), _comparable(now)
+    changes = [
+        f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}"
+        for path in {**old, **new}
+        if old.get(path) != new.get(path) and path not in _MAY_CHANGE
+    ]
+    if changes:
+        raise UserError(
+            f"{folder} holds a run with other settings: {'; '.join(changes)}; "
+            "take them back, or name another --output"
+        )
+
+
+def _comparable(record: FineTuningRecord) -> dict[str, Any]:
+    settings = {f"settings.{name}": value for name, value in record.settings.items()}
+    labels = {"task": record.task, "labels": ", ".join(record.labels), "model": record.trained_from}
+    return {**labels, **flatten(record.config, "config"), **settings}

@@ -1,0 +1,83 @@
+"""One fine-tuning run in a folder of its own, by the same loop as pretraining."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax.finetuning.config import Cell, FineTuning, make_optimizer_config, make_task
+from bert_jax.finetuning.start import start_from
+from bert_jax.interrupt import Interrupt
+from bert_jax.loop import Data, Ending, Evaluation, HostBatches, train
+from bert_jax.parallel import Program, make_program
+
+# Enough rows of metrics for a curve, however short the run.
+_ROWS_A_RUN = 20
+
+
+def cell_config(base: FineTuning, cell: Cell, num_rows: int) -> FineTuning:
+    """The configuration of one cell, given the number of training rows."""
+    steps = max(1, math.ceil(num_rows * cell.epochs / cell.batch_size))
+    return dataclasses.replace(
+        base,
+        optimizer=make_optimizer_config(base.optimizer, cell, steps),
+        num_train_steps=steps,
+        global_batch_size=cell.batch_size,
+        seed=cell.seed,
+        log_every=max(1, steps // _ROWS_A_RUN),
+        eval_every=max(1, math.ceil(steps / cell.epochs)),
+        checkpoint_every=max(1, math.ceil(steps / cell.epochs)),
+        keep_checkpoints=1,
+    )
+
+
+class Programs:
+    """Compiled programs, one for each batch size: learning rates, lengths of a run and seeds share it."""
+
+    def __init__(self) -> None:
+        self._made: dict[FineTuning, Program] = {}
+
+    def get(self, config: FineTuning) -> Program:
+        """The program of a configuration."""
+        shared = dataclasses.replace(
+            config,
+            optimizer=dataclasses.replace(config.optimizer, learning_rate=1.0, warmup_steps=0),
+            num_train_steps=1,
+            seed=0,
+            log_every=1,
+            eval_every=1,
+            checkpoint_every=1,
+        )
+        if shared not in self._made:
+            self._made[shared] = make_program(make_task(config), shared)
+        return self._made[shared].with_run(config)
+
+
+def train_cell(
+    program: Program,
+    training: Callable[[int], HostBatches],
+    identity: Mapping[str, Any],
+    evaluation: Evaluation,
+    pretrained: Mapping[str, Any],
+    folder: Path,
+    *,
+    interrupt: Interrupt,
+    say: Callable[[str], None],
+) -> Ending:
+    """Trains one cell in its folder, or goes on where it stopped.
+
+    Args:
+      program: compiled for this cell.
+      training: first step -> its batch and all later ones.
+      identity: what the batches are a function of.
+      evaluation: figures on the development set, at the end of every epoch.
+      pretrained: parameters to start from.
+      folder: checkpoints, `metrics.jsonl`, TensorBoard curves.
+      interrupt: asked after every step whether to save and stop.
+      say: prints one line.
+    """
+    data = Data(training=training, identity=identity)
+    start = functools.partial(start_from, program, pretrained)
+    return train(program, data, evaluation, folder, interrupt=interrupt, say=say, start=start)

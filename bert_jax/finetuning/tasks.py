@@ -1,0 +1,176 @@
+"""The tasks of fine-tuning, each a head and its loss in sums (`bert_jax.task.Task`).
+
+Batches are those of `data_pipeline.tasks.batches`: `input_ids`, `input_mask`, `segment_ids` int32
+[B, T] or [B, C, T], and the targets that each task names. A row whose `input_mask` is all zero is
+padding and counts nowhere.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.accounting import encoder_flops
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning import heads
+from bert_jax.losses import cross_entropy
+from bert_jax.task import Batch, Sums
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningTask(abc.ABC):
+    """A loss that is a mean over `targets`: rows, or labelled tokens."""
+
+    model: ModelConfig
+
+    @property
+    @abc.abstractmethod
+    def module(self) -> nn.Module: ...
+
+    @abc.abstractmethod
+    def example_batch(self) -> dict[str, jax.Array]: ...
+
+    @abc.abstractmethod
+    def numerators(self, outputs: Any, batch: Batch) -> Sums: ...
+
+    def denominators(self, batch: Batch) -> Sums:
+        rows, tokens = _real_rows(batch), batch["input_mask"].astype(jnp.float32)
+        return {"examples": rows.sum(), "tokens": tokens.sum(), "targets": self._targets(batch)}
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return sums["loss"] / jnp.maximum(totals["targets"], 1.0)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        targets = max(sums["targets"], 1.0)
+        figures = {"loss": sums["loss"] / targets}
+        return figures | ({"accuracy": sums["correct"] / targets} if "correct" in sums else {})
+
+    def flops_per_sequence(self, batch: Batch) -> int:
+        *_, choices, length = (1, *batch["input_ids"].shape[1:])
+        return choices * encoder_flops(self.model, length)
+
+    def _targets(self, batch: Batch) -> jax.Array:
+        return _real_rows(batch).sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification(FineTuningTask):
+    """One of `num_labels` labels for a text or a pair. Targets: `labels` int32 [B]."""
+
+    num_labels: int
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.PooledHead(self.model, self.num_labels)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return _example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        return _classes(outputs, batch["labels"], _real_rows(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class RelationClassification(Classification):
+    """One of `num_labels` relations of two marked entities. Targets: `labels`, and
+    `entity_positions` int32 [B, 2] where their markers are."""
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.EntityPairHead(self.model, self.num_labels)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return super().example_batch() | {"entity_positions": jnp.zeros((1, 2), jnp.int32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(FineTuningTask):
+    """A number for a text or a pair, by mean squared error. Targets: `values` float32 [B]."""
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.PooledHead(self.model, 1)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return _example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        errors = jnp.square(outputs[:, 0] - batch["values"])
+        return {"loss": (errors * _real_rows(batch)).sum()}
+
+
+@dataclasses.dataclass(frozen=True)
+class MultipleChoice(FineTuningTask):
+    """One of a row's sequences, C of them at most. Targets: `labels` int32 [B]."""
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.ChoiceHead(self.model)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return _example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        return _classes(outputs, batch["labels"], _real_rows(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanExtraction(FineTuningTask):
+    """Where an answer starts and ends. Targets: `start_positions`, `end_positions` int32 [B];
+    the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.SpanHead(self.model)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        position = jnp.zeros((1,), jnp.int32)
+        return _example_inputs() | {"start_positions": position, "end_positions": position}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        start_loss, start_right = cross_entropy(outputs[..., 0], batch["start_positions"])
+        end_loss, end_right = cross_entropy(outputs[..., 1], batch["end_positions"])
+        real = _real_rows(batch)
+        loss = (start_loss + end_loss) / 2
+        return {"loss": (loss * real).sum(), "correct": (start_right * end_right * real).sum()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging(FineTuningTask):
+    """One of `num_labels` tags for some tokens. Targets: `tag_ids` int32 [B, T], -1 for none."""
+
+    num_labels: int
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.TokenHead(self.model, self.num_labels)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        inputs = _example_inputs()
+        return inputs | {"tag_ids": inputs["input_ids"]}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        return _classes(outputs, batch["tag_ids"], batch["tag_ids"] >= 0)
+
+    def _targets(self, batch: Batch) -> jax.Array:
+        return (batch["tag_ids"] >= 0).astype(jnp.float32).sum()
+
+
+def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
+    loss, correct = cross_entropy(logits, labels)
+    return {"loss": (loss * weights).sum(), "correct": (correct * weights).sum().astype(jnp.float32)}
+
+
+def _real_rows(batch: Batch) -> jax.Array:
+    """float32 [B]: 1, and 0 for rows that only fill the batch up."""
+    mask = batch["input_mask"]
+    return mask.reshape(mask.shape[0], -1).max(axis=1).astype(jnp.float32)
+
+
+def _example_inputs(shape: tuple[int, ...] = (1, 2)) -> dict[str, jax.Array]:
+    ids = jnp.zeros(shape, jnp.int32)
+    return {"input_ids": ids, "input_mask": ids, "segment_ids": ids}
