@@ -125,9 +125,9 @@ def _make_batch(
     for name, values in rows.tokens.items():
         filler = 0 if name in _INPUTS else NO_TARGET
         batch[name] = _pad([values[s] for s in sequences], shape, filler)
-    for name, values in rows.targets.items():
-        batch[name] = np.zeros((size, *values.shape[1:]), values.dtype)
-        batch[name][: len(numbers)] = values[numbers]
+    for name, targets in rows.targets.items():
+        batch[name] = np.zeros((size, *targets.shape[1:]), targets.dtype)
+        batch[name][: len(numbers)] = targets[numbers]
     batch["row"] = np.full(size, NO_TARGET, np.int32)
     batch["row"][: len(numbers)] = numbers
     return batch

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.glue_tasks import GLUE_TASKS, GlueSplit, GlueTask
+from data_pipeline.tasks.glue_tasks import GlueSplit, GlueTask
 from data_pipeline.tasks.records import Place, check_columns, split_tabs
 from data_pipeline.tasks.texts import TextExample
 
@@ -31,11 +31,12 @@ class GlueData:
     """Lines of a training or development set with too few columns, which give no example."""
 
 
-def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
+def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str | None = None) -> GlueData:
     """One split of a task.
 
     Args:
       source: the folder of GLUE or of the task, or `tfds:glue/NAME`.
+      tfds_data_dir: where TFDS keeps its data; None for its default.
 
     Raises:
       UserError: the task has no such split; no such file; not UTF-8; a column is missing; more than one line
@@ -44,7 +45,8 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
     if split not in task.files:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
     if source.startswith(TFDS_PREFIX):
-        return GlueData(_read_tfds(source.removeprefix(TFDS_PREFIX), task, split))
+        builder = _open_tfds(source.removeprefix(TFDS_PREFIX), tfds_data_dir)
+        return GlueData(_read_tfds(builder, source, task, split))
     folder = Path(source)
     if (folder / task.folder).is_dir():
         folder /= task.folder
@@ -89,18 +91,17 @@ def _make_example(place: Place, values: list[str], task: GlueTask) -> TextExampl
     )
 
 
-def _read_tfds(name: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:
+def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:
     """The examples in GLUE's own order, which TFDS keeps as `idx`."""
-    builder = _open_tfds(name)
     feature = builder.info.features["label"]
     columns = task.tfds_columns or task.columns
-    check_columns(f"tfds:{name}", builder.info.features, (*columns, "idx"))
+    check_columns(source, builder.info.features, (*columns, "idx"))
     dataset = builder.as_dataset(split=_tfds_split(builder, split))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
         texts = [record[column].decode() for column in columns]
         label = [] if split in task.submissions else [_tfds_label(record["label"], feature, task)]
-        examples.append(_make_example(Place(f"tfds:{name} {split}", int(record["idx"])), texts + label, task))
+        examples.append(_make_example(Place(f"{source} {split}", int(record["idx"])), texts + label, task))
     return examples
 
 
@@ -118,12 +119,12 @@ def _tfds_label(value: Any, feature: Any, task: GlueTask) -> str:
     return word if word in task.labels else task.labels[int(value)]
 
 
-def _open_tfds(name: str) -> Any:
+def _open_tfds(name: str, data_dir: str | None) -> Any:
     """The builder of a TensorFlow dataset, downloaded if it is not on disk."""
     try:
         import tensorflow_datasets as tfds
 
-        builder = tfds.builder(name)
+        builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
     except Exception as error:  # TFDS raises whatever its network and file layers raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

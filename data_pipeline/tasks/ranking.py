@@ -85,8 +85,8 @@ def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, m
 def read_queries(file: Path) -> list[RankingQuery]:
     """Queries with candidates and their relevance.
 
-    JSONL has {"query", "candidates": [...], "relevance": [...]} a line. TSV and CSV have the columns query_id,
-    query, candidate, relevance; the rows of a query stand together.
+    JSONL has {"query", "candidates": [...], "relevance": [...]} a line. TSV and CSV have the columns
+    query_id, query, candidate, relevance; the rows of a query stand together.
 
     Raises:
       UserError: what `read_records` raises; an empty text; fewer than two candidates; a relevance that is no
