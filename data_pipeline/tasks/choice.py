@@ -57,8 +57,6 @@ def read_codah(file: Path) -> list[ChoiceExample]:
         if not all(text.strip() for text in (prompt, *choices)):
             raise UserError(f"{place} has an empty prompt or completion")
         examples.append(ChoiceExample(place, prompt, tuple(choices), _index(place, label, len(choices))))
-    if not examples:
-        raise UserError(f"{file} has no examples")
     return examples
 
 

@@ -58,7 +58,7 @@ def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:
     is_test = split in task.submissions
     names = list(task.names_without_header)
     if is_test or not names:
-        _, names = next(lines, (None, []))
+        _, names = next(lines)
     columns = task.columns if is_test else (*task.columns, task.label_column)
     check_columns(file, names, columns)
     places = [names.index(column) for column in columns]
@@ -74,7 +74,7 @@ def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:
     if len(broken) > _BROKEN_LINES * len(examples):
         raise UserError(f"{broken[0]} and {len(broken) - 1} more lines do not have {len(names)} columns")
     if not examples:
-        raise UserError(f"{file} has no examples")
+        raise UserError(f"{file} has no example below its first line")
     return GlueData(examples, tuple(broken))
 
 

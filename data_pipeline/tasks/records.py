@@ -69,9 +69,9 @@ def read_records(file: Path, columns: Sequence[str]) -> Iterator[Record]:
         columns than the first one, or is no JSON object.
     """
     if file.suffix == ".tsv":
-        records = name_fields(file, split_tabs(file), columns)
+        records = _name_fields(file, split_tabs(file), columns)
     elif file.suffix == ".csv":
-        records = name_fields(file, _split_csv(file), columns)
+        records = _name_fields(file, _split_csv(file), columns)
     elif file.suffix in JSONL_SUFFIXES:
         records = _read_jsonl(file, columns)
     else:
@@ -83,35 +83,25 @@ def read_lines(file: Path) -> Iterator[tuple[Place, str]]:
     """The lines of a file, without their ends; blank ones at the end of the file are left out.
 
     Only a line feed ends a line: texts hold characters such as U+2028 that `str.splitlines` splits at.
+    Raises UserError: no such file, not UTF-8, or empty.
     """
     blank: list[tuple[Place, str]] = []
+    is_empty = True
     for place, line in _decode(file):
         if line.strip(" "):
             yield from blank
             blank.clear()
             yield place, line
+            is_empty = False
         else:
             blank.append((place, line))
+    if is_empty:
+        raise UserError(f"{file} is empty")
 
 
 def split_tabs(file: Path) -> Iterator[tuple[Place, list[str]]]:
     """The lines of a TSV, cut at tabs."""
     return ((place, line.split("\t")) for place, line in read_lines(file))
-
-
-def name_fields(
-    file: Path, lines: Iterable[tuple[Place, list[str]]], columns: Sequence[str]
-) -> Iterator[Record]:
-    """Records of the lines below a line of names, which must hold `columns`."""
-    lines = iter(lines)
-    _, names = next(lines, (None, None))
-    if names is None:
-        raise UserError(f"{file} is empty; its first line must name its columns")
-    check_columns(file, names, columns)
-    for place, values in lines:
-        if len(values) != len(names):
-            raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")
-        yield Record(place, dict(zip(names, values, strict=True)))
 
 
 def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -> None:
@@ -132,6 +122,18 @@ def _decode(file: Path) -> Iterator[tuple[Place, str]]:
         raise UserError(f"{Place(str(file), number)} is not UTF-8; convert the file to UTF-8") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _name_fields(
+    file: Path, lines: Iterator[tuple[Place, list[str]]], columns: Sequence[str]
+) -> Iterator[Record]:
+    """Records of the lines below a line of names, which must hold `columns`."""
+    _, names = next(lines)
+    check_columns(file, names, columns)
+    for place, values in lines:
+        if len(values) != len(names):
+            raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")
+        yield Record(place, dict(zip(names, values, strict=True)))
 
 
 def _split_csv(file: Path) -> Iterator[tuple[Place, list[str]]]:
@@ -163,6 +165,6 @@ def _read_jsonl(file: Path, columns: Sequence[str]) -> Iterator[Record]:
 def _not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:
     first = next(records, None)
     if first is None:
-        raise UserError(f"{file} has no examples")
+        raise UserError(f"{file} has no example below its first line")
     yield first
     yield from records

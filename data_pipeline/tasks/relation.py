@@ -47,10 +47,7 @@ def read_semeval(file: Path) -> list[RelationExample]:
     Raises:
       UserError: no such file, not UTF-8, empty, or an example without both entities.
     """
-    examples = [_parse_semeval(lines) for lines in _split_semeval(file)]
-    if not examples:
-        raise UserError(f"{file} has no examples")
-    return examples
+    return [_parse_semeval(lines) for lines in _split_semeval(file)]
 
 
 def read_relations(file: Path) -> list[RelationExample]:
@@ -71,8 +68,7 @@ def _split_semeval(file: Path) -> Iterator[list[tuple[Place, str]]]:
             example = []
         if line.strip():
             example.append((place, line))
-    if example:
-        yield example
+    yield example
 
 
 def _parse_semeval(lines: list[tuple[Place, str]]) -> RelationExample:
