@@ -94,7 +94,7 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
 
     Sorting raw words, since numpy promises the same raw words for ever but not the same `permutation`.
     """
-    words = np.random.Philox(key=[seed, epoch]).random_raw(num_rows)
+    words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(num_rows)
     order = np.argsort(words, kind="stable")
     order.flags.writeable = False
     return order

@@ -90,7 +90,7 @@ def _macro_f1(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 def _matthews(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> float:
     from sklearn.metrics import matthews_corrcoef
 
-    return matthews_corrcoef(targets, predictions)
+    return matthews_corrcoef(targets, predictions) if _both_vary(targets, predictions) else 0.0
 
 
 def _pearson(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> float:

@@ -45,8 +45,12 @@ def test_every_row_comes_once_in_every_epoch(num_rows, batch_size, seed, epochs)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
-    orders = {tuple(rows_of_step(50, 50, seed, epoch)) for seed in (0, 1, 2**40) for epoch in (0, 1, 100_000)}
-    assert len(orders) == 9
+    orders = {
+        tuple(rows_of_step(50, 50, seed, epoch))
+        for seed in (0, 1, 2**64 - 1, 2**64 - 2)
+        for epoch in (0, 1, 100_000)
+    }
+    assert len(orders) == 12
 
 
 def test_order_is_that_of_numpys_philox_words():
