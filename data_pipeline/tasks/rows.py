@@ -23,6 +23,8 @@ class Rows:
     example: np.ndarray
     """int32 [R]: the example that each row was cut from; examples with windows have several rows."""
     sequences_per_row: int = 1
+    num_cut: int = 0
+    """How many sequences were longer than the model allows and lost tokens."""
 
     def __len__(self) -> int:
         """Number of rows."""

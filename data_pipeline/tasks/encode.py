@@ -1,0 +1,159 @@
+"""Texts and pairs of texts to the sequences that BERT reads: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+
+Text is only ever text here, as it was in pretraining: a literal "[MASK]" is a bracket, a word and a
+bracket. Hugging Face's tokenizers make it one id, with which a text could smuggle in a separator.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.rows import Rows
+
+_CLS, _SEP = "[CLS]", "[SEP]"
+_UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
+_TEXTS_AT_ONCE = 4096
+_SHORTEST = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskTokenizer:
+    """A model's tokenizer for which text is only text."""
+
+    tokenizer: Tokenizer
+    cls_id: int
+    sep_id: int
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """int32 [T_i] for each text: its ids without special tokens."""
+        ids = []
+        for first in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = list(texts[first : first + _TEXTS_AT_ONCE])
+            encodings = self.tokenizer.encode_batch_fast(part, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return ids
+
+    def piece_id(self, piece: str) -> int | None:
+        """The id of a piece, None if the vocabulary lacks it."""
+        return self.tokenizer.token_to_id(piece)
+
+
+def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
+    """A copy of a model's tokenizer that takes special tokens in text for plain text.
+
+    Raises UserError if the vocabulary has no [CLS] or [SEP].
+    """
+    cls_id, sep_id = tokenizer.token_to_id(_CLS), tokenizer.token_to_id(_SEP)
+    if cls_id is None or sep_id is None:
+        raise UserError(f"the model's vocabulary has no {_CLS} or no {_SEP}; BERT needs both")
+    settings = json.loads(tokenizer.to_str())
+    special = {added["content"] for added in settings["added_tokens"] if added["special"]}
+    settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]
+    settings["post_processor"] = None
+    if settings["model"]["type"] == "Unigram":
+        # WordPiece's pre-tokenizer parts brackets from words; a unigram model would find "[MASK]" whole.
+        vocabulary = settings["model"]["vocab"]
+        settings["model"]["vocab"] = [
+            [_UNMATCHABLE + piece if piece in special else piece, score] for piece, score in vocabulary
+        ]
+    return TaskTokenizer(Tokenizer.from_str(json.dumps(settings)), cls_id, sep_id)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequences:
+    """What texts became, before padding."""
+
+    input_ids: list[np.ndarray]
+    """int32 [T_i] each, from [CLS] to [SEP]."""
+    segment_ids: list[np.ndarray]
+    """int32 [T_i] each: 0 for [CLS] A [SEP], 1 for B [SEP]."""
+    num_cut: int
+    """How many were too long and lost tokens."""
+
+    @property
+    def tokens(self) -> dict[str, list[np.ndarray]]:
+        return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
+
+    def spread(self, present: np.ndarray) -> "Sequences":
+        """The same in as many places as bool `present` has; where it is False is an empty sequence."""
+        return Sequences(_spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut)
+
+
+def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> Sequences:
+    """[CLS] A [SEP] of each text, its end cut off where it is too long.
+
+    Raises UserError if `max_length` is below 8.
+    """
+    check_length(max_length)
+    ids = tokenizer.encode(texts)
+    room = max_length - 2
+    cut = sum(len(a) > room for a in ids)
+    return Sequences(
+        [_join(tokenizer, a[:room]) for a in ids],
+        [np.zeros(min(len(a), room) + 2, np.int32) for a in ids],
+        cut,
+    )
+
+
+def encode_pairs(
+    tokenizer: TaskTokenizer, firsts: Sequence[str], seconds: Sequence[str], max_length: int
+) -> Sequences:
+    """[CLS] A [SEP] B [SEP] of each pair; the longer text is cut first where both are too long.
+
+    Raises UserError if `max_length` is below 8.
+    """
+    check_length(max_length)
+    sequences = Sequences([], [], 0)
+    cut = 0
+    for a, b in zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True):
+        a_kept, b_kept = truncate_pair(len(a), len(b), max_length - 3)
+        cut += a_kept + b_kept < len(a) + len(b)
+        sequences.input_ids.append(_join(tokenizer, a[:a_kept], b[:b_kept]))
+        sequences.segment_ids.append(np.repeat(np.array([0, 1], np.int32), [a_kept + 2, b_kept + 1]))
+    return dataclasses.replace(sequences, num_cut=cut)
+
+
+def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens stay of two texts of these lengths if together they may have `room`.
+
+    As if the end of the longer one were taken off until both fit, and of the second one where they are
+    equally long (`_truncate_seq_pair` in google-research/bert's run_classifier.py).
+    """
+    return (
+        min(first, max(room - second, (room + 1) // 2)),
+        min(second, max(room - first, room // 2)),
+    )
+
+
+def check_length(max_length: int) -> None:
+    """Raises UserError if sequences of `max_length` tokens leave no room for text."""
+    if max_length < _SHORTEST:
+        raise UserError(f"max_seq_length is {max_length}; it must be {_SHORTEST} or more")
+
+
+def make_rows(sequences: Sequences, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
+    """Rows of examples that have one row each."""
+    return Rows(
+        tokens=sequences.tokens,
+        targets=targets,
+        example=np.arange(len(sequences.input_ids) // sequences_per_row, dtype=np.int32),
+        sequences_per_row=sequences_per_row,
+        num_cut=sequences.num_cut,
+    )
+
+
+def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray]:
+    empty = np.zeros(0, np.int32)
+    given = iter(sequences)
+    return [next(given) if is_present else empty for is_present in present]
+
+
+def _join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
+    """int32: [CLS], then each text and a [SEP]."""
+    sep = np.array([tokenizer.sep_id], np.int32)
+    parts = [part for text in texts for part in (text, sep)]
+    return np.concatenate([np.array([tokenizer.cls_id], np.int32), *parts])

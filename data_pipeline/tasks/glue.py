@@ -1,0 +1,132 @@
+"""GLUE's data sets, from the folders as GLUE publishes them or from TFDS by name."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.glue_tasks import GlueSplit, GlueTask
+from data_pipeline.tasks.records import Place, check_columns, split_tabs
+from data_pipeline.tasks.texts import TextExample
+
+TFDS_PREFIX = "tfds:"
+
+# QQP as published has some 20 broken lines among 364,000. More than this share is another kind of file.
+_BROKEN_LINES = 0.001
+
+_TFDS_SPLITS: dict[GlueSplit, str] = {
+    "train": "train",
+    "dev": "validation",
+    "dev_mismatched": "validation_mismatched",
+    "test": "test",
+    "test_mismatched": "test_mismatched",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueData:
+    examples: list[TextExample]
+    """In the order of the file, which is the order of a submission. Without labels in test sets."""
+    broken: tuple[Place, ...] = ()
+    """Lines of a training or development set with too few columns, which give no example."""
+
+
+def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str | None = None) -> GlueData:
+    """One split of a task.
+
+    Args:
+      source: the folder of GLUE or of the task, or `tfds:glue/NAME`.
+      tfds_data_dir: where TFDS keeps its data; None for its default.
+
+    Raises:
+      UserError: the task has no such split; no such file; not UTF-8; a column is missing; more than one line
+        in 1,000 has too few columns, or any line of a test set; no examples.
+    """
+    if split not in task.files:
+        raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
+    if source.startswith(TFDS_PREFIX):
+        builder = _open_tfds(source.removeprefix(TFDS_PREFIX), tfds_data_dir)
+        return GlueData(_read_tfds(builder, source, task, split))
+    folder = Path(source)
+    if (folder / task.folder).is_dir():
+        folder /= task.folder
+    return _read_file(folder / task.files[split], task, split)
+
+
+def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:
+    lines = split_tabs(file)
+    is_test = split in task.submissions
+    names = list(task.names_without_header)
+    if is_test or not names:
+        _, names = next(lines)
+    columns = task.columns if is_test else (*task.columns, task.label_column)
+    check_columns(file, names, columns)
+    places = [names.index(column) for column in columns]
+    examples: list[TextExample] = []
+    broken: list[Place] = []
+    for place, values in lines:
+        if len(values) == len(names):
+            examples.append(_make_example(place, [values[index] for index in places], task))
+        elif is_test:
+            raise UserError(f"{place} has {len(values)} columns instead of {len(names)}")
+        else:
+            broken.append(place)
+    if len(broken) > _BROKEN_LINES * len(examples):
+        raise UserError(f"{broken[0]} and {len(broken) - 1} more lines do not have {len(names)} columns")
+    if not examples:
+        raise UserError(f"{file} has no example below its first line")
+    return GlueData(examples, tuple(broken))
+
+
+def _make_example(place: Place, values: list[str], task: GlueTask) -> TextExample:
+    """`values` are those of the task's columns, then the label where there is one."""
+    width = len(task.columns)
+    if not any(value.strip() for value in values[:width]):
+        raise UserError(f"{place} has no text")
+    return TextExample(
+        place=place,
+        text=values[0],
+        pair=values[1] if task.is_pair else None,
+        label=values[width].strip() if len(values) > width else None,
+    )
+
+
+def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:
+    """The examples in GLUE's own order, which TFDS keeps as `idx`."""
+    feature = builder.info.features["label"]
+    columns = task.tfds_columns or task.columns
+    check_columns(source, builder.info.features, (*columns, "idx"))
+    dataset = builder.as_dataset(split=_tfds_split(builder, split))
+    examples = []
+    for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
+        texts = [record[column].decode() for column in columns]
+        label = [] if split in task.submissions else [_tfds_label(record["label"], feature, task)]
+        examples.append(_make_example(Place(f"{source} {split}", int(record["idx"])), texts + label, task))
+    return examples
+
+
+def _tfds_split(builder: Any, split: GlueSplit) -> str:
+    """TFDS's name of a split; MNLI's are `validation_matched` where others' are `validation`."""
+    name = _TFDS_SPLITS[split]
+    return name if name in builder.info.splits else f"{name}_matched"
+
+
+def _tfds_label(value: Any, feature: Any, task: GlueTask) -> str:
+    """A label as GLUE's files write it. TFDS has words of its own, such as unacceptable, for 0 and 1."""
+    if not task.labels:
+        return str(value)
+    word = feature.int2str(int(value))
+    return word if word in task.labels else task.labels[int(value)]
+
+
+def _open_tfds(name: str, data_dir: str | None) -> Any:
+    """The builder of a TensorFlow dataset, downloaded if it is not on disk."""
+    try:
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+    except Exception as error:  # TFDS raises whatever its network and file layers raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"tfds:{name} cannot be had ({reason}); give the folder of GLUE's files") from error
+    return builder

@@ -1,0 +1,132 @@
+"""The tasks of GLUE: where each keeps its texts and labels, how it is scored, and what its server wants.
+
+https://gluebenchmark.com; columns are those of the files as GLUE publishes them.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from data_pipeline.tasks.metrics import MetricName
+
+GlueName = Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
+GlueSplit = Literal["train", "dev", "dev_mismatched", "test", "test_mismatched"]
+
+_FILES: Mapping[GlueSplit, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+_INFERENCE = ("contradiction", "entailment", "neutral")
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+    name: GlueName
+    folder: str
+    columns: tuple[str, ...]
+    """The text, or the two texts of a pair."""
+    label_column: str
+    labels: tuple[str, ...]
+    """The words of the files, by the number that a model predicts; none in regression."""
+    metrics: tuple[MetricName, ...]
+    """The first is the one to choose a run by."""
+    submissions: Mapping[GlueSplit, str]
+    """The file of each test set in a zip for the server."""
+    files: Mapping[GlueSplit, str] = dataclasses.field(default_factory=lambda: _FILES)
+    names_without_header: tuple[str, ...] = ()
+    """The columns of training and development files that begin without a line of names."""
+    tfds_columns: tuple[str, ...] = ()
+    """Where TFDS calls `columns` otherwise."""
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.columns) == 2
+
+
+GLUE_TASKS: Mapping[GlueName, GlueTask] = {
+    task.name: task
+    for task in (
+        GlueTask(
+            "cola",
+            "CoLA",
+            ("sentence",),
+            "label",
+            _BINARY,
+            ("matthews", "accuracy"),
+            {"test": "CoLA.tsv"},
+            names_without_header=("source", "label", "mark", "sentence"),
+        ),
+        GlueTask("sst2", "SST-2", ("sentence",), "label", _BINARY, ("accuracy",), {"test": "SST-2.tsv"}),
+        GlueTask(
+            "mrpc",
+            "MRPC",
+            ("#1 String", "#2 String"),
+            "Quality",
+            _BINARY,
+            ("f1", "accuracy"),
+            {"test": "MRPC.tsv"},
+            tfds_columns=("sentence1", "sentence2"),
+        ),
+        GlueTask(
+            "stsb",
+            "STS-B",
+            ("sentence1", "sentence2"),
+            "score",
+            (),
+            ("spearman", "pearson"),
+            {"test": "STS-B.tsv"},
+        ),
+        GlueTask(
+            "qqp",
+            "QQP",
+            ("question1", "question2"),
+            "is_duplicate",
+            _BINARY,
+            ("f1", "accuracy"),
+            {"test": "QQP.tsv"},
+        ),
+        GlueTask(
+            "mnli",
+            "MNLI",
+            ("sentence1", "sentence2"),
+            "gold_label",
+            _INFERENCE,
+            ("accuracy",),
+            {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+            files={
+                "train": "train.tsv",
+                "dev": "dev_matched.tsv",
+                "dev_mismatched": "dev_mismatched.tsv",
+                "test": "test_matched.tsv",
+                "test_mismatched": "test_mismatched.tsv",
+            },
+            tfds_columns=("premise", "hypothesis"),
+        ),
+        GlueTask(
+            "qnli",
+            "QNLI",
+            ("question", "sentence"),
+            "label",
+            _ENTAILMENT,
+            ("accuracy",),
+            {"test": "QNLI.tsv"},
+        ),
+        GlueTask(
+            "rte", "RTE", ("sentence1", "sentence2"), "label", _ENTAILMENT, ("accuracy",), {"test": "RTE.tsv"}
+        ),
+        GlueTask(
+            "wnli", "WNLI", ("sentence1", "sentence2"), "label", _BINARY, ("accuracy",), {"test": "WNLI.tsv"}
+        ),
+        # The diagnostic set has no training data: a model of MNLI predicts it.
+        GlueTask(
+            "ax",
+            "diagnostic",
+            ("sentence1", "sentence2"),
+            "label",
+            _INFERENCE,
+            ("matthews",),
+            {"test": "AX.tsv"},
+            files={"test": "diagnostic.tsv"},
+            tfds_columns=("premise", "hypothesis"),
+        ),
+    )
+}

@@ -1,0 +1,88 @@
+"""Labels as words in files, and as the numbers that a model is trained on."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.records import Place
+
+_MOST_LISTED = 20
+
+
+class Labelled(Protocol):
+    """An example of any task with one label."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def label(self) -> str | None:
+        """As it is written in the file; None where there is none."""
+
+
+def find_labels(examples: Sequence[Labelled]) -> tuple[str, ...]:
+    """The labels of a training file, sorted: by number where all are numbers, else by characters.
+
+    Raises UserError if an example has none, or if all have the same.
+    """
+    labels = {_require(example) for example in examples}
+    if len(labels) < 2:
+        source = examples[0].place.source
+        raise UserError(f"{source} has no label but {', '.join(labels)}; classification needs two or more")
+    if all(_number(label) is not None for label in labels):
+        return tuple(sorted(labels, key=lambda label: (_number(label), label)))
+    return tuple(sorted(labels))
+
+
+def check_labels(found: Iterable[str], expected: Sequence[str], source: str) -> None:
+    """Raises UserError unless the labels of `source` are those that are expected."""
+    found = list(found)
+    if set(found) != set(expected):
+        raise UserError(f"{source} has the labels {_listed(found)}; expected are {_listed(expected)}")
+
+
+def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray:
+    """int32 [R]: the index in `labels` of each example's label. Raises UserError if one is not among them."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    ids = np.empty(len(examples), np.int32)
+    for row, example in enumerate(examples):
+        label = _require(example)
+        if label not in numbers:
+            raise UserError(f"{example.place} has the label {label!r}; it must be one of {_listed(labels)}")
+        ids[row] = numbers[label]
+    return ids
+
+
+def label_values(examples: Sequence[Labelled]) -> np.ndarray:
+    """float32 [R]: each example's label as a number. Raises UserError if one is not a finite number."""
+    values = np.empty(len(examples), np.float32)
+    for row, example in enumerate(examples):
+        label = _require(example)
+        value = _number(label)
+        if value is None:
+            raise UserError(f"{example.place} has the label {label!r}; regression needs a number")
+        values[row] = value
+    return values
+
+
+def _require(example: Labelled) -> str:
+    if example.label is None:
+        raise UserError(f"{example.place} has no label; only texts to predict go without")
+    return example.label
+
+
+def _number(label: str) -> float | None:
+    try:
+        value = float(label)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _listed(labels: Sequence[str]) -> str:
+    listed = ", ".join(labels[:_MOST_LISTED])
+    more = len(labels) - _MOST_LISTED
+    return f"{listed} and {more} more" if more > 0 else listed

@@ -1,0 +1,151 @@
+"""Ranking: texts encoded on their own, so that a query lies near the texts that answer it."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.encode import TaskTokenizer, encode_texts, make_rows
+from data_pipeline.tasks.records import JSONL_SUFFIXES, Place, Record, read_records
+from data_pipeline.tasks.rows import Rows
+
+_FEWEST_CANDIDATES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingExample:
+    """To train on: the other rows of a batch are negatives too."""
+
+    place: Place
+    query: str
+    positive: str
+    negative: str | None
+    """All examples of a set have one or none has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingQuery:
+    """To evaluate on: candidates to put in order."""
+
+    place: Place
+    query: str
+    candidates: tuple[str, ...]
+    """Two or more."""
+    relevance: tuple[float, ...]
+    """Of each candidate: 0 is irrelevant, more is better."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedQueries:
+    """Each different text of an evaluation set once, and where queries and candidates are among them."""
+
+    rows: Rows
+    query_rows: np.ndarray
+    """int32 [Q]: the row of each query."""
+    candidate_rows: tuple[np.ndarray, ...]
+    """int32 [C_q] for each query: the rows of its candidates."""
+    relevance: tuple[np.ndarray, ...]
+    """float32 [C_q] for each query."""
+
+
+def read_ranking(
+    file: Path, query: str = "query", positive: str = "positive", negative: str | None = None
+) -> list[RankingExample]:
+    """Training examples of a .tsv, .csv or .jsonl file, with the names of its columns.
+
+    Raises UserError as `read_records`, and if a text is empty.
+    """
+    columns = [name for name in (query, positive, negative) if name is not None]
+    return [
+        RankingExample(
+            place=record.place,
+            query=record.text(query),
+            positive=record.text(positive),
+            negative=None if negative is None else record.text(negative),
+        )
+        for record in read_records(file, columns)
+    ]
+
+
+def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
+    """A row an example of two sequences, query and positive, or three with the negative. No targets."""
+    texts = [
+        text
+        for example in examples
+        for text in (example.query, example.positive, example.negative)
+        if text is not None
+    ]
+    sequences = encode_texts(tokenizer, texts, max_length)
+    return make_rows(sequences, {}, sequences_per_row=len(texts) // len(examples))
+
+
+def read_queries(file: Path) -> list[RankingQuery]:
+    """Queries with candidates and their relevance.
+
+    JSONL has {"query", "candidates": [...], "relevance": [...]} a line. TSV and CSV have the columns
+    query_id, query, candidate, relevance; the rows of a query stand together.
+
+    Raises:
+      UserError: what `read_records` raises; an empty text; fewer than two candidates; a relevance that is no
+        number from 0; rows of one query that do not stand together.
+    """
+    if file.suffix in JSONL_SUFFIXES:
+        return [_read_query(record) for record in read_records(file, ("query", "candidates", "relevance"))]
+    records = read_records(file, ("query_id", "query", "candidate", "relevance"))
+    groups = itertools.groupby(records, lambda record: record.word("query_id"))
+    return list(_join_groups((name, list(group)) for name, group in groups))
+
+
+def encode_queries(
+    queries: Sequence[RankingQuery], tokenizer: TaskTokenizer, max_length: int
+) -> EncodedQueries:
+    """Encode each different text once, however many queries have it as a candidate."""
+    numbers: dict[str, int] = {}
+    for query in queries:
+        for text in (query.query, *query.candidates):
+            numbers.setdefault(text, len(numbers))
+    return EncodedQueries(
+        rows=make_rows(encode_texts(tokenizer, list(numbers), max_length), {}),
+        query_rows=np.array([numbers[query.query] for query in queries], np.int32),
+        candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
+        relevance=tuple(np.array(query.relevance, np.float32) for query in queries),
+    )
+
+
+def _read_query(record: Record) -> RankingQuery:
+    candidates = record.texts("candidates", _FEWEST_CANDIDATES)
+    relevance = record.fields["relevance"]
+    if not isinstance(relevance, list) or len(relevance) != len(candidates):
+        raise UserError(f"{record.place}: relevance must be a list of {len(candidates)}, one a candidate")
+    values = tuple(_relevance(record.place, value) for value in relevance)
+    return RankingQuery(record.place, record.text("query"), candidates, values)
+
+
+def _join_groups(groups: Iterator[tuple[str, list[Record]]]) -> Iterator[RankingQuery]:
+    seen: set[str] = set()
+    for name, records in groups:
+        place = records[0].place
+        if name in seen:
+            raise UserError(f"{place}: query_id {name} came before; the rows of a query must stand together")
+        seen.add(name)
+        if len(records) < _FEWEST_CANDIDATES:
+            raise UserError(f"{place}: query_id {name} has one candidate; ranking needs two or more")
+        yield RankingQuery(
+            place=place,
+            query=records[0].text("query"),
+            candidates=tuple(record.text("candidate") for record in records),
+            relevance=tuple(_relevance(record.place, record.word("relevance")) for record in records),
+        )
+
+
+def _relevance(place: Place, value: object) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < np.inf:
+        raise UserError(f"{place} has the relevance {value!r}; it must be a number from 0")
+    return number

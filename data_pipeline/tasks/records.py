@@ -1,0 +1,170 @@
+"""Records out of a user's files: TSV, CSV and JSON lines, each with the place that it stands at."""
+
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_pipeline.errors import UserError
+
+JSONL_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where something was read, for messages."""
+
+    source: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.line}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One row of a table or object of a JSONL file."""
+
+    place: Place
+    fields: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        """A field that must hold text. Raises UserError if it is blank or not text."""
+        value = self.fields[name]
+        if not isinstance(value, str):
+            raise UserError(f"{self.place}: {name} is {json.dumps(value)[:40]}; it must be text")
+        if not value.strip():
+            raise UserError(f"{self.place}: {name} is empty; it must be text")
+        return value
+
+    def word(self, name: str) -> str:
+        """A field as a label: a text, or a number or truth value of JSON as it is written there."""
+        value = self.fields[name]
+        word = value.strip() if isinstance(value, str) else json.dumps(value)
+        if not word or isinstance(value, list | dict | None):
+            raise UserError(f"{self.place} has no {name}; it must be a word or a number")
+        return word
+
+    def texts(self, name: str, fewest: int) -> tuple[str, ...]:
+        """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
+        values = self.fields[name]
+        if not isinstance(values, list) or len(values) < fewest:
+            raise UserError(f"{self.place}: {name} must be a list of {fewest} or more texts")
+        if not all(isinstance(value, str) and value.strip() for value in values):
+            raise UserError(f"{self.place}: {name} must be a list of texts, none empty")
+        return tuple(values)
+
+
+def read_records(file: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """The records of a .tsv, .csv or .jsonl file; each has at least the fields `columns`.
+
+    A TSV has a line of names and no quoting: a quotation mark is a character. A CSV has a line of names
+    and quotes as spreadsheets write them. JSONL is an object a line.
+
+    Raises:
+      UserError: no such file; not UTF-8; empty; a column is missing; a line that has another number of
+        columns than the first one, or is no JSON object.
+    """
+    if file.suffix == ".tsv":
+        records = _name_fields(file, split_tabs(file), columns)
+    elif file.suffix == ".csv":
+        records = _name_fields(file, _split_csv(file), columns)
+    elif file.suffix in JSONL_SUFFIXES:
+        records = _read_jsonl(file, columns)
+    else:
+        raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
+    return _not_empty(file, records)
+
+
+def read_lines(file: Path) -> Iterator[tuple[Place, str]]:
+    """The lines of a file, without their ends; blank ones at the end of the file are left out.
+
+    Only a line feed ends a line: texts hold characters such as U+2028 that `str.splitlines` splits at.
+    Raises UserError: no such file, not UTF-8, or empty.
+    """
+    blank: list[tuple[Place, str]] = []
+    is_empty = True
+    for place, line in _decode(file):
+        if line.strip(" "):
+            yield from blank
+            blank.clear()
+            yield place, line
+            is_empty = False
+        else:
+            blank.append((place, line))
+    if is_empty:
+        raise UserError(f"{file} is empty")
+
+
+def split_tabs(file: Path) -> Iterator[tuple[Place, list[str]]]:
+    """The lines of a TSV, cut at tabs."""
+    return ((place, line.split("\t")) for place, line in read_lines(file))
+
+
+def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -> None:
+    """Raises UserError naming the first of `needed` that `names` lacks."""
+    for name in needed:
+        if name not in names:
+            raise UserError(f"{source} has no column {name}; it has {', '.join(names) or 'none'}")
+
+
+def _decode(file: Path) -> Iterator[tuple[Place, str]]:
+    try:
+        with file.open("rb") as raw:
+            for number, line in enumerate(raw, start=1):
+                text = line.decode("utf-8")
+                text = text.removeprefix("\ufeff") if number == 1 else text
+                yield Place(str(file), number), text.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise UserError(f"{Place(str(file), number)} is not UTF-8; convert the file to UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _name_fields(
+    file: Path, lines: Iterator[tuple[Place, list[str]]], columns: Sequence[str]
+) -> Iterator[Record]:
+    """Records of the lines below a line of names, which must hold `columns`."""
+    _, names = next(lines)
+    check_columns(file, names, columns)
+    for place, values in lines:
+        if len(values) != len(names):
+            raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")
+        yield Record(place, dict(zip(names, values, strict=True)))
+
+
+def _split_csv(file: Path) -> Iterator[tuple[Place, list[str]]]:
+    csv.field_size_limit(sys.maxsize)  # a text may well be longer than the module's 128 KiB
+    reader = csv.reader((f"{line}\n" for _, line in read_lines(file)), strict=True)
+    while True:
+        place = Place(str(file), reader.line_num + 1)
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{place} is not CSV: {error}") from None
+        yield place, values
+
+
+def _read_jsonl(file: Path, columns: Sequence[str]) -> Iterator[Record]:
+    for place, line in read_lines(file):
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{place} is not JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise UserError(f"{place} is not a JSON object; each line must be one")
+        check_columns(place, fields, columns)
+        yield Record(place, fields)
+
+
+def _not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:
+    first = next(records, None)
+    if first is None:
+        raise UserError(f"{file} has no example below its first line")
+    yield first
+    yield from records

@@ -1,0 +1,116 @@
+"""Examples of relation classification: a text, two entities in it, and the relation of head to tail."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.records import Place, Record, read_lines, read_records
+
+_NUMBERED = re.compile(r'\d+\t"?(.*?)"?\s*')
+_TAG = re.compile(r"(</?e[12]>)")
+_TAG_ORDERS = (["<e1>", "</e1>", "<e2>", "</e2>"], ["<e2>", "</e2>", "<e1>", "</e1>"])
+_COMMENT = "Comment"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entity:
+    start: int
+    """Character offset of its first character in the text."""
+    stop: int
+    """Character offset behind its last character."""
+    type: str | None = None
+    """Such as PERSON; None where the data set has no types."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RelationExample:
+    """The entities do not overlap; either may come first."""
+
+    place: Place
+    text: str
+    head: Entity
+    tail: Entity
+    label: str | None
+    """None in examples to predict."""
+
+
+def read_semeval(file: Path) -> list[RelationExample]:
+    """SemEval-2010 Task 8's form; head is e1 and tail is e2, and labels are such as Cause-Effect(e2,e1).
+
+    An example is a numbered line of a sentence in quotes with <e1></e1> and <e2></e2>, then, except in
+    the test file, a line with its relation, then perhaps one that begins with Comment. Blank lines count
+    nowhere.
+
+    Raises:
+      UserError: no such file, not UTF-8, empty, or an example without both entities.
+    """
+    return [_parse_semeval(lines) for lines in _split_semeval(file)]
+
+
+def read_relations(file: Path) -> list[RelationExample]:
+    """JSONL of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}, perhaps with "label".
+
+    Offsets count characters; `stop` is behind the last. An entity may have a "type". Raises UserError as
+    `read_records`, and if an entity is empty, outside the text or overlaps with the other one.
+    """
+    return [_parse_json(record) for record in read_records(file, ("text", "head", "tail"))]
+
+
+def _split_semeval(file: Path) -> Iterator[list[tuple[Place, str]]]:
+    """The lines of each example."""
+    example: list[tuple[Place, str]] = []
+    for place, line in read_lines(file):
+        if _NUMBERED.fullmatch(line) and example:
+            yield example
+            example = []
+        if line.strip():
+            example.append((place, line))
+    yield example
+
+
+def _parse_semeval(lines: list[tuple[Place, str]]) -> RelationExample:
+    (place, line), *rest = lines
+    numbered = _NUMBERED.fullmatch(line)
+    if not numbered:
+        raise UserError(f"{place} is not a number, a tab and a sentence in quotes")
+    texts, tags = (parts := _TAG.split(numbered[1]))[::2], parts[1::2]
+    if tags not in _TAG_ORDERS:
+        raise UserError(f"{place} does not have <e1></e1> and <e2></e2> once each")
+    borders = list(itertools.accumulate(map(len, texts)))
+    spans = {tags[0]: Entity(borders[0], borders[1]), tags[2]: Entity(borders[2], borders[3])}
+    relations = [text.strip() for _, text in rest if not text.startswith(_COMMENT)]
+    text, head, tail = "".join(texts), spans["<e1>"], spans["<e2>"]
+    _check_entities(place, text, head, tail)
+    return RelationExample(place, text, head, tail, relations[0] if relations else None)
+
+
+def _parse_json(record: Record) -> RelationExample:
+    text = record.text("text")
+    head, tail = _parse_entity(record, "head"), _parse_entity(record, "tail")
+    _check_entities(record.place, text, head, tail)
+    label = record.word("label") if record.fields.get("label") is not None else None
+    return RelationExample(record.place, text, head, tail, label)
+
+
+def _parse_entity(record: Record, name: str) -> Entity:
+    match record.fields[name]:
+        case {"start": int(start), "stop": int(stop), "type": str(type_)}:
+            return Entity(start, stop, type_)
+        case {"start": int(start), "stop": int(stop)}:
+            return Entity(start, stop)
+    raise UserError(f'{record.place}: {name} must be {{"start": 0, "stop": 5}}, offsets of characters')
+
+
+def _check_entities(place: Place, text: str, head: Entity, tail: Entity) -> None:
+    for entity in (head, tail):
+        inside = 0 <= entity.start < entity.stop <= len(text)
+        if not inside or not text[entity.start : entity.stop].strip():
+            raise UserError(
+                f"{place}: an entity from {entity.start} to {entity.stop} holds no text; "
+                f"the text has {len(text)} characters"
+            )
+    if head.start < tail.stop and tail.start < head.stop:
+        raise UserError(f"{place}: the two entities overlap; they must lie apart")

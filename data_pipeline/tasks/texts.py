@@ -1,0 +1,61 @@
+"""Examples of text classification and regression: a text or a pair of texts, and what to say of it."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipeline.tasks.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
+from data_pipeline.tasks.records import Place, read_records
+from data_pipeline.tasks.rows import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class TextExample:
+    """A text or a pair; all examples of a set are pairs or none is."""
+
+    place: Place
+    text: str
+    pair: str | None
+    label: str | None
+    """A class or a number as it is written in the file; None in texts to predict."""
+
+
+def read_table(file: Path, text: str, pair: str | None = None, label: str | None = None) -> list[TextExample]:
+    """Examples of a user's .tsv, .csv or .jsonl file.
+
+    Args:
+      text, pair, label: the names of the columns; without `label`, the file is texts to predict.
+
+    Raises:
+      UserError: what `read_records` raises; an empty text or label.
+    """
+    columns = [name for name in (text, pair, label) if name is not None]
+    return [
+        TextExample(
+            place=record.place,
+            text=record.text(text),
+            pair=None if pair is None else record.text(pair),
+            label=None if label is None else record.word(label),
+        )
+        for record in read_records(file, columns)
+    ]
+
+
+def text_rows(
+    examples: Sequence[TextExample],
+    tokenizer: TaskTokenizer,
+    max_length: int,
+    targets: Mapping[str, np.ndarray],
+) -> Rows:
+    """A row an example, at most `max_length` tokens long.
+
+    Args:
+      targets: `labels` from `label_ids`, `values` from `label_values`, or empty for texts to predict.
+    """
+    texts = [example.text for example in examples]
+    pairs = [example.pair for example in examples if example.pair is not None]
+    if not pairs:
+        return make_rows(encode_texts(tokenizer, texts, max_length), targets)
+    return make_rows(encode_pairs(tokenizer, texts, pairs, max_length), targets)

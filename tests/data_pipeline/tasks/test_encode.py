@@ -1,0 +1,87 @@
+"""Encoding: BERT's sequences, cut as google-research/bert cuts them, with text that is only text."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from bert_jax.huggingface_tokenizer import read_tokenizer
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.encode import (
+    encode_pairs,
+    encode_texts,
+    make_task_tokenizer,
+    truncate_pair,
+)
+from data_pipeline.tokenizer import load_tokenizer
+from data_pipeline.vocabulary import train_vocabulary
+from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces, read_model_tokenizer
+
+
+def truncate_one_by_one(first: int, second: int, room: int) -> tuple[int, int]:
+    """What run_classifier.py does, in lengths."""
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+@given(first=st.integers(0, 300), second=st.integers(0, 300), room=st.integers(0, 300))
+def test_pairs_are_cut_as_in_google_research_bert(first, second, room):
+    assert truncate_pair(first, second, room) == truncate_one_by_one(first, second, room)
+
+
+def test_a_text_stands_between_cls_and_sep(tmp_path):
+    tokenizer = make_tokenizer(tmp_path)
+    sequences = encode_texts(tokenizer, ["a b c", "", "a b c d e f g h"], 8)
+    assert [pieces(tokenizer, ids) for ids in sequences.input_ids] == [
+        "[CLS] a b c [SEP]",
+        "[CLS] [SEP]",
+        "[CLS] a b c d e f [SEP]",
+    ]
+    assert [ids.tolist() for ids in sequences.segment_ids] == [[0] * 5, [0] * 2, [0] * 8]
+    assert sequences.num_cut == 1
+
+
+def test_a_pair_has_two_segments_and_loses_of_the_longer_text(tmp_path):
+    tokenizer = make_tokenizer(tmp_path)
+    sequences = encode_pairs(tokenizer, ["a b", "a b c d e f"], ["x y z", "x y"], 8)
+    assert [pieces(tokenizer, ids) for ids in sequences.input_ids] == [
+        "[CLS] a b [SEP] x y z [SEP]",
+        "[CLS] a b c [SEP] x y [SEP]",
+    ]
+    assert sequences.segment_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert sequences.segment_ids[1].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert sequences.num_cut == 1
+    assert {values.dtype for values in (*sequences.input_ids, *sequences.segment_ids)} == {np.dtype(np.int32)}
+
+
+def test_special_tokens_in_text_are_plain_text(tmp_path):
+    model_tokenizer = read_model_tokenizer(tmp_path)
+    tokenizer = make_task_tokenizer(model_tokenizer)
+    assert pieces(tokenizer, tokenizer.encode(["a [MASK] b"])[0]) == "a [ mask ] b"
+    # The model's own tokenizer, which fill-mask needs, is left as it was.
+    assert "[MASK]" in model_tokenizer.encode("a [MASK] b").tokens
+
+
+def test_sentencepiece_gives_the_ids_of_pretraining(tmp_path):
+    words = ("stone", "river", "garden", "mask", "window", "cls", "[", "]")
+    texts = [f"{a} {b} {c}" for a in words for b in words for c in words]
+    train_vocabulary(texts, "sentencepiece", 100, "cased").save(tmp_path)
+    tokenizer = make_task_tokenizer(read_tokenizer(tmp_path))
+    texts = ["stone [MASK] river", "[SEP]garden", "  two  blanks ", "[CLS]", "window, 好"]
+    assert [ids.tolist() for ids in tokenizer.encode(texts)] == load_tokenizer(tmp_path).encode_batch(texts)
+
+
+def test_a_vocabulary_and_a_length_that_cannot_do_are_refused(tmp_path):
+    tokenizer = make_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
+        encode_texts(tokenizer, ["a"], 7)
+    with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
+        encode_pairs(tokenizer, ["a"], ["b"], 7)
+    foreign = Tokenizer(models.WordPiece({"[UNK]": 0, "[CLS]": 1}, unk_token="[UNK]"))
+    with pytest.raises(UserError, match=r"has no \[CLS\] or no \[SEP\]"):
+        make_task_tokenizer(foreign)

@@ -1,0 +1,222 @@
+"""GLUE: each task's files in the form in which GLUE publishes them, TFDS's form, and the server's zip."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.glue import read_glue
+from data_pipeline.tasks.glue_submission import submission_files, submission_text, write_submission
+from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+from data_pipeline.tasks.labels import label_ids, label_values
+
+_STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+_MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+    "sentence2_parse\tsentence1\tsentence2"
+)
+
+# Task, split, file, content, and what should be read: text, pair, label.
+PUBLISHED = [
+    (
+        "cola",
+        "train",
+        "CoLA/train.tsv",
+        'gj04\t1\t\tThe "book.\nks08\t0\t*\tBook the.',
+        ('The "book.', None, "1"),
+    ),
+    ("cola", "test", "CoLA/test.tsv", "index\tsentence\n0\tA book.\n", ("A book.", None, None)),
+    ("sst2", "dev", "SST-2/dev.tsv", "sentence\tlabel\nfine film \t1\n", ("fine film ", None, "1")),
+    ("sst2", "test", "SST-2/test.tsv", "index\tsentence\n0\tfine film\n", ("fine film", None, None)),
+    (
+        "mrpc",
+        "train",
+        "MRPC/train.tsv",
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tOne " said.\tTwo said.\r\n',
+        ('One " said.', "Two said.", "1"),
+    ),
+    (
+        "mrpc",
+        "test",
+        "MRPC/test.tsv",
+        "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\tOne.\tTwo.\n",
+        ("One.", "Two.", None),
+    ),
+    (
+        "stsb",
+        "dev",
+        "STS-B/dev.tsv",
+        f"{_STSB}\tscore\n0\tg\tf\ty\t1\tn\tn\tA plane.\tA bird.\t4.750\n",
+        ("A plane.", "A bird.", "4.750"),
+    ),
+    ("stsb", "test", "STS-B/test.tsv", f"{_STSB}\n0\tg\tf\ty\t1\tn\tn\tA.\tB.\n", ("A.", "B.", None)),
+    (
+        "qqp",
+        "train",
+        "QQP/train.tsv",
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tWhy?\t\t0\n",
+        ("Why?", "", "0"),
+    ),
+    ("qqp", "test", "QQP/test.tsv", "id\tquestion1\tquestion2\n0\tWhy?\tHow?\n", ("Why?", "How?", None)),
+    (
+        "mnli",
+        "train",
+        "MNLI/train.tsv",
+        f"{_MNLI}\tlabel1\tgold_label\n0\t1\t1n\tg\tp\tp\tp\tp\tIt rains.\tIt is wet.\tneutral\tentailment\n",
+        ("It rains.", "It is wet.", "entailment"),
+    ),
+    (
+        "mnli",
+        "dev_mismatched",
+        "MNLI/dev_mismatched.tsv",
+        f"{_MNLI}\tlabel1\tlabel2\tgold_label\n0\t1\t1n\tg\tp\tp\tp\tp\tA.\tB.\tneutral\tneutral\tcontradiction\n",
+        ("A.", "B.", "contradiction"),
+    ),
+    (
+        "mnli",
+        "test",
+        "MNLI/test_matched.tsv",
+        f"{_MNLI}\n0\t1\t1n\tg\tp\tp\tp\tp\tA.\tB.\n",
+        ("A.", "B.", None),
+    ),
+    (
+        "qnli",
+        "dev",
+        "QNLI/dev.tsv",
+        'index\tquestion\tsentence\tlabel\n0\tWhen?\tIn "1990.\tnot_entailment\n',
+        ("When?", 'In "1990.', "not_entailment"),
+    ),
+    (
+        "rte",
+        "train",
+        "RTE/train.tsv",
+        "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tentailment\n",
+        ("A.", "B.", "entailment"),
+    ),
+    ("wnli", "dev", "WNLI/dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\t1\n", ("A.", "B.", "1")),
+    (
+        "ax",
+        "test",
+        "diagnostic/diagnostic.tsv",
+        "index\tsentence1\tsentence2\n0\tA.\tB.\n",
+        ("A.", "B.", None),
+    ),
+]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(("name", "split", "file", "content", "expected"), PUBLISHED)
+def test_published_files_are_read(tmp_path, name, split, file, content, expected):
+    path = write(tmp_path / file, content)
+    task = GLUE_TASKS[name]
+    data = read_glue(str(tmp_path), task, split)
+    example = data.examples[0]
+    assert (example.text, example.pair, example.label) == expected
+    assert data == read_glue(str(path.parent), task, split)
+    assert len(data.examples) == len(content.splitlines()) - (content[:4] != "gj04")
+    if example.label is not None:
+        numbers = label_ids(data.examples, task.labels) if task.labels else label_values(data.examples)
+        assert len(numbers) == len(data.examples)
+
+
+def test_few_broken_lines_are_told_and_many_refused(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    good = "0\t1\t2\tWhy?\tHow?\t1\n" * 500
+    file = write(tmp_path / "train.tsv", f"{header}{good}broken\n{good}")
+    data = read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
+    assert [place.line for place in data.broken] == [502]
+    assert len(data.examples) == 1000
+    file.write_text(f"{header}broken\n{good}{good}again\n")
+    with pytest.raises(UserError, match=r"train\.tsv, line 2 and 1 more lines do not have 6 columns"):
+        read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
+
+
+def test_a_test_set_has_no_broken_line(tmp_path):
+    write(tmp_path / "test.tsv", "id\tquestion1\tquestion2\n" + "0\tWhy?\tHow?\n" * 5000 + "5000\tWhy?\n")
+    with pytest.raises(UserError, match=r"test\.tsv, line 5002 has 2 columns instead of 3"):
+        read_glue(str(tmp_path), GLUE_TASKS["qqp"], "test")
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "content", "message"),
+    [
+        ("rte", "dev", "index\tsentence1\tlabel\n", r"dev\.tsv has no column sentence2; it has index, sent"),
+        ("rte", "dev", "", r"dev\.tsv is empty"),
+        ("rte", "dev", "index\tsentence1\tsentence2\tlabel\n", r"dev\.tsv has no example"),
+        (
+            "rte",
+            "dev",
+            "index\tsentence1\tsentence2\tlabel\n0\t\t \tentailment\n",
+            r"dev\.tsv, line 2 has no text",
+        ),
+        ("cola", "dev", b"a\t1\t\tfine\na\t1\t\t\xff\n", r"dev\.tsv, line 2 is not UTF-8"),
+        ("cola", "dev_mismatched", "", "cola has no split dev_mismatched; it has train, dev, test"),
+        ("ax", "train", "", "ax has no split train; it has test"),
+        ("cola", "train", "", r"train\.tsv cannot be read: No such file"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, name, split, content, message):
+    write(tmp_path / "dev.tsv", content)
+    with pytest.raises(UserError, match=message):
+        read_glue(str(tmp_path), GLUE_TASKS[name], split)
+
+
+def test_tfds_gives_glues_own_order_and_words(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    import tensorflow as tf
+
+    def columns(labels: list[int]) -> dict[str, list[object]]:
+        order = [2, 0, 1]
+        return {
+            "sentence": [f"text {index}" for index in order],
+            "label": [labels[index] for index in order],
+            "idx": order,
+        }
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="cola_like",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(
+            {
+                "sentence": tfds.features.Text(),
+                "label": tfds.features.ClassLabel(names=["unacceptable", "acceptable"]),
+                "idx": tf.int32,
+            }
+        ),
+        split_datasets={
+            "validation": tf.data.Dataset.from_tensor_slices(columns([1, 0, 1])),
+            "test": tf.data.Dataset.from_tensor_slices(columns([-1, -1, -1])),
+        },
+        data_dir=str(tmp_path),
+    )
+    for split, labels in (("dev", ["1", "0", "1"]), ("test", [None] * 3)):
+        examples = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split, str(tmp_path)).examples
+        assert [example.text for example in examples] == ["text 0", "text 1", "text 2"]
+        assert [example.label for example in examples] == labels
+    with pytest.raises(UserError, match="tfds:cola_like has no column premise; it has"):
+        read_glue("tfds:cola_like", GLUE_TASKS["mnli"], "dev", str(tmp_path))
+    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; give the folder"):
+        read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev", str(tmp_path))
+
+
+def test_the_zip_is_what_the_server_takes(tmp_path):
+    texts = {
+        "CoLA.tsv": submission_text(["1", "0"]),
+        "MNLI-m.tsv": submission_text(["neutral"]),
+        "STS-B.tsv": submission_text([5.2, -0.1, 2.34567]),
+    }
+    missing = write_submission(tmp_path / "glue.zip", texts)
+    assert submission_files() == sorted([*missing, *texts])
+    assert len(submission_files()) == 11
+    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
+        assert archive.namelist() == sorted(texts)
+        assert archive.read("CoLA.tsv") == b"index\tprediction\n0\t1\n1\t0\n"
+        assert archive.read("MNLI-m.tsv") == b"index\tprediction\n0\tneutral\n"
+        assert archive.read("STS-B.tsv") == b"index\tprediction\n0\t5.000\n1\t0.000\n2\t2.346\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["glue.zip"]

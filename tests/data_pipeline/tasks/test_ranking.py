@@ -1,0 +1,78 @@
+"""Ranking: training rows of two or three texts, and evaluation that encodes each text once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
+from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
+
+QUERIES = "query_id\tquery\tcandidate\trelevance\n1\tq\ta\t0\n1\tq\tb\t2\n2\tr\tb\t1\n2\tr\tc\t0\n"
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("negative", [None, "no"])
+def test_a_row_has_query_positive_and_perhaps_negative(tmp_path, negative):
+    examples = read_ranking(write(tmp_path / "x.csv", "ask,yes,no\na,b,c\nd,e,f\n"), "ask", "yes", negative)
+    tokenizer = make_tokenizer(tmp_path / "tokenizer")
+    rows = ranking_rows(examples, tokenizer, 8)
+    expected = ["a", "b", "d", "e"] if negative is None else ["a", "b", "c", "d", "e", "f"]
+    assert [pieces(tokenizer, ids) for ids in rows.tokens["input_ids"]] == [
+        f"[CLS] {text} [SEP]" for text in expected
+    ]
+    assert rows.sequences_per_row == len(expected) // 2
+    assert len(rows) == 2
+
+
+def test_each_text_of_an_evaluation_is_encoded_once(tmp_path):
+    queries = read_queries(write(tmp_path / "x.tsv", QUERIES))
+    tokenizer = make_tokenizer(tmp_path / "tokenizer")
+    encoded = encode_queries(queries, tokenizer, 8)
+    texts = [pieces(tokenizer, ids[1:-1]) for ids in encoded.rows.tokens["input_ids"]]
+    assert sorted(texts) == ["a", "b", "c", "q", "r"]
+    assert [texts[row] for row in encoded.query_rows] == ["q", "r"]
+    assert [[texts[row] for row in rows] for rows in encoded.candidate_rows] == [["a", "b"], ["b", "c"]]
+    assert [relevance.tolist() for relevance in encoded.relevance] == [[0, 2], [1, 0]]
+
+
+def test_json_queries_are_those_of_the_table(tmp_path):
+    lines = [
+        {"query": "q", "candidates": ["a", "b"], "relevance": [0, 2]},
+        {"query": "r", "candidates": ["b", "c"], "relevance": [1.0, 0]},
+    ]
+    file = write(tmp_path / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    table = read_queries(write(tmp_path / "x.tsv", QUERIES))
+    for query, expected in zip(read_queries(file), table, strict=True):
+        assert (query.query, query.candidates, query.relevance) == (
+            expected.query,
+            expected.candidates,
+            expected.relevance,
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("1\tq\ta\t0\n2\tr\tb\t1\n2\tr\tc\t1\n", r"line 2: query_id 1 has one candidate"),
+        ("1\tq\ta\t0\n1\tq\tb\t0\n2\tr\ta\t0\n2\tr\tb\t0\n1\tq\tc\t0\n", r"line 6: query_id 1 came before"),
+        ("1\tq\ta\thigh\n1\tq\tb\t0\n", r"line 2 has the relevance 'high'; it must be a number from 0"),
+        ("1\tq\ta\t0\n1\tq\tb\t-1\n", r"line 3 has the relevance '-1'"),
+        ("1\tq\t \t0\n1\tq\tb\t1\n", r"line 2: candidate is empty"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, rows, message):
+    with pytest.raises(UserError, match=message):
+        read_queries(write(tmp_path / "x.tsv", f"query_id\tquery\tcandidate\trelevance\n{rows}"))
+
+
+@pytest.mark.parametrize("relevance", [[1], 1, [1, None]])
+def test_bad_relevance_of_json_is_named(tmp_path, relevance):
+    line = json.dumps({"query": "q", "candidates": ["a", "b"], "relevance": relevance})
+    with pytest.raises(UserError, match="line 1"):
+        read_queries(write(tmp_path / "x.jsonl", line))
