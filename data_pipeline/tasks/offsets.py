@@ -44,11 +44,9 @@ def split_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Pieces]:
             yield Pieces(np.array(encoding.ids, np.int32), places[:, 0], places[:, 1])
 
 
-def special_ids(tokenizer: Tokenizer, *names: str) -> tuple[int, ...]:
-    """The ids of special tokens. Raises UserError naming one that the vocabulary lacks."""
-    ids = tuple(tokenizer.token_to_id(name) for name in names)
-    if None in ids:
-        raise UserError(
-            f"the model's vocabulary has no {names[ids.index(None)]}; it must have {', '.join(names)}"
-        )
-    return ids
+def special_id(tokenizer: Tokenizer, name: str) -> int:
+    """The id of a special token. Raises UserError if the vocabulary lacks it."""
+    index = tokenizer.token_to_id(name)
+    if index is None:
+        raise UserError(f"the vocabulary has no {name}; a model to fine-tune must have it")
+    return index

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.offsets import Pieces, make_plain_tokenizer, special_ids, split_texts
+from data_pipeline.tasks.offsets import Pieces, make_plain_tokenizer, special_id, split_texts
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.tasks.squad import SquadExample
 
@@ -40,7 +40,7 @@ class Windowing:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Windows:
-    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each is a window of."""
+    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each shows."""
 
     rows: Rows
     """Without targets."""
@@ -52,7 +52,7 @@ class Windows:
     first_pieces: np.ndarray
     """int32 [R]: which piece of the passage is the window's first."""
     max_context: tuple[np.ndarray, ...]
-    """bool [L] for each row, L pieces in its window: whether no other window shows the piece in more context."""
+    """bool [L] for each row, L pieces in its window: whether a piece has its maximum context there."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,7 +61,7 @@ class Windows:
 def make_windows(examples: Sequence[SquadExample], tokenizer: Tokenizer, windowing: Windowing) -> Windows:
     """Every example's windows: at least one each. Raises UserError if a context gives no piece."""
     tokenizer = make_plain_tokenizer(tokenizer)
-    cls_id, sep_id = special_ids(tokenizer, "[CLS]", "[SEP]")
+    cls_id, sep_id = special_id(tokenizer, "[CLS]"), special_id(tokenizer, "[SEP]")
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
     questions = split_texts(tokenizer, [example.question for example in examples])
