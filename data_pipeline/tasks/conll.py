@@ -16,7 +16,11 @@ Scheme = Literal["iob1", "iob2", "iobes"]
 DOCUMENT_START = "-DOCSTART-"
 PREDICTED_COLUMN = "predicted"
 
-_PREFIXES: dict[Scheme, str] = {"iob1": "BI", "iob2": "BI", "iobes": "BIES"}
+_PREFIXES: dict[Scheme, tuple[str, ...]] = {
+    "iob1": ("B", "I"),
+    "iob2": ("B", "I"),
+    "iobes": ("B", "I", "E", "S"),
+}
 _BLANKS = " \t\r\n"  # Others, such as U+00A0, can be words.
 
 
@@ -66,14 +70,9 @@ def read_columns(path: Path, columns: Columns) -> tuple[Sentence, ...]:
             document += 1
         elif kind == "word":
             words = list(group)
-            tags = [line.tag for line in words if line.tag is not None]
-            sentences.append(
-                Sentence(
-                    words=tuple(line.word for line in words),
-                    tags=convert_tags(tags, columns.scheme, [line.place for line in words]),
-                    document=document if has_documents else None,
-                )
-            )
+            tags = () if columns.tag is None else _tags_of(words, columns.scheme)
+            number = document if has_documents else None
+            sentences.append(Sentence(tuple(line.word for line in words), tags, number))
     if not sentences:
         raise UserError(f"{path} has no words")
     return tuple(sentences)
@@ -98,7 +97,7 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
     """The tags of a sentence in IOB2. Raises UserError with the place of a tag that does not fit."""
     converted: list[str] = []
     open_type = None  # of the entity that the next word may belong to
-    for tag, place in zip(tags, places, strict=False):
+    for tag, place in zip(tags, places, strict=True):
         prefix, kind = _split_tag(tag, scheme, place)
         continues = prefix in ("I", "E") and kind == open_type
         fits = {
@@ -116,9 +115,13 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
     return tuple(converted)
 
 
+def _tags_of(words: Sequence["_Line"], scheme: Scheme) -> tuple[str, ...]:
+    return convert_tags([line.tag for line in words], scheme, [line.place for line in words])
+
+
 def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
     prefix, _, kind = tag.partition("-")
-    if tag != "O" and not (kind and prefix and prefix in [*_PREFIXES[scheme]]):
+    if tag != "O" and not (kind and prefix in _PREFIXES[scheme]):
         valid = ", ".join(f"{letter}-TYPE" for letter in _PREFIXES[scheme])
         raise UserError(f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}")
     return prefix, kind
@@ -130,7 +133,7 @@ class _Line:
     text: str
     place: str
     word: str = ""
-    tag: str | None = None
+    tag: str = ""
 
     def with_column(self, value: str) -> str:
         return self.text + ("\t" if "\t" in self.text else " ") + value + "\n"
@@ -156,7 +159,7 @@ def _read_lines(path: Path, columns: Columns) -> Iterator[_Line]:
                 raise UserError(f"{place} has {len(fields)} columns; the lines before it have {width}")
             width = len(fields)
             word = _pick(fields, columns.word, names, place)
-            tag = None if columns.tag is None else _pick(fields, columns.tag, names, place)
+            tag = "" if columns.tag is None else _pick(fields, columns.tag, names, place)
             yield _Line("word", text, place, word, tag)
 
 
