@@ -1,0 +1,188 @@
+"""Files of tagged words, such as those of CoNLL-2002 and -2003: a word a line, blank lines between sentences.
+
+Tags of every scheme become IOB2, so that nothing later asks how a file wrote them.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from data_pipeline.errors import UserError
+
+Scheme = Literal["iob1", "iob2", "iobes"]
+
+DOCUMENT_START = "-DOCSTART-"
+PREDICTED_COLUMN = "predicted"
+
+_PREFIXES: dict[Scheme, tuple[str, ...]] = {
+    "iob1": ("B", "I"),
+    "iob2": ("B", "I"),
+    "iobes": ("B", "I", "E", "S"),
+}
+_BLANKS = " \t\r\n"  # Others, such as U+00A0, can be words.
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """How a file is written. Columns are parted by a tab, or by blanks in lines without one."""
+
+    word: int | str = 0
+    """A column's number, from 0, or from -1 backwards; or its name, if the first line holds names."""
+    tag: int | str | None = -1
+    """Likewise; None to read words alone."""
+    scheme: Scheme = "iob2"
+    """iob1: B- only between neighbours of one type, as in the original CoNLL-2003. iob2: B- begins every
+    entity. iobes: also E- for its last word, and S- for an only one."""
+    encoding: str = "utf-8-sig"
+    """UTF-8 with or without a byte order mark. CoNLL-2002 is in latin-1."""
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding)
+        except LookupError:
+            raise UserError(f"encoding {self.encoding!r} is unknown; utf-8 and latin-1 are usual") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """In IOB2, one a word; empty if they were not read."""
+    document: int | None
+    """Sentences of one document have one number. None if the file has no -DOCSTART- lines."""
+
+
+def read_columns(path: Path, columns: Columns) -> tuple[Sentence, ...]:
+    """The sentences of a file.
+
+    Raises:
+      UserError: the file can't be read or has no words; a line has not as many columns as those before
+        it, or a tag that does not fit the scheme.
+    """
+    lines = list(_read_lines(path, columns))
+    has_documents = any(line.kind == "document" for line in lines)
+    document = 0
+    sentences = []
+    for kind, group in itertools.groupby(lines, key=lambda line: line.kind):
+        if kind == "document":
+            document += 1
+        elif kind == "word":
+            words = list(group)
+            tags = () if columns.tag is None else _tags_of(words, columns.scheme)
+            number = document if has_documents else None
+            sentences.append(Sentence(tuple(line.word for line in words), tags, number))
+    if not sentences:
+        raise UserError(f"{path} has no words")
+    return tuple(sentences)
+
+
+def write_columns(source: Path, output: Path, columns: Columns, tags: Sequence[Sequence[str]]) -> None:
+    """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end."""
+    of_words = itertools.chain.from_iterable(tags)
+    partial = output.with_name(f".{output.name}.partial")
+    with partial.open("w", encoding=columns.encoding.removesuffix("-sig")) as file:
+        for line in _read_lines(source, columns):
+            if line.kind == "word":
+                file.write(line.with_column(next(of_words)))
+            elif line.kind == "names":
+                file.write(line.with_column(PREDICTED_COLUMN))
+            else:
+                file.write(line.with_column("O") if line.kind == "document" else "\n")
+    partial.replace(output)
+
+
+def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a sentence in IOB2. Raises UserError with the place of a tag that does not fit."""
+    converted: list[str] = []
+    open_type = None  # of the entity that the next word may belong to
+    for tag, place in zip(tags, places, strict=True):
+        prefix, kind = _split_tag(tag, scheme, place)
+        continues = prefix in ("I", "E") and kind == open_type
+        fits = {
+            "iob1": prefix != "B" or kind == open_type,
+            "iob2": prefix != "I" or continues,
+            "iobes": continues if prefix in ("I", "E") else open_type is None,
+        }
+        if not fits[scheme]:
+            before = tags[len(converted) - 1] if converted else "the start of a sentence"
+            raise UserError(f"{place}: {tag} can't follow {before} in {scheme}; is this another scheme?")
+        converted.append("O" if prefix == "O" else f"{'I' if continues else 'B'}-{kind}")
+        open_type = kind if prefix in ("B", "I") else None
+    if scheme == "iobes" and open_type is not None:
+        raise UserError(f"{places[-1]}: the sentence ends in {tags[-1]}, which iobes would write E- or S-")
+    return tuple(converted)
+
+
+def _tags_of(words: Sequence["_Line"], scheme: Scheme) -> tuple[str, ...]:
+    return convert_tags([line.tag for line in words], scheme, [line.place for line in words])
+
+
+def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
+    prefix, _, kind = tag.partition("-")
+    if tag != "O" and not (kind and prefix in _PREFIXES[scheme]):
+        valid = ", ".join(f"{letter}-TYPE" for letter in _PREFIXES[scheme])
+        raise UserError(f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}")
+    return prefix, kind
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    kind: Literal["names", "document", "blank", "word"]
+    text: str
+    place: str
+    word: str = ""
+    tag: str = ""
+
+    def with_column(self, value: str) -> str:
+        return self.text + ("\t" if "\t" in self.text else " ") + value + "\n"
+
+
+def _read_lines(path: Path, columns: Columns) -> Iterator[_Line]:
+    """Every line, checked."""
+    names: list[str] = []
+    width = 0
+    needs_names = isinstance(columns.word, str) or isinstance(columns.tag, str)
+    for number, text in enumerate(_texts(path, columns.encoding), start=1):
+        place = f"{path}:{number}"
+        fields = text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
+        if not text.strip(_BLANKS):
+            yield _Line("blank", text, place)
+        elif needs_names and not names:
+            names = fields
+            yield _Line("names", text, place)
+        elif text.startswith(DOCUMENT_START):
+            yield _Line("document", text, place)
+        else:
+            if width and len(fields) != width:
+                raise UserError(f"{place} has {len(fields)} columns; the lines before it have {width}")
+            width = len(fields)
+            word = _pick(fields, columns.word, names, place)
+            tag = "" if columns.tag is None else _pick(fields, columns.tag, names, place)
+            yield _Line("word", text, place, word, tag)
+
+
+def _texts(path: Path, encoding: str) -> Iterator[str]:
+    try:
+        with path.open(encoding=encoding) as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not in {encoding}; give its encoding, such as latin-1") from None
+
+
+def _pick(fields: list[str], column: int | str, names: list[str], place: str) -> str:
+    if isinstance(column, str):
+        if column not in names:
+            raise UserError(
+                f"{place}: no column is named {column!r}; the first line names {', '.join(names)}"
+            )
+        column = names.index(column)
+    if not -len(fields) <= column < len(fields):
+        raise UserError(f"{place} has {len(fields)} columns, numbers 0 to {len(fields) - 1}, so no {column}")
+    if not fields[column]:
+        raise UserError(f"{place}: column {column} is empty; a word or a tag must be there")
+    return fields[column]

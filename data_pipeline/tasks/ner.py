@@ -1,0 +1,196 @@
+"""Sentences to tag as rows of ids: the first piece of each word is labelled, its context is not.
+
+A row shows a sentence with what stands around it in its document, up to the maximum length, as the
+paper's CoNLL-2003 results need; or the sentence alone.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.offsets import make_plain_tokenizer, special_id, split_texts
+from data_pipeline.tasks.rows import Rows
+
+Context = Literal["document", "sentence"]
+
+IGNORED = -1
+_SPECIAL_TOKENS = 2  # [CLS] text [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    max_seq_length: int = 128
+    context: Context = "sentence"
+    """document: fill rows with the sentences before and after. The paper does, with 512 pieces."""
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length < 8:
+            raise UserError(f"max_seq_length is {self.max_seq_length}; tagging needs 8 or more")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TaggingRows:
+    """Rows of [CLS] text [SEP], an example a sentence, and which words each row is to tag.
+
+    Every word is tagged in exactly one row; a sentence longer than a row has several.
+    """
+
+    rows: Rows
+    """With `tag_ids` of the tokens, -1 where nothing is to be predicted, if tags were given."""
+    sentences: tuple[Sentence, ...]
+    first_words: np.ndarray
+    """int32 [R]: the first word of its sentence that the row tags."""
+    positions: tuple[np.ndarray, ...]
+    """int32 [W] for each row, W the words that it tags: where in the row the first piece of each is."""
+
+
+def list_tags(sentences: Sequence[Sentence]) -> tuple[str, ...]:
+    """O, then B- and I- of every type in these sentences: a tag's id is its place."""
+    types = sorted({tag[2:] for sentence in sentences for tag in sentence.tags if tag != "O"})
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
+
+
+def make_tagging_rows(
+    sentences: Sequence[Sentence], tokenizer: Tokenizer, tags: Sequence[str] | None, tagging: Tagging
+) -> TaggingRows:
+    """Rows of all sentences, in order.
+
+    Words are cut into pieces one by one; a word that gives none is [UNK].
+
+    Args:
+      tags: of `list_tags`, to make targets; None to predict.
+
+    Raises:
+      UserError: a sentence has a tag that is not among `tags`, or has no document where the context is one.
+    """
+    tokenizer = make_plain_tokenizer(tokenizer)
+    cls_id, sep_id = special_id(tokenizer, "[CLS]"), special_id(tokenizer, "[SEP]")
+    pieces = _split_words(tokenizer, sentences)
+    size = tagging.max_seq_length - _SPECIAL_TOKENS
+    input_ids: list[np.ndarray] = []
+    positions: list[np.ndarray] = []
+    numbers: list[int] = []
+    first_words: list[int] = []
+    for stream in _streams(sentences, tagging.context):
+        words = [pieces[word] for number in stream for word in sentences[number].words]
+        ids, starts = np.concatenate(words), np.cumsum([0, *map(len, words)])
+        for number, first, unit in _units(sentences, stream, starts, size):
+            begin, end = _surround(starts, unit, size)
+            input_ids.append(np.concatenate([[cls_id], ids[begin:end], [sep_id]]).astype(np.int32))
+            positions.append((starts[unit.start : unit.stop] - begin + 1).astype(np.int32))
+            numbers.append(number)
+            first_words.append(unit.start - first)
+    tokens = {"input_ids": input_ids, "segment_ids": [np.zeros(len(ids), np.int32) for ids in input_ids]}
+    made = TaggingRows(
+        Rows(tokens, {}, np.array(numbers, np.int32)),
+        tuple(sentences),
+        np.array(first_words, np.int32),
+        tuple(positions),
+    )
+    return made if tags is None else _add_targets(made, tags)
+
+
+def collect_tags(
+    tagged: TaggingRows, batches: Iterable[tuple[np.ndarray, np.ndarray]], tags: Sequence[str]
+) -> list[list[str]]:
+    """The tag of every word of every sentence.
+
+    Args:
+      batches: (numbers int [B] of rows, predicted tag ids int [B, T]): every row once, in any order.
+      tags: those of the model, by id.
+
+    Raises:
+      ValueError: a row's tags are missing.
+    """
+    found: list[list[str | None]] = [[None] * len(sentence.words) for sentence in tagged.sentences]
+    for rows, tag_ids in batches:
+        for row, ids in zip(rows.tolist(), tag_ids, strict=True):
+            first, positions = tagged.first_words[row], tagged.positions[row]
+            of_words = [tags[number] for number in ids[positions].tolist()]
+            found[tagged.rows.example[row]][first : first + len(positions)] = of_words
+    complete = [[tag for tag in sentence if tag is not None] for sentence in found]
+    missing = sum(len(s.words) - len(t) for s, t in zip(tagged.sentences, complete, strict=True))
+    if missing:
+        raise ValueError(f"{missing} words have no tag; each row must be predicted")
+    return complete
+
+
+def _split_words(tokenizer: Tokenizer, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
+    unknown = np.array([special_id(tokenizer, "[UNK]")], np.int32)
+    words = list(dict.fromkeys(word for sentence in sentences for word in sentence.words))
+    ids = (pieces.ids for pieces in split_texts(tokenizer, words))
+    return {word: found if len(found) else unknown for word, found in zip(words, ids, strict=True)}
+
+
+def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]:
+    """Numbers of sentences that are each other's context."""
+    if context == "sentence":
+        yield from (range(number, number + 1) for number in range(len(sentences)))
+        return
+    if any(sentence.document is None for sentence in sentences):
+        raise UserError("context is document, but no -DOCSTART- lines tell documents apart; use sentence")
+    first = 0
+    for _, group in itertools.groupby(sentence.document for sentence in sentences):
+        count = len(list(group))
+        yield range(first, first + count)
+        first += count
+
+
+def _units(
+    sentences: Sequence[Sentence], stream: range, starts: np.ndarray, size: int
+) -> Iterator[tuple[int, int, range]]:
+    """(sentence, its first word in the stream, words to tag in one row): a whole sentence where it fits.
+
+    One that does not is cut into half rows, so that the words at the cuts have context too.
+    """
+    end = 0
+    for number in stream:
+        first, end = end, end + len(sentences[number].words)
+        if starts[end] - starts[first] <= size:
+            yield number, first, range(first, end)
+            continue
+        begin = first
+        while begin < end:
+            reached = int(np.searchsorted(starts, starts[begin] + size // 2, side="right")) - 1
+            stop = min(max(reached, begin + 1), end)
+            yield number, first, range(begin, stop)
+            begin = stop
+
+
+def _surround(starts: np.ndarray, unit: range, size: int) -> tuple[int, int]:
+    """Bounds in pieces of at most `size` with the unit in the middle, or as near to it as the stream allows.
+
+    Only whole words are context. A single word that is longer than a row loses its end.
+    """
+    first, last = int(starts[unit.start]), int(starts[unit.stop])
+    free = max(size - (last - first), 0)
+    right = min(int(starts[-1]) - last, free - min(first, free // 2))
+    left = min(first, free - right)
+    begin = starts[np.searchsorted(starts, first - left, side="left")]
+    end = starts[np.searchsorted(starts, last + right, side="right") - 1]
+    return int(begin), int(min(end, begin + size))
+
+
+def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
+    ids = {tag: number for number, tag in enumerate(tags)}
+    found = {tag for sentence in tagged.sentences for tag in sentence.tags}
+    if found - ids.keys():
+        raise UserError(f"tag {min(found - ids.keys())} is unknown; the tags are {', '.join(tags)}")
+    targets = []
+    rows = tagged.rows
+    for row, (number, positions) in enumerate(zip(rows.example, tagged.positions, strict=True)):
+        first = tagged.first_words[row]
+        target = np.full(len(rows.tokens["input_ids"][row]), IGNORED, np.int32)
+        target[positions] = [
+            ids[tag] for tag in tagged.sentences[number].tags[first : first + len(positions)]
+        ]
+        targets.append(target)
+    return dataclasses.replace(
+        tagged, rows=dataclasses.replace(rows, tokens={**rows.tokens, "tag_ids": targets})
+    )

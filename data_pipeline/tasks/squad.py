@@ -1,0 +1,158 @@
+"""Questions about passages in the JSON of SQuAD 1.1 and 2.0, and where in the passage their answers are."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipeline.errors import UserError
+
+LARGEST_MISPLACED_SHARE = 0.01
+"""Of the questions of a training file. More means that the file counts its offsets in other units."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    text: str
+    start: int
+    """Character of the context."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadExample:
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    """Of the annotators, in the file's order. Empty if there is none, or the file doesn't tell."""
+    is_impossible: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelledExamples:
+    """Examples to train on, and the answer of each."""
+
+    examples: tuple[SquadExample, ...]
+    spans: np.ndarray
+    """int32 [E, 2]: first character of the answer and the one after it; (0, 0) if impossible."""
+    misplaced: tuple[str, ...]
+    """Ids of the questions left out because their answer is not where the file says."""
+
+
+def read_squad(path: Path) -> tuple[SquadExample, ...]:
+    """The questions of a file, in its order.
+
+    Raises:
+      UserError: the file can't be read, is not SQuAD's JSON, has no questions, two of one id, or an
+        empty context.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}") from None
+    except ValueError:
+        raise UserError(f"{path} is not JSON in UTF-8; SQuAD files are") from None
+    examples = tuple(_examples(content, path))
+    if not examples:
+        raise UserError(f"{path} has no questions")
+    seen: set[str] = set()
+    for example in examples:
+        if example.id in seen:
+            raise UserError(f"{path} has two questions of id {example.id}; ids must differ")
+        seen.add(example.id)
+    return examples
+
+
+def find_answers(examples: Sequence[SquadExample]) -> LabelledExamples:
+    """The first answer of each question, in characters of its context.
+
+    Blanks may differ between answer and context, and the answer may be a few characters off within the
+    words at its offset. Questions whose answer is not there are left out, as in google-research/bert's
+    run_squad.py.
+
+    Raises:
+      UserError: a question that is not marked impossible has no answer, or more than
+        `LARGEST_MISPLACED_SHARE` of the answers are misplaced.
+    """
+    kept, spans, misplaced = [], [], []
+    for example in examples:
+        span = _find_answer(example)
+        if span is None:
+            misplaced.append(example.id)
+        else:
+            kept.append(example)
+            spans.append(span)
+    if len(misplaced) > LARGEST_MISPLACED_SHARE * len(examples):
+        raise UserError(
+            f"{len(misplaced)} of {len(examples)} answers, the first of question {misplaced[0]}, are not at "
+            f"their answer_start; it must count the characters of the context before the answer"
+        )
+    return LabelledExamples(tuple(kept), np.array(spans, np.int32).reshape(-1, 2), tuple(misplaced))
+
+
+def _examples(content: Any, path: Path) -> Iterator[SquadExample]:
+    for article in _get(content, "data", list, f"{path}"):
+        for paragraph in _get(article, "paragraphs", list, f"an article of {path}"):
+            context = _get(paragraph, "context", str, f"a paragraph of {path}")
+            for question in _get(paragraph, "qas", list, f"a paragraph of {path}"):
+                example = _example(question, context, path)
+                if not context.strip():
+                    raise UserError(f"the context of question {example.id} of {path} is empty")
+                yield example
+
+
+def _example(question: Any, context: str, path: Path) -> SquadExample:
+    name = _get(question, "id", str, f"a question of {path}")
+    place = f"question {name} of {path}"
+    answers = _get({"answers": [], **question}, "answers", list, place)
+    return SquadExample(
+        id=name,
+        question=_get(question, "question", str, place),
+        context=context,
+        answers=tuple(
+            Answer(_get(a, "text", str, place), _get(a, "answer_start", int, place)) for a in answers
+        ),
+        is_impossible=_get({"is_impossible": False, **question}, "is_impossible", bool, place),
+    )
+
+
+def _get(item: Any, key: str, kind: type, place: str) -> Any:
+    if not isinstance(item, dict) or not isinstance(item.get(key), kind):
+        raise UserError(f"{place} has no {key!r} that is a {kind.__name__}; SQuAD's format asks for it")
+    return item[key]
+
+
+def _find_answer(example: SquadExample) -> tuple[int, int] | None:
+    """The occurrence nearest to its offset within the whole words there, or None."""
+    if example.is_impossible:
+        return 0, 0
+    if not example.answers:
+        raise UserError(f"question {example.id} has no answer and is not marked is_impossible")
+    answer, context = example.answers[0], example.context
+    end = answer.start + len(answer.text)
+    if answer.text and answer.text == answer.text.strip() and context[answer.start : end] == answer.text:
+        return answer.start, end
+    words = answer.text.split()
+    if not words or not 0 <= answer.start < len(context):
+        return None
+    first = _word_start(context, answer.start)
+    last = _word_end(context, min(end, len(context)))
+    pattern = re.compile(r"\s+".join(map(re.escape, words)))
+    found = [match.span() for match in pattern.finditer(context, first, last)]
+    return min(found, key=lambda span: abs(span[0] - answer.start), default=None)
+
+
+def _word_start(text: str, place: int) -> int:
+    while place > 0 and not text[place - 1].isspace():
+        place -= 1
+    return place
+
+
+def _word_end(text: str, place: int) -> int:
+    while place < len(text) and not text[place].isspace():
+        place += 1
+    return place

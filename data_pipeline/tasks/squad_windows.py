@@ -1,0 +1,154 @@
+"""Questions with windows of their passages, cut as by google-research/bert's run_squad.py.
+
+Pieces keep their places in the passage, so an answer is labelled by the tightest pieces that cover
+it, and a predicted one is a slice of the passage.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.offsets import Pieces, make_plain_tokenizer, special_id, split_texts
+from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.squad import SquadExample
+
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class Windowing:
+    """Lengths in pieces. The defaults are those of run_squad.py."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    """From the start of a window to the start of the next one."""
+    max_query_length: int = 64
+    """A longer question loses its end."""
+
+    def __post_init__(self) -> None:
+        if self.doc_stride < 1 or self.max_query_length < 1:
+            raise UserError("doc_stride and max_query_length must be 1 or more")
+        if self.max_seq_length <= self.max_query_length + _SPECIAL_TOKENS:
+            raise UserError(
+                f"max_seq_length ({self.max_seq_length}) must exceed max_query_length "
+                f"({self.max_query_length}) by {_SPECIAL_TOKENS + 1} or more, so that a window has text"
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Windows:
+    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each shows."""
+
+    rows: Rows
+    """Without targets."""
+    examples: tuple[SquadExample, ...]
+    passages: tuple[Pieces, ...]
+    """The context of each example, in pieces; examples of one context share them."""
+    text_starts: np.ndarray
+    """int32 [R]: where in the row the window begins."""
+    first_pieces: np.ndarray
+    """int32 [R]: which piece of the passage is the window's first."""
+    max_context: tuple[np.ndarray, ...]
+    """bool [L] for each row, L pieces in its window: whether a piece has its maximum context there."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def make_windows(examples: Sequence[SquadExample], tokenizer: Tokenizer, windowing: Windowing) -> Windows:
+    """Every example's windows: at least one each. Raises UserError if a context gives no piece."""
+    tokenizer = make_plain_tokenizer(tokenizer)
+    cls_id, sep_id = special_id(tokenizer, "[CLS]"), special_id(tokenizer, "[SEP]")
+    contexts = list(dict.fromkeys(example.context for example in examples))
+    pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
+    questions = split_texts(tokenizer, [example.question for example in examples])
+
+    input_ids, segment_ids, max_context = [], [], []
+    numbers, text_starts, first_pieces = [], [], []
+    for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        passage = pieces[example.context]
+        if not len(passage):
+            raise UserError(f"the context of question {example.id} gives no piece of the vocabulary")
+        head = np.concatenate([[cls_id], question.ids[: windowing.max_query_length], [sep_id]])
+        starts, ends = cut_passage(
+            len(passage), windowing.max_seq_length - len(head) - 1, windowing.doc_stride
+        )
+        for start, end in zip(starts, ends, strict=True):
+            input_ids.append(np.concatenate([head, passage.ids[start:end], [sep_id]]).astype(np.int32))
+            segment_ids.append(np.repeat(np.array([0, 1], np.int32), [len(head), end - start + 1]))
+        max_context += mark_max_context(starts, ends)
+        numbers += [number] * len(starts)
+        text_starts += [len(head)] * len(starts)
+        first_pieces += starts.tolist()
+    rows = Rows({"input_ids": input_ids, "segment_ids": segment_ids}, {}, np.array(numbers, np.int32))
+    return Windows(
+        rows,
+        tuple(examples),
+        tuple(pieces[example.context] for example in examples),
+        np.array(text_starts, np.int32),
+        np.array(first_pieces, np.int32),
+        tuple(max_context),
+    )
+
+
+def label_windows(windows: Windows, spans: np.ndarray) -> Rows:
+    """The rows of `windows` with targets to train on.
+
+    Args:
+      spans: int32 [E, 2], the characters of each example's answer; (0, 0) if it has none.
+
+    Returns:
+      rows with `start_positions` and `end_positions` int32 [R], the first and the last piece of the
+      answer; 0, that is [CLS], where the window doesn't hold the whole answer.
+
+    Raises:
+      UserError: no piece covers an answer.
+    """
+    pieces = np.array(list(_piece_spans(windows, spans)), np.int32).reshape(-1, 2)[windows.rows.example]
+    shifts = windows.text_starts - windows.first_pieces
+    lengths = np.array([len(mask) for mask in windows.max_context], np.int32)
+    inside = (pieces[:, 0] >= windows.first_pieces) & (pieces[:, 1] < windows.first_pieces + lengths)
+    targets = {
+        "start_positions": np.where(inside, pieces[:, 0] + shifts, 0).astype(np.int32),
+        "end_positions": np.where(inside, pieces[:, 1] + shifts, 0).astype(np.int32),
+    }
+    return dataclasses.replace(windows.rows, targets=targets)
+
+
+def cut_passage(length: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """First pieces of the windows of a passage of `length` pieces, and the pieces after their last: int [W].
+
+    A stride beyond the size is taken as the size, so that no piece is skipped.
+    """
+    step = min(size, stride)
+    starts = np.arange(1 + max(0, -(-(length - size) // step))) * step
+    return starts, np.minimum(starts + size, length)
+
+
+def mark_max_context(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    """For each window, whether each of its pieces has its maximum context there: bool [end - start].
+
+    The context of a piece is min(pieces to its left, to its right) + 0.01 * length of the window; of
+    equal windows the first counts (run_squad.py, _check_is_max_context).
+    """
+    places = np.arange(ends[-1])
+    left, right = places - starts[:, np.newaxis], ends[:, np.newaxis] - 1 - places
+    context = np.minimum(left, right) + 0.01 * (ends - starts)[:, np.newaxis]
+    best = np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
+    return [best[start:end] == window for window, (start, end) in enumerate(zip(starts, ends, strict=True))]
+
+
+def _piece_spans(windows: Windows, spans: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last piece of each example's answer; (-1, -1) if it has none."""
+    for example, passage, (start, end) in zip(windows.examples, windows.passages, spans, strict=True):
+        if start == end:
+            yield -1, -1
+            continue
+        first = np.searchsorted(passage.ends, start, side="right")
+        last = np.searchsorted(passage.starts, end, side="left") - 1
+        if first > last:
+            raise UserError(f"the answer of question {example.id} gives no piece of the vocabulary")
+        yield int(first), int(last)
