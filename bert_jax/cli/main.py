@@ -17,8 +17,9 @@ COMMANDS = {
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or go on where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
-    "export": "write a trained model for Hugging Face transformers",
+    "convert": "write a model for transformers, google-research/bert or numpy",
     "fill-mask": "guess the [MASK] tokens of a sentence",
+    "features": "write the hidden states of texts to a file",
     "experiments": "list the named experiments, or show one in full",
 }
 
