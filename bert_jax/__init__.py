@@ -2,6 +2,36 @@
 
 Nothing below this package imports TensorFlow, so that it runs on accelerator machines that
 have none. Importing this module is cheap: it does not import jax either.
+
+    model = bert_jax.load_model("DIR")
+    model.encode(["a text", ("text a", "text b")]).pooled_output
+    model.fill_mask("The [MASK] sat.")
 """
 
+from __future__ import annotations
+
+import os
+import typing
+
+if typing.TYPE_CHECKING:
+    from bert_jax.inference import Bert
+
 __version__ = "0.1.0"
+
+
+def load_model(directory: str | os.PathLike[str]) -> Bert:
+    """A pretrained model that texts can be given to.
+
+    Args:
+      directory: the work directory of a run, an export, a Hugging Face BERT or a checkpoint of
+        google-research/bert, as `bert_jax.pretrained.open_model` takes it.
+
+    Raises:
+      UserError: the folder is no model.
+    """
+    from pathlib import Path
+
+    from bert_jax.inference import Bert
+    from bert_jax.pretrained import open_model
+
+    return Bert(open_model(Path(directory)))

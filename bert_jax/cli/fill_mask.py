@@ -15,7 +15,7 @@ class FillMask:
     texts: tyro.conf.Positional[tuple[str, ...]]
     """One or more texts, each with at least one [MASK]."""
     model: Path
-    """Folder made by `bert-jax export`, or the work directory of a run."""
+    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
     top_k: int = 5
     """Tokens shown for each [MASK]."""
 
@@ -26,9 +26,10 @@ def run(args: FillMask) -> None:
         raise UserError('no text; pass one or more, such as "Paris is a [MASK]."')
     if args.top_k < 1:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
-    from bert_jax.fill_mask import fill_mask, load_model
+    from bert_jax.fill_mask import fill_mask
+    from bert_jax.pretrained import open_model
 
-    model = load_model(args.model)
+    model = open_model(args.model)
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
     for text, masks in zip(args.texts, guesses, strict=True):
         print_guesses(text, masks)

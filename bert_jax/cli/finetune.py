@@ -103,7 +103,8 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     missing: Any = tyro.MISSING_NONPROP
     settings: Any = TASKS[name].settings
     default = Finetune(name, model=missing, data=missing, output=missing, settings=settings)
-    kind = Finetune[type(settings)]  # type: ignore[misc]
+    # The settings' own class tells tyro which flags there are.
+    kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
     return parse_flags(kind, argv[1:], command=f"bert-jax finetune {name}", default=default)
 
 

@@ -35,14 +35,13 @@ def summarise(workdir: Path) -> None:
 
 def export_and_fill(workdir: Path, corpus: str) -> None:
     """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences."""
-    from bert_jax.export import export_run
-    from bert_jax.fill_mask import fill_mask, load_model
+    from bert_jax.convert import convert
+    from bert_jax.fill_mask import fill_mask
 
     output = workdir / "export"
     shutil.rmtree(output, ignore_errors=True)
-    export_run(workdir, output)
+    model = convert(workdir, output)
     print(f"\nexported to {output} in the layout of Hugging Face transformers")
-    model = load_model(output)
     print("\nheld-out sentences, one word masked:")
     for text, word in masked_sentences(corpus, _SENTENCES):
         (guesses,) = fill_mask(model, text, top_k=5)

@@ -1,8 +1,13 @@
 """The whole model of pretraining: encoder, pooler and the heads that the objective asks for."""
 
+import functools
+from collections.abc import Mapping
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
@@ -50,3 +55,19 @@ class BertForPreTraining(nn.Module):
             predicting = sequence_BTD[:, 1:]
         logits = self.language_model(predicting, self.encoder.word_embedding_table())
         return logits, self.next_sentence(self.pooler(sequence_BTD))
+
+
+def abstract_params(config: ModelConfig) -> Mapping[str, Any]:
+    """Shapes and types of a model's parameters, of all its parts; computes nothing."""
+    return jax.eval_shape(functools.partial(_init, config), jax.random.key(0))
+
+
+def draw_params(config: ModelConfig, seed: int) -> dict[str, Any]:
+    """Fresh float32 parameters as numpy arrays, the same ones for the same seed."""
+    return jax.tree.map(np.asarray, jax.jit(_init, static_argnums=0)(config, jax.random.key(seed)))
+
+
+def _init(config: ModelConfig, key: jax.Array) -> dict[str, Any]:
+    ids = jnp.zeros((1, 2), jnp.int32)
+    batch = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions"), ids)
+    return BertForPreTraining(config).init(key, batch, deterministic=True)["params"]

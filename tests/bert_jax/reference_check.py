@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
-from bert_jax.huggingface import abstract_params, from_tensors, to_tensors
+from bert_jax.formats.huggingface import rows
+from bert_jax.formats.tensors import from_tensors, to_tensors
 from bert_jax.losses import denominators, numerators, objective_loss
-from bert_jax.model.pretraining import BertForPreTraining
-from tests.golden.make_model_golden import SIZES
+from bert_jax.model.pretraining import BertForPreTraining, abstract_params
+from tests.golden.make_model_golden import GOLDEN, SIZES
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,7 +39,8 @@ def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> 
 
 
 def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
-    params = from_tensors(weights, config)
+    table = rows(config.num_layers)
+    params = from_tensors(weights, table, config, "bert.", GOLDEN)
     model = BertForPreTraining(config)
     if config.objective == "ltr":  # the other side has no pooler; ours wants one, of any values
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_params(config))
@@ -51,7 +53,7 @@ def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
         "mlm_logits": np.asarray(logits[0]),
         "nsp_logits": np.asarray(logits[1]),
         "loss": np.asarray(loss),
-        **{f"gradient/{name}": array for name, array in to_tensors(gradients, config).items()},
+        **{f"gradient/{name}": array for name, array in to_tensors(gradients, table).items()},
     }
 
 

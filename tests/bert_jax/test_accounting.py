@@ -14,7 +14,7 @@ from bert_jax.accounting import (
     total_parameters,
 )
 from bert_jax.config import Experiment, ModelConfig
-from bert_jax.huggingface import abstract_params
+from bert_jax.model.pretraining import abstract_params
 from data_pipeline.config import DataConfig, Phase
 from experiments import EXPERIMENTS
 

@@ -1,15 +1,15 @@
 """Guessing masked tokens from an export and from a run's folder."""
 
-import json
+import dataclasses
 import math
-import shutil
 from pathlib import Path
 
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.export import export_run
-from bert_jax.fill_mask import PretrainedModel, fill_mask, load_model
+from bert_jax.convert import convert
+from bert_jax.fill_mask import fill_mask
+from bert_jax.pretrained import Pretrained, open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
 
@@ -19,16 +19,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in `run` and its export in `model`."""
     folder = tmp_path_factory.mktemp("fill_mask")
     make_run(folder / "run")
-    export_run(folder / "run", folder / "model")
+    convert(folder / "run", folder / "model")
     return folder
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> PretrainedModel:
-    return load_model(folder / "model")
+def model(folder: Path) -> Pretrained:
+    return open_model(folder / "model")
 
 
-def test_every_mask_gets_its_likeliest_tokens(model: PretrainedModel) -> None:
+def test_every_mask_gets_its_likeliest_tokens(model: Pretrained) -> None:
     masks = fill_mask(model, "the [MASK] sat on [MASK].", top_k=3)
     assert [len(guesses) for guesses in masks] == [3, 3]
     for guesses in masks:
@@ -38,7 +38,7 @@ def test_every_mask_gets_its_likeliest_tokens(model: PretrainedModel) -> None:
         assert all(model.tokenizer.token_to_id(token) is not None for token, _ in guesses)
 
 
-def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> None:
+def test_rows_without_a_token_are_never_predicted(model: Pretrained) -> None:
     bias = model.params["language_model"]["bias"]
     size = model.tokenizer.get_vocab_size()
     assert len(bias) == size + 7
@@ -52,12 +52,12 @@ def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> Non
     assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
 
 
-def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: PretrainedModel) -> None:
+def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: Pretrained) -> None:
     text = "a [MASK] saw the dog"
-    assert fill_mask(load_model(folder / "run"), text) == fill_mask(model, text)
+    assert fill_mask(open_model(folder / "run"), text) == fill_mask(model, text)
 
 
-def test_bad_texts_are_refused(model: PretrainedModel) -> None:
+def test_bad_texts_are_refused(model: Pretrained) -> None:
     with pytest.raises(UserError, match=r"no \[MASK\] in 'the cat'"):
         fill_mask(model, "the cat")
     with pytest.raises(UserError, match=r"of 33 tokens, .* the model takes 24"):
@@ -67,37 +67,13 @@ def test_bad_texts_are_refused(model: PretrainedModel) -> None:
 def test_a_left_to_right_model_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path / "run", objective="ltr")
     with pytest.raises(UserError, match="trained left to right"):
-        fill_mask(load_model(tmp_path / "run"), "the [MASK]")
+        fill_mask(open_model(tmp_path / "run"), "the [MASK]")
 
 
-def test_what_is_not_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is not a model: it has no readable config\.json"):
-        load_model(tmp_path)
-    with pytest.raises(UserError, match="is not a model"):
-        load_model(tmp_path / "absent")
-    copy = tmp_path / "copy"
-    shutil.copytree(folder / "model", copy)
-    weights = (copy / "model.safetensors").read_bytes()
-    (copy / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
-        load_model(copy)
-    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
-    (copy / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}), encoding="utf-8")
-    with pytest.raises(UserError, match="model_type 'gpt2'; valid: 'bert'"):
-        load_model(copy)
-
-
-def test_a_model_of_other_sizes_than_its_config_is_refused(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(folder / "model", copy)
-    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
-    for change, message in (
-        ({"intermediate_size": 25}, "config.json asks for"),
-        ({"num_hidden_layers": 3}, "has no tensor bert.encoder.layer.2"),
-    ):
-        (copy / "config.json").write_text(json.dumps({**config, **change}), encoding="utf-8")
-        with pytest.raises(UserError, match=message):
-            load_model(copy)
+def test_an_encoder_alone_is_refused(model: Pretrained) -> None:
+    encoder = dataclasses.replace(model, params={"encoder": model.params["encoder"]})
+    with pytest.raises(UserError, match="has no language model head, which filling masks needs"):
+        fill_mask(encoder, "the [MASK]")
 
 
 def test_command_prints_tables_or_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

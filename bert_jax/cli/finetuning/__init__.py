@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 class Settings(Protocol):
     """Flags of a task that decide how its data become rows."""
 
-    max_seq_length: int
+    @property
+    def max_seq_length(self) -> int:
+        """Longest sequence, in pieces."""
+        ...
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaskData":
         """Reads and encodes the data set."""

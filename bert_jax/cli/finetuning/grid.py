@@ -30,7 +30,6 @@ from bert_jax.parallel import Program
 from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
-from bert_jax.workdir import FILE_NAME
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows

@@ -13,6 +13,7 @@ from data_pipeline.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, PredictedAnswer
     from data_pipeline.tasks.squad_windows import Windows
@@ -43,9 +44,7 @@ class SquadSettings:
         dev = read_squad(_find(Path(data), "dev", task))
         if train.misplaced:
             print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
-        return SquadData(
-            label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task)
-        )
+        return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
 
     def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":
         """The windows of some questions."""
@@ -65,8 +64,8 @@ class SquadSettings:
 class SquadData:
     """A `TaskData` of questions."""
 
-    kind = "spans"
-    labels = ()
+    kind: "Kind" = "spans"
+    labels: tuple[str, ...] = ()
     metric = "f1"
 
     def __init__(self, train: Any, dev: "Windows", search: "AnswerSearch") -> None:

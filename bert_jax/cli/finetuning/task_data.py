@@ -17,12 +17,25 @@ Apply: TypeAlias = "Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]"
 class TaskData(Protocol):
     """A data set in rows, for one kind of head."""
 
-    kind: "Kind"
-    labels: tuple[str, ...]
-    """Words of the classes or tags, in the order of the model's outputs; empty where there are none."""
-    metric: str
-    """Which figure of `evaluate` the best run is chosen by; higher is better."""
-    train: "Rows"
+    @property
+    def kind(self) -> "Kind":
+        """Of head."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Words of the classes or tags, in the order of the model's outputs; empty where there are none."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """Which figure of `evaluate` the best run is chosen by; higher is better."""
+        ...
+
+    @property
+    def train(self) -> "Rows":
+        """What to train on."""
+        ...
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Figures on the development set."""

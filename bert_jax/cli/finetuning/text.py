@@ -14,6 +14,7 @@ from data_pipeline.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.glue_tasks import GlueName
     from data_pipeline.tasks.metrics import MetricName
     from data_pipeline.tasks.rows import Rows
@@ -76,7 +77,7 @@ class TextData:
         test: Sequence[Part],
         glue: "GlueName | None" = None,
     ) -> None:
-        self.kind = kind
+        self.kind: Kind = kind
         self.labels = labels
         self.metrics = metrics
         self.metric = metrics[0]
@@ -143,12 +144,12 @@ def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
     return gather(apply(rows), len(rows))
 
 
-def decide(kind: TextKind, outputs: np.ndarray) -> np.ndarray:
+def decide(kind: "Kind", outputs: np.ndarray) -> np.ndarray:
     """int64 [R] of labels, or float32 [R] of numbers, from outputs [R, L]."""
     return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
 
 
-def describe(kind: TextKind, labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
+def describe(kind: "Kind", labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
     """What to say of each row: its label and all probabilities, or its number."""
     if kind == "regression":
         return [{"value": float(value)} for value in outputs[:, 0]]
@@ -223,9 +224,7 @@ class _Encoder:
         self._tokenizer = make_task_tokenizer(tokenizer)
         self._max_seq_length = max_seq_length
 
-    def encode(
-        self, name: str, examples: "Sequence[TextExample]", targets: Mapping[str, np.ndarray]
-    ) -> Part:
+    def encode(self, name: str, examples: "Sequence[TextExample]", targets: Mapping[str, np.ndarray]) -> Part:
         from data_pipeline.tasks.texts import text_rows
 
         return Part(name, examples, text_rows(examples, self._tokenizer, self._max_seq_length, targets))

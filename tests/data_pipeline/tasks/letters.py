@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bert_jax.huggingface_tokenizer import SPECIAL_TOKENS, read_tokenizer
+from bert_jax.formats.huggingface_tokenizer import SPECIAL_TOKENS, read_tokenizer
 
 CHARACTERS = string.ascii_lowercase + string.digits
 VOCABULARY = (

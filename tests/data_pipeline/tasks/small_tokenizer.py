@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bert_jax.huggingface_tokenizer import read_tokenizer
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from data_pipeline.tasks.encode import TaskTokenizer, make_task_tokenizer
 from data_pipeline.tokenizer import SPECIAL_TOKENS, WordPiece
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from bert_jax.huggingface_tokenizer import read_tokenizer
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import (
     encode_pairs,

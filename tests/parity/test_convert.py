@@ -8,9 +8,10 @@ import pytest
 
 from bert_jax.checkpoints import load_params
 from bert_jax.config import ModelConfig, Objective
-from bert_jax.export import export_run
-from bert_jax.fill_mask import fill_mask, load_model
+from bert_jax.convert import convert
+from bert_jax.fill_mask import fill_mask
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.pretrained import open_model
 from tests.bert_jax.small_run import TEXTS, make_run
 
 pytestmark = pytest.mark.parity
@@ -51,13 +52,17 @@ def theirs(model, batch: dict[str, np.ndarray]):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
 def test_transformers_loads_it_and_gives_the_same_logits(tmp_path: Path, objective: Objective) -> None:
     experiment, _ = make_run(tmp_path / "run", objective=objective)
-    output = export_run(tmp_path / "run", tmp_path / "model")
+    output = tmp_path / "model"
+    convert(tmp_path / "run", output)
     config, batch = experiment.model, padded_batch(experiment.model)
     _, params = load_params(tmp_path / "run")
     lm, nsp = jax.jit(lambda p, b: BertForPreTraining(config).apply({"params": p}, b, True))(params, batch)
     if objective == "ltr":
         model = load("BertLMHeadModel", output)
         np.testing.assert_allclose(theirs(model, batch).logits[:, :-1], lm, atol=1e-5, rtol=0)
+    elif objective == "mlm":
+        model = load("BertForMaskedLM", output)
+        np.testing.assert_allclose(theirs(model, batch).logits, lm, atol=1e-5, rtol=0)
     else:
         outputs = theirs(load("BertForPreTraining", output), batch)
         np.testing.assert_allclose(outputs.prediction_logits, lm, atol=1e-5, rtol=0)
@@ -70,7 +75,8 @@ def test_auto_tokenizer_gives_the_same_ids(tmp_path: Path, kind: str, casing: st
     import transformers
 
     _, ours = make_run(tmp_path / "run", kind=kind, casing=casing)
-    output = export_run(tmp_path / "run", tmp_path / "model")
+    output = tmp_path / "model"
+    convert(tmp_path / "run", output)
     tokenizer = transformers.AutoTokenizer.from_pretrained(output)
     for text in TEXTS:
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode(text), text
@@ -87,10 +93,11 @@ def test_fill_mask_agrees_with_their_pipeline(tmp_path: Path) -> None:
     import transformers
 
     make_run(tmp_path / "run")
-    output = export_run(tmp_path / "run", tmp_path / "model")
+    output = tmp_path / "model"
+    convert(tmp_path / "run", output)
     pipeline = transformers.pipeline("fill-mask", model=str(output))
     text = "the [MASK] sat on the mat"
-    ours = dict(fill_mask(load_model(output), text, top_k=5)[0])
+    ours = dict(fill_mask(open_model(output), text, top_k=5)[0])
     model = {row["token_str"]: row["score"] for row in pipeline(text, top_k=100)}
     assert set(ours) < set(model)
     # Theirs shares some probability with the rows that have no token.

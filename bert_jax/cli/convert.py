@@ -1,0 +1,71 @@
+"""`bert-jax convert --model DIR --output DIR`: a model for transformers, google-research/bert or numpy."""
+
+import dataclasses
+import typing
+from pathlib import Path
+
+from bert_jax.config import Activation
+
+if typing.TYPE_CHECKING:
+    from bert_jax.pretrained import Pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert:
+    """Write a model as a folder of another format.
+
+    Reads the work directory of a run, a Hugging Face BERT or a checkpoint of google-research/bert.
+    """
+
+    model: Path
+    """Folder of the model."""
+    output: Path
+    """Folder to make; it must not exist."""
+    format: typing.Literal["hf", "tf1", "npz"] = "hf"
+    """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
+    step: int | None = None
+    """Step of the checkpoint of a run; the newest by default."""
+    activation: Activation | None = None
+    """Flavour of GELU, if the model's folder does not say the right one."""
+
+
+def run(args: Convert) -> None:
+    """Converts, and says what was taken and how to load the result."""
+    from bert_jax.convert import convert
+    from bert_jax.formats.huggingface import transformers_class
+
+    model = convert(args.model, args.output, args.format, args.step, args.activation)
+    print(_describe(model))
+    print(f"wrote {args.output}")
+    if args.format == "hf":
+        loader = transformers_class(model)
+        print(f"load it:  transformers.{loader}.from_pretrained({str(args.output)!r})")
+    if args.format == "tf1" and (model.config.activation, model.config.layer_norm_epsilon) != (
+        "gelu_tanh",
+        1e-12,
+    ):
+        print(
+            f"note: google-research/bert computes gelu_tanh and a LayerNorm epsilon of 1e-12; this model "
+            f"has {model.config.activation} and {model.config.layer_norm_epsilon}"
+        )
+    if model.config.attention == "bidirectional" and "language_model" in model.params:
+        print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a [MASK]."')
+
+
+def _describe(model: "Pretrained") -> str:
+    """What a model consists of, what it lacks and what was passed over, in one line."""
+    config = model.config
+    casing = f"{model.vocabulary.casing}, " if model.vocabulary else ""
+    line = (
+        f"{model.name}: {config.num_layers} layers, width {config.hidden_size}, {casing}{config.activation}"
+    )
+    if config.attention == "causal":
+        line += ", left to right"
+    if model.missing:
+        line += f"; without {', '.join(model.missing)}"
+    if model.left_out:
+        more = f" and {len(model.left_out) - 3} more" if len(model.left_out) > 3 else ""
+        line += f"; left out: {', '.join(model.left_out[:3])}{more}"
+    if model.rowless_tokens:
+        line += f"; {len(model.rowless_tokens)} tokens have no word embedding"
+    return line

@@ -1,0 +1,46 @@
+"""`bert-jax features --model DIR --input FILE --output FILE`: hidden states of texts, in a file."""
+
+import dataclasses
+import typing
+from pathlib import Path
+
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """Write the hidden states of some layers for each line of a text file.
+
+    A tab in a line separates two texts, the segments A and B.
+    """
+
+    model: Path
+    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
+    input: Path
+    """Text file, a text a line."""
+    output: Path
+    """File to make: .parquet is written as texts are read, .npz is collected in memory."""
+    layers: str = "-1"
+    """Layers with commas, as --layers=-1,-2: 0 is the embedding output, -1 the last layer."""
+    pooling: typing.Literal["none", "mean", "cls"] = "none"
+    """none: a vector for each token. mean: their mean. cls: that of [CLS]."""
+
+
+def run(args: Features) -> None:
+    """Writes the file, then says how many texts were cut."""
+    try:
+        layers = tuple(int(number) for number in args.layers.split(","))
+    except ValueError:
+        raise UserError(f"--layers is {args.layers!r}; write numbers with commas: --layers=-1,-2") from None
+    if not args.input.is_file():
+        raise UserError(f"{args.input} is not a file; --input takes a text file, a text a line")
+    from bert_jax.features import write_features
+    from bert_jax.inference import Bert
+    from bert_jax.pretrained import open_model
+
+    model = Bert(open_model(args.model))
+    counts = write_features(model, args.input, layers, args.pooling, args.output)
+    if counts.cut:
+        longest = model.pretrained.config.max_position_embeddings
+        print(f"warning: {counts.cut} of {counts.texts} texts were cut to {longest} tokens")
+    print(f"wrote {args.output}: layers {args.layers} of {counts.texts} texts")

@@ -1,0 +1,51 @@
+"""Writes a pretrained model in another format; the folder appears whole or not at all."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from bert_jax.config import Activation
+from bert_jax.formats import google_tf1, huggingface, npz
+from bert_jax.pretrained import Pretrained, open_model
+from data_pipeline.errors import UserError
+
+Format = Literal["hf", "tf1", "npz"]
+
+_WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
+
+
+def convert(
+    directory: Path,
+    output: Path,
+    output_format: Format = "hf",
+    step: int | None = None,
+    activation: Activation | None = None,
+) -> Pretrained:
+    """Reads a model as `open_model` does and writes it as a folder of another format.
+
+    Args:
+      directory: folder of the model.
+      output: folder to make.
+      output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
+      step: checkpoint of a work directory; None takes the newest.
+      activation: the flavour of GELU, where the folder says another or none.
+
+    Returns:
+      The model that was written.
+
+    Raises:
+      UserError: `output` exists; `directory` is no model; the format cannot hold the model.
+    """
+    if output.exists():
+        raise UserError(f"{output} exists; name a folder that does not, or remove it first")
+    model = open_model(directory, step, activation)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    beside = output.parent / f".{output.name}.{os.getpid()}.unfinished"
+    beside.mkdir()
+    try:
+        _WRITERS[output_format](beside, model)
+        beside.rename(output)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return model

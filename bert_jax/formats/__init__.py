@@ -1,0 +1,1 @@
+"""Where parameters come from and go to, one module a format: `recognises`, `read` and `write`."""

@@ -1,0 +1,180 @@
+"""google-research/bert's checkpoints, both ways: `bert_config.json`, `vocab.txt`, `bert_model.ckpt`.
+
+TensorFlow itself reads and writes the checkpoint, in a process of its own, so that this package
+needs none. What Google's configuration has no field for stands in it under "bert_jax"; their
+programs pass over it.
+"""
+
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
+
+from bert_jax.config import ModelConfig
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.tensors import Row, expand, from_tensors, left_out, to_tensors
+from bert_jax.formats.vocabulary import FILES, Vocabulary, guess_casing
+from bert_jax.pretrained import Pretrained
+from data_pipeline.errors import UserError
+
+CONFIG_FILE = "bert_config.json"
+CHECKPOINT = "bert_model.ckpt"
+_OURS = "bert_jax"
+
+_TABLE = (
+    ("encoder/embeddings/word_embeddings/embedding", "bert/embeddings/word_embeddings"),
+    ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
+    ("encoder/embeddings/segment_embeddings/embedding", "bert/embeddings/token_type_embeddings"),
+    ("encoder/embeddings/layer_norm/scale", "bert/embeddings/LayerNorm/gamma"),
+    ("encoder/embeddings/layer_norm/bias", "bert/embeddings/LayerNorm/beta"),
+    ("encoder/layer_{}/attention/query/kernel", "bert/encoder/layer_{}/attention/self/query/kernel"),
+    ("encoder/layer_{}/attention/query/bias", "bert/encoder/layer_{}/attention/self/query/bias"),
+    ("encoder/layer_{}/attention/key/kernel", "bert/encoder/layer_{}/attention/self/key/kernel"),
+    ("encoder/layer_{}/attention/key/bias", "bert/encoder/layer_{}/attention/self/key/bias"),
+    ("encoder/layer_{}/attention/value/kernel", "bert/encoder/layer_{}/attention/self/value/kernel"),
+    ("encoder/layer_{}/attention/value/bias", "bert/encoder/layer_{}/attention/self/value/bias"),
+    ("encoder/layer_{}/attention/output/kernel", "bert/encoder/layer_{}/attention/output/dense/kernel"),
+    ("encoder/layer_{}/attention/output/bias", "bert/encoder/layer_{}/attention/output/dense/bias"),
+    ("encoder/layer_{}/attention_layer_norm/scale", "bert/encoder/layer_{}/attention/output/LayerNorm/gamma"),
+    ("encoder/layer_{}/attention_layer_norm/bias", "bert/encoder/layer_{}/attention/output/LayerNorm/beta"),
+    ("encoder/layer_{}/intermediate/kernel", "bert/encoder/layer_{}/intermediate/dense/kernel"),
+    ("encoder/layer_{}/intermediate/bias", "bert/encoder/layer_{}/intermediate/dense/bias"),
+    ("encoder/layer_{}/output/kernel", "bert/encoder/layer_{}/output/dense/kernel"),
+    ("encoder/layer_{}/output/bias", "bert/encoder/layer_{}/output/dense/bias"),
+    ("encoder/layer_{}/output_layer_norm/scale", "bert/encoder/layer_{}/output/LayerNorm/gamma"),
+    ("encoder/layer_{}/output_layer_norm/bias", "bert/encoder/layer_{}/output/LayerNorm/beta"),
+    ("pooler/dense/kernel", "bert/pooler/dense/kernel"),
+    ("pooler/dense/bias", "bert/pooler/dense/bias"),
+    ("language_model/dense/kernel", "cls/predictions/transform/dense/kernel"),
+    ("language_model/dense/bias", "cls/predictions/transform/dense/bias"),
+    ("language_model/layer_norm/scale", "cls/predictions/transform/LayerNorm/gamma"),
+    ("language_model/layer_norm/bias", "cls/predictions/transform/LayerNorm/beta"),
+    ("language_model/bias", "cls/predictions/output_bias"),
+    ("next_sentence/dense/kernel", "cls/seq_relationship/output_weights"),
+    ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
+)
+
+
+def rows(num_layers: int) -> list[Row]:
+    """Our path and Google's name of each array; only the next sentence kernel is [out, in] there."""
+    return [
+        Row(path, name, "out_in" if name.endswith("output_weights") else "in_out")
+        for path, name in expand(_TABLE, num_layers)
+    ]
+
+
+def recognises(directory: Path) -> bool:
+    """Whether a folder is meant to be one of these."""
+    return (directory / CONFIG_FILE).is_file()
+
+
+def read(directory: Path) -> Pretrained:
+    """Reads the only checkpoint in a folder; optimizer slots and the step in it are passed over.
+
+    "gelu" is the tanh approximation, which google-research/bert computes since 2019-02.
+
+    Raises:
+      UserError: a file is missing or damaged, another architecture, or no TensorFlow is installed.
+    """
+    fields = read_json(directory / CONFIG_FILE)
+    config = from_config(fields, directory / CONFIG_FILE)
+    vocabulary = _read_vocabulary(directory, fields)
+    prefix = _find_checkpoint(directory)
+    with tempfile.TemporaryDirectory(prefix="bert-jax-") as folder:
+        file = Path(folder) / "tensors.safetensors"
+        _run_tensorflow("read", prefix, file)
+        tensors = load_file(file)
+    table = rows(config.num_layers)
+    params = from_tensors(tensors, table, config, "bert/", prefix)
+    return Pretrained(
+        name=directory.resolve().name,
+        config=with_objective(config, params),
+        params=params,
+        tokenizer=make_tokenizer(vocabulary),
+        vocabulary=vocabulary,
+        left_out=left_out(tensors, table),
+    )
+
+
+def write(folder: Path, model: Pretrained) -> None:
+    """Fills an existing folder with what google-research/bert's programs take.
+
+    Raises:
+      UserError: the model has what they cannot do: left-to-right attention, or a tokenizer other
+        than BERT's WordPiece; or no TensorFlow is installed.
+    """
+    if model.config.attention == "causal":
+        raise UserError("google-research/bert has no left-to-right attention; write --format hf or npz")
+    vocabulary = model.vocabulary
+    if vocabulary is None or vocabulary.kind != "wordpiece":
+        raise UserError(
+            "google-research/bert reads WordPiece alone, cased or uncased; write --format hf or npz"
+        )
+    file = folder / "tensors.safetensors"
+    save_file(to_tensors(model.params, rows(model.config.num_layers)), file)
+    _run_tensorflow("write", folder / CHECKPOINT, file)
+    file.unlink()
+    (folder / vocabulary.file_name).write_bytes(vocabulary.content)
+    write_json(folder / CONFIG_FILE, to_config(model.config, vocabulary))
+
+
+def to_config(model: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of `bert_config.json`."""
+    ours = {
+        "activation": model.activation,
+        "layer_norm_epsilon": model.layer_norm_epsilon,
+        "casing": vocabulary.casing,
+    }
+    sizes = {theirs: getattr(model, name) for name, theirs in SIZES.items()}
+    return {**sizes, "hidden_act": "gelu", _OURS: ours}
+
+
+def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
+    """The inverse of `to_config`.
+
+    Raises:
+      UserError: a setting is missing or impossible, or an activation other than GELU.
+    """
+    missing = sorted({*SIZES.values(), "hidden_act"} - set(fields))
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}")
+    if fields["hidden_act"] != "gelu":
+        raise UserError(f"{path} has hidden_act {fields['hidden_act']!r}; valid: 'gelu'")
+    model = make_model_config(fields, SIZES, path)
+    if _OURS not in fields:
+        return model
+    try:
+        ours = {name: fields[_OURS][name] for name in ("activation", "layer_norm_epsilon")}
+    except (KeyError, TypeError):
+        raise UserError(f"{path} has an entry {_OURS!r} that `bert-jax convert` did not write") from None
+    return dataclasses.replace(model, **ours)
+
+
+def _read_vocabulary(directory: Path, fields: Mapping[str, Any]) -> Vocabulary:
+    file = directory / FILES["wordpiece"]
+    if not file.is_file():
+        raise UserError(f"{directory} has no {file.name}; copy the one that the model was trained with there")
+    content = file.read_bytes()
+    casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content)
+    return Vocabulary("wordpiece", casing, content)
+
+
+def _find_checkpoint(directory: Path) -> Path:
+    found = sorted(path.with_suffix("") for path in directory.glob("*.index"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise UserError(f"{directory} must hold one checkpoint, NAME.index and NAME.data-*; found: {names}")
+    return found[0]
+
+
+def _run_tensorflow(action: str, prefix: Path, file: Path) -> None:
+    command = [sys.executable, "-m", "data_pipeline.tf1_checkpoint", action, str(prefix), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError((done.stderr.strip().splitlines() or [f"{prefix}: TensorFlow failed"])[-1])

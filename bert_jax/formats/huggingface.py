@@ -1,0 +1,251 @@
+"""Hugging Face's BERT models, both ways: `config.json`, `model.safetensors`, tokenizer files.
+
+Their linear layers keep [out, in] where flax keeps [in, out], and join the heads' axes; nothing
+else differs but names (transformers/models/bert/modeling_bert.py).
+"""
+
+import dataclasses
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from bert_jax.config import Activation, ModelConfig
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
+from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
+from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
+from bert_jax.formats.model_card import model_card
+from bert_jax.formats.tensors import Row, Tensors, expand, from_tensors, left_out, to_tensors
+from bert_jax.pretrained import Pretrained
+from data_pipeline.errors import UserError
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+_TORCH_FILE = "pytorch_model.bin"
+
+_SIZES = {**SIZES, "layer_norm_epsilon": "layer_norm_eps"}
+
+# "gelu_new" is the same formula as "gelu_pytorch_tanh", written out in Python.
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu_exact",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+
+_TABLE = (
+    ("encoder/embeddings/word_embeddings/embedding", "bert.embeddings.word_embeddings.weight"),
+    ("encoder/embeddings/position_embeddings/embedding", "bert.embeddings.position_embeddings.weight"),
+    ("encoder/embeddings/segment_embeddings/embedding", "bert.embeddings.token_type_embeddings.weight"),
+    ("encoder/embeddings/layer_norm/scale", "bert.embeddings.LayerNorm.weight"),
+    ("encoder/embeddings/layer_norm/bias", "bert.embeddings.LayerNorm.bias"),
+    ("encoder/layer_{}/attention/query/kernel", "bert.encoder.layer.{}.attention.self.query.weight"),
+    ("encoder/layer_{}/attention/query/bias", "bert.encoder.layer.{}.attention.self.query.bias"),
+    ("encoder/layer_{}/attention/key/kernel", "bert.encoder.layer.{}.attention.self.key.weight"),
+    ("encoder/layer_{}/attention/key/bias", "bert.encoder.layer.{}.attention.self.key.bias"),
+    ("encoder/layer_{}/attention/value/kernel", "bert.encoder.layer.{}.attention.self.value.weight"),
+    ("encoder/layer_{}/attention/value/bias", "bert.encoder.layer.{}.attention.self.value.bias"),
+    ("encoder/layer_{}/attention/output/kernel", "bert.encoder.layer.{}.attention.output.dense.weight"),
+    ("encoder/layer_{}/attention/output/bias", "bert.encoder.layer.{}.attention.output.dense.bias"),
+    (
+        "encoder/layer_{}/attention_layer_norm/scale",
+        "bert.encoder.layer.{}.attention.output.LayerNorm.weight",
+    ),
+    ("encoder/layer_{}/attention_layer_norm/bias", "bert.encoder.layer.{}.attention.output.LayerNorm.bias"),
+    ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
+    ("encoder/layer_{}/intermediate/bias", "bert.encoder.layer.{}.intermediate.dense.bias"),
+    ("encoder/layer_{}/output/kernel", "bert.encoder.layer.{}.output.dense.weight"),
+    ("encoder/layer_{}/output/bias", "bert.encoder.layer.{}.output.dense.bias"),
+    ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.output.LayerNorm.weight"),
+    ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
+    ("pooler/dense/kernel", "bert.pooler.dense.weight"),
+    ("pooler/dense/bias", "bert.pooler.dense.bias"),
+    ("language_model/dense/kernel", "cls.predictions.transform.dense.weight"),
+    ("language_model/dense/bias", "cls.predictions.transform.dense.bias"),
+    ("language_model/layer_norm/scale", "cls.predictions.transform.LayerNorm.weight"),
+    ("language_model/layer_norm/bias", "cls.predictions.transform.LayerNorm.bias"),
+    ("language_model/bias", "cls.predictions.bias"),
+    ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
+    ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
+)
+_WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+_DECODER = "cls.predictions.decoder.weight"
+# Constants, and the tied decoder's second name.
+_NO_PARAMETERS = (
+    "bert.embeddings.position_ids",
+    "bert.embeddings.token_type_ids",
+    "cls.predictions.decoder.bias",
+    _DECODER,
+)
+
+
+def rows(num_layers: int) -> list[Row]:
+    """Our path and Hugging Face's name of each array."""
+    return [
+        Row(path, name, "out_in" if path[-1] == "kernel" else "in_out")
+        for path, name in expand(_TABLE, num_layers)
+    ]
+
+
+def recognises(directory: Path) -> bool:
+    """Whether a folder is meant to be one of these; Google's may have a `config.json` too."""
+    if not (directory / CONFIG_FILE).is_file():
+        return False
+    return bool(_weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
+
+
+def read(directory: Path) -> Pretrained:
+    """Reads a model of any of transformers' `Bert...` classes.
+
+    Raises:
+      UserError: a file is missing or damaged; another architecture; `pytorch_model.bin` where torch
+        is not installed.
+    """
+    config = from_config(read_json(directory / CONFIG_FILE), directory / CONFIG_FILE)
+    files = _weight_files(directory)
+    if not files:
+        looked = ", ".join(f"{name}, {name}.index.json" for name in (WEIGHTS_FILE, _TORCH_FILE))
+        raise UserError(f"{directory} has no weights; looked for {looked}")
+    tokenizer, vocabulary = read_tokenizer(directory)
+    tensors: dict[str, np.ndarray] = {}
+    for file in files:
+        tensors |= _load(file)
+    tensors = _modern_names(tensors, directory)
+    table = rows(config.num_layers)
+    params = from_tensors(tensors, table, config, "bert.", directory)
+    return Pretrained(
+        name=directory.resolve().name,
+        config=config if config.attention == "causal" else with_objective(config, params),
+        params=params,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        left_out=left_out(tensors, table),
+    )
+
+
+def write(folder: Path, model: Pretrained) -> None:
+    """Fills an existing folder with a model that transformers loads: weights, config, tokenizer, card."""
+    write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
+    config = to_config(model, special_id(model.tokenizer, PAD))
+    write_json(folder / CONFIG_FILE, config)
+    tensors = to_tensors(model.params, rows(model.config.num_layers))
+    if transformers_class(model) == "BertModel":
+        tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+    # transformers refuses files that do not say for which framework they are.
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
+
+
+def transformers_class(model: Pretrained) -> str:
+    """Name of the class in transformers that has the heads of a model."""
+    if "language_model" not in model.params:
+        return "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
+    if model.config.attention == "causal":
+        return "BertLMHeadModel"
+    return "BertForPreTraining" if "next_sentence" in model.params else "BertForMaskedLM"
+
+
+def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
+    """The content of `config.json`: a transformers `BertConfig`."""
+    config = model.config
+    activation = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
+    return {
+        "architectures": [transformers_class(model)],
+        "model_type": "bert",
+        **{theirs: getattr(config, ours) for ours, theirs in _SIZES.items()},
+        "hidden_act": activation,
+        "is_decoder": config.attention == "causal",
+        "pad_token_id": pad_token_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
+    """The inverse of `to_config`, computing in float32.
+
+    What is not in it has transformers' default, which is the paper's BASE and ours too.
+
+    Raises:
+      UserError: not a BERT, or a setting that this project does not have.
+    """
+    settings = {
+        "model_type": "bert",
+        "position_embedding_type": "absolute",
+        "add_cross_attention": False,
+        "hidden_act": "gelu",
+        "is_decoder": False,
+        **fields,
+    }
+    for name, valid in (
+        ("model_type", ("bert",)),
+        ("position_embedding_type", ("absolute",)),
+        ("add_cross_attention", (False,)),
+        ("hidden_act", tuple(_ACTIVATIONS)),
+    ):
+        if settings[name] not in valid:
+            known = ", ".join(map(repr, valid))
+            raise UserError(f"{path} has {name} {settings[name]!r}; valid: {known}")
+    return dataclasses.replace(
+        make_model_config(settings, _SIZES, path),
+        activation=_ACTIVATIONS[settings["hidden_act"]],
+        objective="ltr" if settings["is_decoder"] else "mlm_nsp",
+    )
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The files with the weights, safetensors before torch's; none if there are none."""
+    for name in (WEIGHTS_FILE, _TORCH_FILE):
+        if (directory / name).is_file():
+            return [directory / name]
+        index = directory / f"{name}.index.json"
+        if index.is_file():
+            parts = read_json(index)
+            if not isinstance(parts.get("weight_map"), dict):
+                raise UserError(f"{index} has no weight_map, so it does not say which files belong together")
+            return sorted({directory / part for part in parts["weight_map"].values()})
+    return []
+
+
+def _load(file: Path) -> dict[str, np.ndarray]:
+    try:
+        return _load_torch(file) if file.suffix == ".bin" else load_file(file)
+    except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{file} cannot be read: {reason}") from None
+
+
+def _load_torch(file: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise UserError(
+            f"{file} is in torch's format and torch is not installed: pip install torch, "
+            f"or save the model as {WEIGHTS_FILE}"
+        ) from None
+    tensors = torch.load(file, map_location="cpu", weights_only=True)
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+
+
+def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
+    """Names as in a `BertForPreTraining` of today, without what is no parameter.
+
+    Raises:
+      UserError: the model's output embeddings are not its word embeddings.
+    """
+    names = {
+        name: name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        for name in tensors
+    }
+    if _WORD_EMBEDDINGS.removeprefix("bert.") in tensors:  # a BertModel
+        names = {
+            old: f"bert.{new}" if new.startswith(("embeddings.", "encoder.", "pooler.")) else new
+            for old, new in names.items()
+        }
+    renamed = {names[old]: tensor for old, tensor in tensors.items()}
+    if _DECODER in renamed and not np.array_equal(renamed[_DECODER], renamed.get(_WORD_EMBEDDINGS, [])):
+        raise UserError(f"{directory} has output embeddings of their own; only tied ones are supported")
+    return {name: tensor for name, tensor in renamed.items() if name not in _NO_PARAMETERS}

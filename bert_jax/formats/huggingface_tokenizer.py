@@ -1,0 +1,176 @@
+"""A model's tokenizer as Hugging Face reads it: the same ids, in files that `AutoTokenizer` loads.
+
+WordPiece is theirs anyway. A SentencePiece model is rebuilt from its pieces, scores and
+normalisation table, since a `tokenizer.json` needs no SentencePiece where it is used.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from bert_jax.formats.vocabulary import FILES, Casing, Vocabulary, guess_casing
+from data_pipeline.errors import UserError
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILE = "tokenizer.json"
+_SETTINGS_FILE = "tokenizer_config.json"
+
+
+def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """The tokenizer of a vocabulary, with BERT's special tokens.
+
+    It knows special tokens in text, as Hugging Face's do: "[MASK]" is one id.
+
+    Raises:
+      UserError: a special token is missing, or it is a SentencePiece model other than unigram.
+    """
+    wordpiece = vocabulary.kind == "wordpiece"
+    tokenizer = _wordpiece(vocabulary) if wordpiece else _sentencepiece(vocabulary)
+    ids = {token: special_id(tokenizer, token) for token in SPECIAL_TOKENS}
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ids])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(token, ids[token]) for token in (CLS, SEP)],
+    )
+    return tokenizer
+
+
+def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
+    """The tokenizer in a Hugging Face folder: `tokenizer.json`, or an older one's `vocab.txt`.
+
+    Returns:
+      The tokenizer, which neither cuts nor pads, and its vocabulary; None for a tokenizer that is
+      neither BERT's WordPiece nor beside a SentencePiece model, and so has no such file.
+
+    Raises:
+      UserError: there is none, or it is damaged.
+    """
+    if (folder / TOKENIZER_FILE).is_file():
+        try:
+            tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        except Exception as error:  # the library raises nothing narrower
+            raise UserError(f"{folder / TOKENIZER_FILE} cannot be read: {error}") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer, _find_vocabulary(folder, tokenizer)
+    file = folder / FILES["wordpiece"]
+    if not file.is_file():
+        raise UserError(f"{folder} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
+    content = file.read_bytes()
+    vocabulary = Vocabulary("wordpiece", _told_casing(folder) or guess_casing(content), content)
+    return make_tokenizer(vocabulary), vocabulary
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int) -> None:
+    """Writes the tokenizer files of a Hugging Face model.
+
+    Args:
+      folder: an existing one.
+      tokenizer: goes to `tokenizer.json` as it is.
+      vocabulary: goes beside it.
+      longest: the model's number of positions.
+    """
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True))
+    known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
+    config = {**_class_settings(vocabulary), **known, "model_max_length": longest}
+    for name, content in ((_SETTINGS_FILE, config), ("special_tokens_map.json", known)):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if vocabulary:
+        (folder / vocabulary.file_name).write_bytes(vocabulary.content)
+
+
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a special token. Raises UserError if the vocabulary lacks it."""
+    index = tokenizer.token_to_id(token)
+    if index is None:
+        raise UserError(f"the model's vocabulary has no {token}; BERT needs {', '.join(SPECIAL_TOKENS)}")
+    return index
+
+
+def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
+    if vocabulary is None or vocabulary.kind == "sentencepiece":
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+    uncased = vocabulary.casing == "uncased"
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": uncased,
+        "strip_accents": uncased,
+        "tokenize_chinese_chars": True,
+    }
+
+
+def _told_casing(folder: Path) -> Casing | None:
+    """What `tokenizer_config.json` says, if it is there and says it."""
+    try:
+        settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
+        return "uncased" if settings["do_lower_case"] else "cased"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:
+    lowers = tokenizer.normalizer is not None and "A" not in tokenizer.normalizer.normalize_str("A")
+    casing: Casing = "uncased" if lowers else "cased"
+    for kind, name in FILES.items():
+        if kind == "sentencepiece" and (folder / name).is_file():
+            return Vocabulary(kind, casing, (folder / name).read_bytes())
+    ids = tokenizer.get_vocab()
+    pieces = sorted(ids, key=ids.__getitem__)
+    if not _is_plain_wordpiece(tokenizer) or [ids[piece] for piece in pieces] != list(range(len(ids))):
+        return None
+    return Vocabulary("wordpiece", casing, "".join(f"{piece}\n" for piece in pieces).encode())
+
+
+def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
+    """Whether its casing and its pieces say everything about it, as in google-research/bert."""
+    spec = json.loads(tokenizer.to_str())
+    rules = spec["normalizer"] or {}
+    return (
+        spec["model"]["type"] == "WordPiece"
+        and (spec["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        and rules.get("type") == "BertNormalizer"
+        and rules["clean_text"]
+        and rules["handle_chinese_chars"]
+        and rules["strip_accents"] in (None, rules["lowercase"])
+    )
+
+
+def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:
+    try:
+        ids = {piece: index for index, piece in enumerate(vocabulary.pieces())}
+    except UnicodeDecodeError as error:
+        raise UserError(f"the model's {vocabulary.file_name} is not UTF-8 at byte {error.start}") from None
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    uncased = vocabulary.casing == "uncased"
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=uncased, strip_accents=uncased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
+    """A unigram model's pieces and settings, read from SentencePiece's own message format."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)  # type: ignore[attr-defined]
+    trained, rules = model.trainer_spec, model.normalizer_spec
+    if trained.model_type != trained.UNIGRAM:
+        raise UserError("the model's SentencePiece model is not a unigram one; only those are supported")
+    pieces = [(piece.piece, piece.score) for piece in model.pieces]
+    tokenizer = Tokenizer(models.Unigram(pieces, trained.unk_id, trained.byte_fallback))
+    steps: list[Any] = []
+    if rules.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    if rules.remove_extra_whitespaces:
+        # Blanks in front stay: after [MASK] one blank tells a new word from the rest of one.
+        steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    prepend = "first" if rules.add_dummy_prefix else "never"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=prepend)
+    return tokenizer

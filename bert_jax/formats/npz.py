@@ -1,0 +1,63 @@
+"""Parameters under this project's own names in one `model.npz`, for programs that have numpy alone."""
+
+import dataclasses
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from bert_jax.config import ModelConfig
+from bert_jax.formats.configuration import read_json, write_json
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
+from bert_jax.formats.tensors import Row, from_tensors, left_out, to_tensors
+from bert_jax.model.pretraining import abstract_params
+from bert_jax.pretrained import Pretrained
+from bert_jax.workdir import from_json
+from data_pipeline.errors import UserError
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.npz"
+_FORMAT = "bert-jax npz"
+
+
+def rows(model: ModelConfig) -> list[Row]:
+    """Each array's path, which joined by "/" is its name: kernels are [in, out], heads joined."""
+    return [Row(path, "/".join(path), "in_out") for path in flatten_dict(abstract_params(model))]
+
+
+def recognises(directory: Path) -> bool:
+    """Whether a folder is meant to be one of these."""
+    file = directory / CONFIG_FILE
+    return file.is_file() and read_json(file).get("format") == _FORMAT
+
+
+def read(directory: Path) -> Pretrained:
+    """Reads what `write` wrote. Raises UserError if a file is missing or damaged."""
+    try:
+        config = from_json(ModelConfig, read_json(directory / CONFIG_FILE)["model"])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
+    try:
+        with np.load(directory / WEIGHTS_FILE, allow_pickle=False) as file:
+            tensors = dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
+    tokenizer, vocabulary = read_tokenizer(directory)
+    table = rows(config)
+    return Pretrained(
+        name=directory.resolve().name,
+        config=config,
+        params=from_tensors(tensors, table, config, "encoder/", directory),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        left_out=left_out(tensors, table),
+    )
+
+
+def write(folder: Path, model: Pretrained) -> None:
+    """Fills an existing folder."""
+    config = {"format": _FORMAT, "model": dataclasses.asdict(model.config)}
+    write_json(folder / CONFIG_FILE, config)
+    np.savez(folder / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, rows(model.config)))
+    write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)

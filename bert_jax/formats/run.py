@@ -1,0 +1,92 @@
+"""The work directory of a run as a pretrained model: a checkpoint's parameters and the run's tokenizer."""
+
+import dataclasses
+from pathlib import Path
+
+from bert_jax.checkpoints import load_params
+from bert_jax.config import Objective
+from bert_jax.formats.configuration import read_json
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.vocabulary import read_vocabulary
+from bert_jax.metric_log import FILE_NAME as METRICS_FILE
+from bert_jax.metric_log import read_rows
+from bert_jax.pretrained import Pretrained
+from bert_jax.workdir import FILE_NAME, RunRecord, read_record
+from data_pipeline.errors import UserError
+
+# Every run has all heads; those that its objective leaves out stay as they were drawn.
+_TRAINED: dict[Objective, frozenset[str]] = {
+    "mlm_nsp": frozenset({"encoder", "pooler", "language_model", "next_sentence"}),
+    "mlm": frozenset({"encoder", "language_model"}),
+    "ltr": frozenset({"encoder", "language_model"}),
+}
+
+
+def recognises(directory: Path) -> bool:
+    """Whether a folder is the work directory of a run."""
+    file = directory / FILE_NAME
+    return file.is_file() and "experiment" in read_json(file)
+
+
+def read(workdir: Path, step: int | None) -> Pretrained:
+    """Reads a checkpoint, the newest by default, without the heads that were not trained.
+
+    Raises:
+      UserError: there is no such checkpoint, or it is damaged, or there is no tokenizer.
+    """
+    record = read_record(workdir)
+    vocabulary = read_vocabulary(find_tokenizer(workdir, record))
+    step, params = load_params(workdir, step)
+    config = dataclasses.replace(record.experiment.model, dtype="float32")
+    model = Pretrained(
+        name=record.experiment_name,
+        config=config,
+        params={part: arrays for part, arrays in params.items() if part in _TRAINED[config.objective]},
+        tokenizer=make_tokenizer(vocabulary),
+        vocabulary=vocabulary,
+        facts=_facts(workdir, record, step),
+    )
+    if model.rowless_tokens:
+        raise UserError(
+            f"the tokenizer of {workdir} has more tokens than the model's {config.vocab_size} word "
+            f"embeddings: it is not the one that the run was trained with"
+        )
+    return model
+
+
+def find_tokenizer(workdir: Path, record: RunRecord) -> Path:
+    """The folder with the tokenizer that a run was trained with.
+
+    Raises:
+      UserError: there is none in the work directory, nor in the corpus if that is still there.
+    """
+    places = [workdir / "tokenizer", Path(record.experiment.data.corpus) / "tokenizer"]
+    places.append(workdir / "corpus" / "tokenizer")
+    for place in places:
+        if place.is_dir():
+            return place
+    raise UserError(
+        f"no tokenizer of this run in {', '.join(map(str, places))}; copy the folder `tokenizer` of its "
+        f"corpus to {places[0]}"
+    )
+
+
+def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
+    experiment = record.experiment
+    return {
+        "experiment": record.experiment_name,
+        "steps": f"{step:,} of {experiment.num_train_steps:,}",
+        "sequences a step": f"{experiment.global_batch_size:,}",
+        "seed": str(experiment.seed),
+        **_heldout_metrics(workdir, step),
+    }
+
+
+def _heldout_metrics(workdir: Path, step: int) -> dict[str, str]:
+    rows = [row for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
+    at_step = [row for row in rows if row["step"] == step]
+    if not at_step:
+        return {}
+    names = ("loss", "perplexity", "accuracy")
+    figures = {name: value for name, value in at_step[-1].items() if name.endswith(names)}
+    return {f"held-out {name}": f"{value:.4g}" for name, value in figures.items()}

@@ -1,0 +1,109 @@
+"""Moves parameters between our tree and another project's named tensors, by one table both ways.
+
+A table pairs the path of each array with its name elsewhere; `{}` stands for the layer's number.
+Elsewhere the heads' axes are joined: a kernel is a matrix, a bias a vector.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.pretraining import abstract_params
+from data_pipeline.errors import UserError
+
+Tensors = Mapping[str, np.ndarray]
+ArrayPath = tuple[str, ...]
+Layout = Literal["in_out", "out_in"]
+"""Order of a kernel's axes; flax and TensorFlow have [in, out], torch has [out, in]."""
+
+_SHOWN = 3
+
+
+class Row(NamedTuple):
+    """One array here and there."""
+
+    path: ArrayPath
+    name: str
+    layout: Layout
+
+
+def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[ArrayPath, str]]:
+    """The pairs of a table for a number of layers, paths split at "/"."""
+    return [
+        (tuple(ours.format(i).split("/")), theirs.format(i))
+        for ours, theirs in table
+        for i in range(num_layers if "{}" in ours else 1)
+    ]
+
+
+def to_tensors(params: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """The arrays of those parts that `params` has, under their names and in their layout elsewhere."""
+    arrays = flatten_dict(params)
+    tensors = {}
+    for row in rows:
+        if row.path in arrays:
+            array = np.asarray(arrays[row.path]).reshape(_joined_shape(row.path, arrays))
+            tensors[row.name] = np.ascontiguousarray(array.T if row.layout == "out_in" else array)
+    return tensors
+
+
+def from_tensors(
+    tensors: Tensors, rows: Sequence[Row], model: ModelConfig, encoder_prefix: str, source: Path
+) -> dict[str, Any]:
+    """The inverse of `to_tensors`: nested float32 arrays.
+
+    The encoder must be there and whole. A head may be absent, but not in part.
+
+    Args:
+      tensors: by name; more than the rows name are ignored unless they are the encoder's.
+      rows: from a format's table.
+      model: gives the shapes.
+      encoder_prefix: how the names of the encoder's tensors begin.
+      source: named in the error.
+
+    Raises:
+      UserError: names the first tensors that are missing, of another shape, or without a place in
+        this architecture, and how many there are.
+    """
+    shapes = flatten_dict(abstract_params(model))
+    parts = {"encoder"} | {row.path[0] for row in rows if row.name in tensors}
+    arrays, faults = {}, []
+    for row in rows:
+        if row.path[0] not in parts:
+            continue
+        shape = _joined_shape(row.path, shapes)
+        expected = shape[::-1] if row.layout == "out_in" else shape
+        if row.name not in tensors:
+            faults.append(f"{row.name} is missing")
+        elif tensors[row.name].shape != expected:
+            faults.append(f"{row.name} is {list(tensors[row.name].shape)} instead of {list(expected)}")
+        else:
+            tensor = tensors[row.name].astype(np.float32)
+            array = tensor.T if row.layout == "out_in" else tensor
+            arrays[row.path] = np.ascontiguousarray(array.reshape(shapes[row.path].shape))
+    strangers = set(tensors) - {row.name for row in rows}
+    faults += [f"{name} has no place in it" for name in sorted(strangers) if name.startswith(encoder_prefix)]
+    if faults:
+        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        raise UserError(
+            f"{source} holds another model than its configuration describes: "
+            f"{'; '.join(faults[:_SHOWN])}{more}"
+        )
+    return unflatten_dict(arrays)
+
+
+def left_out(tensors: Tensors, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Names of the tensors that no row names: other heads, for the most part."""
+    return tuple(sorted(set(tensors) - {row.name for row in rows}))
+
+
+def _joined_shape(path: ArrayPath, arrays: Mapping[ArrayPath, Any]) -> tuple[int, ...]:
+    """Shape of an array with the axes of heads joined, a kernel as [in, out]."""
+    if path[-1] == "kernel":
+        outputs = arrays[*path[:-1], "bias"].size
+        return (arrays[path].size // outputs, outputs)
+    return (arrays[path].size,) if path[-1] == "bias" else arrays[path].shape

@@ -1,0 +1,66 @@
+"""TensorFlow checkpoints to and from safetensors, for programs that have no TensorFlow in them.
+
+    python -m data_pipeline.tf1_checkpoint read PREFIX FILE
+    python -m data_pipeline.tf1_checkpoint write PREFIX FILE
+
+PREFIX is the path of a checkpoint without `.index`. Errors are one line on stderr and status 2.
+"""
+
+import sys
+from pathlib import Path
+
+from safetensors.numpy import load_file, save_file
+
+from data_pipeline.errors import UserError
+
+
+def read_checkpoint(prefix: str, file: Path) -> None:
+    """Writes a checkpoint's variables to a safetensors file, all but the optimizer's and the step.
+
+    Raises:
+      UserError: the checkpoint is damaged or not whole.
+    """
+    from data_pipeline.tensorflow_cpu import tf
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = set(reader.get_variable_to_shape_map())
+        # An optimizer keeps its moments under the name of their variable: `.../kernel/adam_m`.
+        kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]
+        tensors = {name: reader.get_tensor(name) for name in kept}
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise UserError(f"checkpoint {prefix} cannot be read: {str(error).splitlines()[0]}") from None
+    save_file(tensors, file)
+
+
+def write_checkpoint(prefix: str, file: Path) -> None:
+    """Writes the tensors of a safetensors file as one checkpoint, under their names."""
+    from data_pipeline.tensorflow_cpu import tf
+
+    tensors = load_file(file)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(array) for array in tensors.values()],
+    )
+
+
+def main(action: str, prefix: str, file: str) -> int:
+    """Runs one action and returns the exit status."""
+    try:
+        {"read": read_checkpoint, "write": write_checkpoint}[action](prefix, Path(file))
+    except ModuleNotFoundError as error:
+        message = (
+            f"TensorFlow's checkpoints need {error.name}, which is not installed: pip install tensorflow"
+        )
+    except UserError as error:
+        message = str(error)
+    else:
+        return 0
+    print(message, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

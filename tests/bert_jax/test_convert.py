@@ -1,0 +1,121 @@
+"""Conversions of runs: whole or absent, the same numbers after reading back, the same ids."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from bert_jax.checkpoints import load_params
+from bert_jax.cli.main import main
+from bert_jax.config import Objective
+from bert_jax.convert import Format, convert
+from bert_jax.pretrained import open_model
+from data_pipeline.errors import UserError
+from tests.bert_jax.small_run import TEXTS, make_run
+
+FILES = {
+    "README.md",
+    "config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+@pytest.mark.parametrize("casing", ["cased", "uncased"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: str, casing: str) -> None:
+    experiment, tokenizer = make_run(tmp_path / "run", kind=kind, casing=casing)
+    output = tmp_path / "deep" / "model"
+    convert(tmp_path / "run", output)
+    vocabulary = "vocab.txt" if kind == "wordpiece" else "spiece.model"
+    assert {path.name for path in output.iterdir()} == {*FILES, vocabulary}
+    assert [path.name for path in output.parent.iterdir()] == ["model"]
+    exported = Tokenizer.from_file(str(output / "tokenizer.json"))
+    for text in TEXTS:
+        ids = exported.encode(text).ids
+        assert ids == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id], text
+    assert tokenizer.mask_id in exported.encode("the [MASK] sat").ids
+    read = open_model(output)
+    assert read.config == experiment.model
+    assert (read.vocabulary.kind, read.vocabulary.casing) == (kind, casing)
+    assert read.vocabulary.content == (tmp_path / "run" / "tokenizer" / vocabulary).read_bytes()
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "| steps | 10 of 10 |" in card
+    assert "| held-out mlm_accuracy | 0.25 |" in card
+
+
+@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
+@pytest.mark.parametrize("output_format", ["hf", "tf1", "npz"])
+def test_every_format_gives_the_run_back(tmp_path: Path, output_format: Format, objective: Objective) -> None:
+    """Parameters, settings and which heads were trained."""
+    experiment, _ = make_run(tmp_path / "run", objective=objective)
+    if (objective, output_format) == ("ltr", "tf1"):
+        with pytest.raises(UserError, match="no left-to-right attention"):
+            convert(tmp_path / "run", tmp_path / "model", output_format)
+        return
+    convert(tmp_path / "run", tmp_path / "model", output_format, step=10)
+    read = open_model(tmp_path / "model")
+    _, params = load_params(tmp_path / "run")
+    untrained = () if objective == "mlm_nsp" else ("pooler", "next_sentence")
+    assert read.missing == untrained
+    assert read.config == experiment.model
+    jax.tree.map(
+        np.testing.assert_array_equal, read.params, {k: params[k] for k in params if k not in untrained}
+    )
+
+
+def test_an_activation_and_an_epsilon_travel_through_every_format(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    before = convert(tmp_path / "run", tmp_path / "hf", activation="gelu_exact").config
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["hidden_act"] == "gelu"
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
+    convert(tmp_path / "hf", tmp_path / "tf1", "tf1")
+    convert(tmp_path / "tf1", tmp_path / "npz", "npz")
+    convert(tmp_path / "npz", tmp_path / "back")
+    expected = dataclasses.replace(before, layer_norm_epsilon=1e-5)
+    assert open_model(tmp_path / "back").config == expected
+    assert expected.activation == "gelu_exact"
+
+
+def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match="model exists; name a folder that does not"):
+        convert(tmp_path / "run", tmp_path / "model")
+
+
+def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    lines = (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text(encoding="utf-8")
+    more = lines + "".join(f"word{i}\n" for i in range(8))
+    (tmp_path / "run" / "tokenizer" / "vocab.txt").write_text(more, encoding="utf-8")
+    with pytest.raises(UserError, match="not the one that the run was trained with"):
+        convert(tmp_path / "run", tmp_path / "out" / "model")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for flags, message in (
+        (["--model", str(empty)], "has neither config.json"),
+        (["--model", str(empty / "no")], "is no folder"),
+        (["--model", str(empty), "--step", "7"], "is not the work directory of a run"),
+        (["--model", str(tmp_path / "run"), "--step", "7"], "has no checkpoint of step 7; there are [10]"),
+        (["--model", str(tmp_path / "run"), "--stepp", "7"], "nearest: --step"),
+    ):
+        assert main(["convert", *flags, "--output", str(tmp_path / "model")]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    (tmp_path / "run" / "tokenizer").rename(tmp_path / "elsewhere")
+    assert main(["convert", "--model", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 2
+    assert "no tokenizer of this run" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
