@@ -107,14 +107,13 @@ def encode_pairs(
     Raises UserError if `max_length` is below 8.
     """
     check_length(max_length)
-    sequences = Sequences([], [], 0)
-    cut = 0
-    for a, b in zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True):
-        a_kept, b_kept = truncate_pair(len(a), len(b), max_length - 3)
-        cut += a_kept + b_kept < len(a) + len(b)
-        sequences.input_ids.append(_join(tokenizer, a[:a_kept], b[:b_kept]))
-        sequences.segment_ids.append(np.repeat(np.array([0, 1], np.int32), [a_kept + 2, b_kept + 1]))
-    return dataclasses.replace(sequences, num_cut=cut)
+    pairs = list(zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True))
+    kept = [truncate_pair(len(a), len(b), max_length - 3) for a, b in pairs]
+    return Sequences(
+        [_join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
+        [np.repeat(np.array([0, 1], np.int32), [m + 2, n + 1]) for m, n in kept],
+        sum(m + n < len(a) + len(b) for (a, b), (m, n) in zip(pairs, kept, strict=True)),
+    )
 
 
 def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.glue_tasks import GlueSplit, GlueTask
+from data_pipeline.tasks.glue_tasks import GlueTask
+from data_pipeline.tasks.names import GlueSplit
 from data_pipeline.tasks.records import Place, check_columns, split_tabs
 from data_pipeline.tasks.texts import TextExample
 

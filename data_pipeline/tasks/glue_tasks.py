@@ -5,12 +5,8 @@ https://gluebenchmark.com; columns are those of the files as GLUE publishes them
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
 
-from data_pipeline.tasks.metrics import MetricName
-
-GlueName = Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
-GlueSplit = Literal["train", "dev", "dev_mismatched", "test", "test_mismatched"]
+from data_pipeline.tasks.names import GlueName, GlueSplit, MetricName
 
 _FILES: Mapping[GlueSplit, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 _INFERENCE = ("contradiction", "entailment", "neutral")

@@ -1,12 +1,10 @@
 """Scores of predictions by name, and whether the predictions say anything at all."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
 
 import numpy as np
 
-MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "semeval_f1"]
-METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
+from data_pipeline.tasks.names import MetricName
 
 # Below this share of the targets' standard deviation, predictions of a number are as good as constant.
 _CONSTANT_SPREAD = 0.01

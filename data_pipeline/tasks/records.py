@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from data_pipeline.errors import UserError
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +38,7 @@ class Record:
         value = self.fields[name]
         if not isinstance(value, str):
             raise UserError(f"{self.place}: {name} is {json.dumps(value)[:40]}; it must be text")
-        if not value.strip():
-            raise UserError(f"{self.place}: {name} is empty; it must be text")
-        return value
+        return self._check_text(name, value)
 
     def word(self, name: str) -> str:
         """A field as a label: a text, or a number or truth value of JSON as it is written there."""
@@ -53,9 +53,16 @@ class Record:
         values = self.fields[name]
         if not isinstance(values, list) or len(values) < fewest:
             raise UserError(f"{self.place}: {name} must be a list of {fewest} or more texts")
-        if not all(isinstance(value, str) and value.strip() for value in values):
-            raise UserError(f"{self.place}: {name} must be a list of texts, none empty")
-        return tuple(values)
+        if not all(isinstance(value, str) for value in values):
+            raise UserError(f"{self.place}: {name} must be a list of texts")
+        return tuple(self._check_text(name, value) for value in values)
+
+    def _check_text(self, name: str, value: str) -> str:
+        if not value.strip():
+            raise UserError(f"{self.place}: {name} is empty; it must be text")
+        if _SURROGATE.search(value):
+            raise UserError(f"{self.place}: {name} has half a character, such as \\ud83d; it must be Unicode")
+        return value
 
 
 def read_records(file: Path, columns: Sequence[str]) -> Iterator[Record]:

@@ -2,19 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import Sequences, TaskTokenizer, check_length, make_rows, truncate_pair
+from data_pipeline.tasks.names import EntityStyle
 from data_pipeline.tasks.relation import Entity, RelationExample
 from data_pipeline.tasks.rows import Rows
-
-EntityStyle = Literal["markers", "types"]
-"""markers: a piece before and behind each entity (Baldini Soares et al. 2019, "entity markers"; Wu and He
-2019 where the vocabulary has no unused pieces). types: the words of each entity give way to its role and type
-(Zhang et al. 2017, "entity masking"), so that a model can't learn names by heart."""
 
 _UNUSED = ("[unused1]", "[unused2]", "[unused3]", "[unused4]")
 _SIGNS = ("$", "$", "#", "#")

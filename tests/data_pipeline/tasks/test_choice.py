@@ -79,7 +79,7 @@ def test_either_all_examples_have_labels_or_none(tmp_path):
         ({"choices": ["a", "b"]}, "line 1 has no column context; it has choices"),
         ({"context": "a", "choices": ["b"]}, "line 1: choices must be a list of 2 or more texts"),
         ({"context": "a", "choices": "bc"}, "line 1: choices must be a list of 2 or more texts"),
-        ({"context": "a", "choices": ["b", " "]}, "line 1: choices must be a list of texts, none empty"),
+        ({"context": "a", "choices": ["b", " "]}, "line 1: choices is empty; it must be text"),
         ({"context": "", "choices": ["b", "c"]}, "line 1: context is empty"),
         (
             {"context": "a", "choices": ["b", "c"], "label": 2},

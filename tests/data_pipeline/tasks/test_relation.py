@@ -66,7 +66,7 @@ def test_semeval_is_read(tmp_path):
 
 
 def test_semevals_test_file_has_no_relations(tmp_path):
-    content = '8001\t"<e1>a</e1> <e2>b</e2>"\n8002\t"<e1>c</e1> <e2>d</e2>"\n'
+    content = '8001\t"<e1>a</e1> <e2>b</e2>"\n8002\t"<e1>c</e1> <e2>d</e2>"\nComment: x\n'
     assert [(e.text, e.label) for e in read_semeval(write(tmp_path / "x.txt", content))] == [
         ("a b", None),
         ("c d", None),

@@ -87,6 +87,7 @@ def test_one_label_or_others_than_expected_are_refused():
     [
         ('{"t": " ", "y": 1}', r"line 1: t is empty"),
         ('{"t": 5, "y": 1}', r"line 1: t is 5; it must be text"),
+        ('{"t": "a\\ud83d", "y": 1}', r"line 1: t has half a character, such as"),
         ('{"t": "a", "y": ""}', r"line 1 has no y; it must be a word or a number"),
         ('{"t": "a", "y": null}', r"line 1 has no y"),
         ('{"t": "a", "y": [1]}', r"line 1 has no y"),
