@@ -80,7 +80,8 @@ def find_best_answers(
     """The answer of every example, in their order.
 
     A span counts if both its ends are among the window's `n_best_size` highest, it lies in the
-    passage, begins where the piece has its maximum context and is not too long.
+    passage, begins where the piece has its maximum context and is not too long. Logits of padding,
+    which depend on the batch, don't count; in run_squad.py they take part in the `n_best_size`.
 
     Args:
       batches: the logits of every row of `windows`, once each, in any order.
@@ -127,18 +128,9 @@ def _best_spans(
     windows: Windows, rows: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, search: AnswerSearch
 ) -> Iterator[list[_Span]]:
     """All valid spans of each row, best first; equal ones in the order of run_squad.py's loops."""
-    may_start = np.zeros(start_logits.shape, bool)
-    may_end = np.zeros(end_logits.shape, bool)
-    lengths = np.empty((len(rows), 1), np.int64)
-    for place, row in enumerate(rows.tolist()):
-        mask, first = windows.max_context[row], windows.text_starts[row]
-        may_start[place, first : first + len(mask)] = mask
-        may_end[place, first : first + len(mask)] = True
-        lengths[place] = len(windows.rows.tokens["input_ids"][row])
-    is_token = np.arange(start_logits.shape[1]) < lengths
+    is_token, may_start, may_end = _masks(windows, rows, start_logits.shape[1])
     starts = _highest(np.where(is_token, start_logits, -np.inf), search.n_best_size)
     ends = _highest(np.where(is_token, end_logits, -np.inf), search.n_best_size)
-
     span_lengths = ends[:, np.newaxis, :] - starts[:, :, np.newaxis] + 1
     is_valid = (span_lengths >= 1) & (span_lengths <= search.max_answer_length)
     is_valid &= np.take_along_axis(may_start, starts, 1)[:, :, np.newaxis]
@@ -153,6 +145,17 @@ def _best_spans(
         i, j = i[order], j[order]
         columns = starts[place, i], ends[place, j], of_starts[place, i], of_ends[place, j]
         yield list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _masks(windows: Windows, rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which positions of the rows are not padding, may begin an answer, and may end one: bool [B, width]."""
+    is_token, may_start, may_end = np.zeros((3, len(rows), width), bool)
+    for place, row in enumerate(rows.tolist()):
+        mask, first = windows.max_context[row], windows.text_starts[row]
+        is_token[place, : len(windows.rows.tokens["input_ids"][row])] = True
+        may_start[place, first : first + len(mask)] = mask
+        may_end[place, first : first + len(mask)] = True
+    return is_token, may_start, may_end
 
 
 def _highest(logits: np.ndarray, count: int) -> np.ndarray:

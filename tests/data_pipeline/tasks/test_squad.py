@@ -84,6 +84,11 @@ def test_finds_answers_at_their_offset_but_for_blanks(text, start, found):
     assert CONTEXT[slice(*span)] == found
 
 
+def test_finds_the_nearest_of_several_in_the_word():
+    twice = SquadExample("q", "Which?", "a Tom-Tom", (Answer("Tom", 7),), is_impossible=False)
+    assert find_answers([twice]).spans.tolist() == [[6, 9]]
+
+
 def test_leaves_out_the_few_answers_that_are_elsewhere():
     examples = [example(f"q{i}", "Paris", 27) for i in range(199)] + [example("bad", "Paris", 0)]
     labelled = find_answers(examples)

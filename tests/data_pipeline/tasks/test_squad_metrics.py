@@ -89,7 +89,7 @@ def literal_thresholds(examples, predictions, odds) -> dict[str, float]:
 
 
 def random_text(rng: np.random.Generator) -> str:
-    return " ".join(rng.choice(WORDS, rng.integers(0, 5)))
+    return str(rng.choice([" ", ""])).join(rng.choice(WORDS, rng.integers(0, 5)))
 
 
 def random_questions(rng: np.random.Generator, count: int, fewest_answers: int):
@@ -100,7 +100,7 @@ def random_questions(rng: np.random.Generator, count: int, fewest_answers: int):
         answers = tuple(Answer(gold, 0) for gold in golds)
         examples.append(SquadExample(f"q{number}", "?", "x", answers, is_impossible=not golds))
         predictions[f"q{number}"] = str(rng.choice([random_text(rng), *golds, ""]))
-    odds = {name: float(rng.integers(-9, 9)) for name in predictions}
+    odds = {name: float(rng.integers(-200, 200)) for name in predictions}
     return examples, predictions, odds
 
 
@@ -124,6 +124,11 @@ def test_two_answers_without_words_are_equal_but_only_squad_2_gives_them_f1():
     example = SquadExample("q", "?", "x", (Answer("The", 0),), is_impossible=False)
     assert score_squad_1([example], {"q": "a."}) == {"exact_match": 100.0, "f1": 0.0}
     assert score_squad_2([example], {"q": "a."})["f1"] == 100.0
+
+
+def test_an_article_leaves_a_blank():
+    example = SquadExample("q", "?", "x", (Answer("king— —Paris", 0),), is_impossible=False)
+    assert score_squad_1([example], {"q": "King—the—Paris"}) == {"exact_match": 100.0, "f1": 100.0}
 
 
 def predicted(name: str, text: str, odds: float) -> PredictedAnswer:

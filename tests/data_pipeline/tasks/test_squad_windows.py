@@ -8,7 +8,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad import Answer, SquadExample, find_answers
-from data_pipeline.tasks.squad_windows import Windowing, cut_passage, label_windows, make_windows
+from data_pipeline.tasks.squad_windows import (
+    Windowing,
+    cut_passage,
+    label_windows,
+    make_windows,
+    mark_max_context,
+)
 
 SHORT = Windowing(max_seq_length=20, doc_stride=5, max_query_length=6)
 WORDS = ["the", "kingdom", "(1895)", "Paris's", "café", "X", "東京", "naïve-", "was", "\u00a0in", "[SEP]"]
@@ -37,6 +43,14 @@ def literal_windows(example: SquadExample, tokenizer: Tokenizer, windowing: Wind
         if start + length == len(passage):
             break
         start += min(length, windowing.doc_stride)
+    for (start, length), is_max in zip(spans, literal_max_context(spans), strict=True):
+        tokens = ["[CLS]", *question, "[SEP]", *passage[start : start + length], "[SEP]"]
+        yield tokens, [0] * (len(question) + 2) + [1] * (length + 1), is_max
+
+
+def literal_max_context(spans: list[tuple[int, int]]) -> list[list[bool]]:
+    """For each window (start, length), whether each of its pieces has its maximum context there."""
+    result = []
     for number, (start, length) in enumerate(spans):
         is_max = []
         for place in range(start, start + length):
@@ -47,8 +61,8 @@ def literal_windows(example: SquadExample, tokenizer: Tokenizer, windowing: Wind
                 if left >= 0 and right >= 0 and score > best_score:
                     best, best_score = other, score
             is_max.append(best == number)
-        tokens = ["[CLS]", *question, "[SEP]", *passage[start : start + length], "[SEP]"]
-        yield tokens, [0] * (len(question) + 2) + [1] * (length + 1), is_max
+        result.append(is_max)
+    return result
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,6 +82,13 @@ def test_windows_are_those_of_the_literal_procedure(tokenizer, words, stride, qu
         assert [tokenizer.id_to_token(i) for i in ids] == tokens
         assert windows.rows.tokens["segment_ids"][row].tolist() == segments
         assert windows.max_context[row].tolist() == is_max
+
+
+@pytest.mark.parametrize("length", [500, 577, 640, 701])
+def test_a_longer_window_gives_more_context(length):
+    starts, ends = cut_passage(length, size=370, stride=128)
+    found = [mask.tolist() for mask in mark_max_context(starts, ends)]
+    assert found == literal_max_context(list(zip(starts.tolist(), (ends - starts).tolist(), strict=True)))
 
 
 @settings(max_examples=200, deadline=None)
