@@ -28,7 +28,7 @@ def read_checkpoint(prefix: str, file: Path) -> None:
         # An optimizer keeps its moments under the name of their variable: `.../kernel/adam_m`.
         kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]
         tensors = {name: reader.get_tensor(name) for name in kept}
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         raise UserError(f"checkpoint {prefix} cannot be read: {str(error).splitlines()[0]}") from None
     save_file(tensors, file)
 

@@ -1,0 +1,146 @@
+"""Checkpoints of google-research/bert, read and written back with TensorFlow's own code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.convert import convert
+from bert_jax.pretrained import Pretrained, open_model
+from data_pipeline.errors import UserError
+from data_pipeline.tensorflow_cpu import tf
+from tests.bert_jax.formats.foreign_folders import (
+    PIECES,
+    google_tensors,
+    stored_weights,
+    write_huggingface,
+)
+from tests.bert_jax.small_run import make_run
+from tests.golden.make_model_golden import SIZES
+
+PARTS = ("index", "data-00000-of-00001")
+CONFIG = {
+    **SIZES,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
+
+
+def write_google(folder: Path, tensors: dict[str, np.ndarray], prefix: str = "bert_model.ckpt") -> Path:
+    folder.mkdir(parents=True)
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return folder
+
+
+def variables(folder: Path) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in the middle of training, with Adam's moments."""
+    tensors = google_tensors()
+    slots = {f"{name}/adam_{m}": array for name, array in tensors.items() for m in "mv"}
+    return write_google(
+        tmp_path_factory.mktemp("tf1") / "google",
+        {**tensors, **slots, "global_step": np.array(7, np.int64)},
+    )
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> tuple[Path, Pretrained]:
+    """The checkpoint converted to transformers' names and back, and the model that was read."""
+    model = convert(folder, folder.parent / "hf")
+    convert(folder.parent / "hf", folder.parent / "back", "tf1")
+    return folder.parent / "back", model
+
+
+def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, Pretrained]) -> None:
+    found, expected = variables(written[0]), google_tensors()
+    assert set(found) == set(expected)
+    assert [name for name, array in expected.items() if found[name].tobytes() != array.tobytes()] == []
+
+
+def test_it_is_the_same_model_as_under_transformers_names(
+    tmp_path: Path, written: tuple[Path, Pretrained]
+) -> None:
+    theirs = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
+    jax.tree.map(np.testing.assert_array_equal, written[1].params, theirs.params)
+    assert written[1].left_out == ()
+    assert written[1].config.activation == "gelu_tanh"
+
+
+def test_what_googles_configuration_has_no_field_for_travels(
+    written: tuple[Path, Pretrained], tmp_path: Path
+) -> None:
+    files = {path.name for path in written[0].iterdir()}
+    assert files == {"bert_config.json", "vocab.txt", *(f"bert_model.ckpt.{part}" for part in PARTS)}
+    config = json.loads((written[0] / "bert_config.json").read_text())
+    assert config["bert_jax"] == {
+        "activation": "gelu_tanh",
+        "layer_norm_epsilon": 1e-12,
+        "casing": "uncased",
+    }
+    assert {name: config[name] for name in CONFIG} == CONFIG
+    told = {"activation": "gelu_exact", "layer_norm_epsilon": 1e-5, "casing": "cased"}
+    (written[0] / "bert_config.json").write_text(json.dumps({**CONFIG, "bert_jax": told}))
+    model = open_model(written[0])
+    assert model.config.activation == "gelu_exact"
+    assert model.config.layer_norm_epsilon == 1e-5
+    assert model.tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path / "ltr", objective="ltr")
+    with pytest.raises(UserError, match="no left-to-right attention"):
+        convert(tmp_path / "ltr", tmp_path / "out", "tf1")
+    make_run(tmp_path / "spiece", kind="sentencepiece")
+    with pytest.raises(UserError, match="WordPiece alone"):
+        convert(tmp_path / "spiece", tmp_path / "out", "tf1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ltr", "spiece"]
+
+
+def test_missing_and_damaged_files_are_named(folder: Path, tmp_path: Path) -> None:
+    broken = write_google(tmp_path / "google", google_tensors(), "model.ckpt-5")
+    data = broken / "model.ckpt-5.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"checkpoint \S+model\.ckpt-5 cannot be read") as caught:
+        open_model(broken)
+    assert "\n" not in str(caught.value)
+    (broken / "other.index").touch()
+    with pytest.raises(UserError, match=r"must hold one checkpoint.* found: model\.ckpt-5, other"):
+        open_model(broken)
+    (broken / "vocab.txt").unlink()
+    with pytest.raises(UserError, match=r"has no vocab\.txt"):
+        open_model(broken)
+    (broken / "bert_config.json").write_text('{"hidden_size": 16, "hidden_act": "gelu"}')
+    with pytest.raises(UserError, match=r"bert_config\.json lacks attention_probs_dropout_prob, "):
+        open_model(broken)
+
+
+def test_a_machine_without_tensorflow_is_told_so(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from data_pipeline.tf1_checkpoint import main\n"
+        "sys.exit(main('read', 'a', 'b'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "TensorFlow's checkpoints need tensorflow, which is not installed: pip install tensorflow\n"
+    )

@@ -1,0 +1,159 @@
+"""Hugging Face's folders, read and written back."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_jax.convert import convert
+from bert_jax.pretrained import open_model
+from data_pipeline.errors import UserError
+from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
+
+ENCODER = ("embeddings.", "encoder.", "pooler.")
+
+
+def written_back(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors after a way through this project's own format."""
+    convert(folder, folder / "npz", "npz")
+    convert(folder / "npz", folder / "back", "hf")
+    return load_file(folder / "back" / "model.safetensors")
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert set(found) == set(expected)
+    assert [name for name, array in expected.items() if found[name].tobytes() != array.tobytes()] == []
+
+
+def test_every_tensor_comes_back_byte_by_byte(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    assert_same(written_back(folder), stored_weights())
+    config = json.loads((folder / "back" / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert config["hidden_act"] == "gelu"
+    assert (folder / "back" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
+
+
+def test_a_bert_model_without_prefix_or_heads(tmp_path: Path) -> None:
+    bare = {name.removeprefix("bert."): array for name, array in stored_weights().items()}
+    bare = {name: array for name, array in bare.items() if name.startswith(ENCODER)}
+    folder = write_huggingface(tmp_path / "hf", bare | {"embeddings.position_ids": np.arange(20)[None]})
+    model = open_model(folder)
+    assert model.missing == ("language_model", "next_sentence")
+    assert model.left_out == ()
+    assert_same(written_back(folder), bare)
+
+
+def test_names_of_2019_and_other_heads(tmp_path: Path) -> None:
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in stored_weights().items()
+        if not name.startswith(("cls.", "bert.pooler"))
+    }
+    folder = write_huggingface(tmp_path / "hf", old | {"classifier.weight": np.ones((9, 16), np.float32)})
+    model = open_model(folder)
+    assert model.missing == ("pooler", "language_model", "next_sentence")
+    assert model.left_out == ("classifier.weight",)
+    norm = model.params["encoder"]["layer_1"]["output_layer_norm"]["scale"]
+    np.testing.assert_array_equal(norm, old["bert.encoder.layer.1.output.LayerNorm.gamma"])
+
+
+def test_shards(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    (folder / "model.safetensors").unlink()
+    names = sorted(stored_weights())
+    weight_map = {name: f"model-0000{1 + i % 3}-of-00003.safetensors" for i, name in enumerate(names)}
+    for file in set(weight_map.values()):
+        part = {name: stored_weights()[name] for name in names if weight_map[name] == file}
+        save_file(part, folder / file)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert_same(written_back(folder), stored_weights())
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-00002-of-00003\.safetensors cannot be read"):
+        open_model(folder)
+
+
+def test_a_left_to_right_model_stays_one(tmp_path: Path) -> None:
+    weights = {n: a for n, a in stored_weights().items() if "pooler" not in n and "seq_relationship" not in n}
+    folder = write_huggingface(tmp_path / "hf", weights, is_decoder=True)
+    assert open_model(folder).config.attention == "causal"
+    assert_same(written_back(folder), weights)
+    config = json.loads((folder / "back" / "config.json").read_text())
+    assert (config["is_decoder"], config["architectures"]) == (True, ["BertLMHeadModel"])
+
+
+def test_a_tied_decoder_is_known_and_another_one_refused(tmp_path: Path) -> None:
+    weights = stored_weights()
+    words = weights["bert.embeddings.word_embeddings.weight"]
+    tied = {"cls.predictions.decoder.weight": words, "cls.predictions.decoder.bias": words[:, 0]}
+    folder = write_huggingface(tmp_path / "tied", weights | tied)
+    assert_same(written_back(folder), weights)
+    folder = write_huggingface(tmp_path / "untied", weights | {"cls.predictions.decoder.weight": words + 1})
+    with pytest.raises(UserError, match="only tied ones"):
+        open_model(folder)
+
+
+def test_half_precision_becomes_single(tmp_path: Path) -> None:
+    weights = {name: array.astype(np.float16) for name, array in stored_weights().items()}
+    folder = write_huggingface(tmp_path / "hf", weights)
+    expected = {name: array.astype(np.float32) for name, array in weights.items()}
+    assert_same(written_back(folder), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "gpt2"}, "model_type 'gpt2'; valid: 'bert'"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key'; valid: 'absolute'"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
+        ({"add_cross_attention": True}, "add_cross_attention True"),
+        ({"hidden_size": "16"}, "a size that is no number"),
+        ({"num_hidden_layers": 3}, r"layer\.2\.attention\.self\.query\.weight is missing;.* and 13 more"),
+        ({"num_hidden_layers": 1}, r"layer\.1\.\S+ has no place in it;.* and 13 more"),
+        ({"intermediate_size": 25}, r"intermediate\.dense\.weight is \[24, 16\] instead of \[25, 16\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict, message: str) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights(), **changes)
+    with pytest.raises(UserError, match=message) as caught:
+        open_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_half_a_head_is_refused(tmp_path: Path) -> None:
+    weights = stored_weights()
+    del weights["cls.seq_relationship.bias"]
+    with pytest.raises(UserError, match=r"cls\.seq_relationship\.bias is missing"):
+        open_model(write_huggingface(tmp_path / "hf", weights))
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
+        open_model(folder)
+    weights.unlink()
+    with pytest.raises(UserError, match=r"no weights; looked for model\.safetensors, .*pytorch_model\.bin"):
+        open_model(folder)
+    (folder / "vocab.txt").unlink()
+    save_file(stored_weights(), weights)
+    with pytest.raises(UserError, match=r"no tokenizer; looked for tokenizer\.json and vocab\.txt"):
+        open_model(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json cannot be read"):
+        open_model(folder)
+
+
+def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "a", "[SEP]"]
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    (folder / "tokenizer_config.json").unlink()
+    capital = ["A" if piece == "a" else piece for piece in PIECES]
+    (folder / "vocab.txt").write_text("\n".join(capital) + "\n")
+    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]

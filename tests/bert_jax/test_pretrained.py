@@ -1,0 +1,69 @@
+"""Naming a model by its folder, and what is said of folders that are none."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import bert_jax
+from bert_jax.convert import convert
+from bert_jax.model.pretraining import abstract_params
+from bert_jax.pretrained import draw_missing, open_model
+from data_pipeline.errors import UserError
+from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
+from tests.bert_jax.small_run import make_run
+
+
+def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has neither config\.json .* nor bert_config\.json"):
+        open_model(tmp_path)
+    with pytest.raises(UserError, match="is no folder"):
+        open_model(tmp_path / "absent")
+    (tmp_path / "config.json").write_text('{"experiment": {}}')
+    with pytest.raises(UserError, match="is not a run's"):
+        open_model(tmp_path)
+
+
+def test_missing_heads_are_drawn_only_when_asked_for(tmp_path: Path) -> None:
+    weights = {name: array for name, array in stored_weights().items() if not name.startswith("cls.")}
+    model = open_model(write_huggingface(tmp_path / "hf", weights))
+    assert set(model.params) == {"encoder", "pooler"}
+    assert model.config.objective == "mlm"
+    params = draw_missing(model, seed=1)
+    jax.tree.map(np.testing.assert_array_equal, params["encoder"], model.params["encoder"])
+    expected = jax.tree.map(lambda leaf: leaf.shape, abstract_params(model.config))
+    assert jax.tree.map(np.shape, params) == expected
+    drawn = params["language_model"]["dense"]["kernel"]
+    assert 0.01 < drawn.std() < 0.02
+    np.testing.assert_array_equal(draw_missing(model, seed=1)["language_model"]["dense"]["kernel"], drawn)
+    assert (draw_missing(model, seed=2)["language_model"]["dense"]["kernel"] != drawn).any()
+
+
+def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "npz", "npz")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "npz", copy)
+    (copy / "model.npz").write_bytes((copy / "model.npz").read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"model\.npz cannot be read"):
+        open_model(copy)
+    config = json.loads((copy / "config.json").read_text())
+    del config["model"]["num_heads"]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"config\.json is not of this format: KeyError\('num_heads'\)"):
+        open_model(copy)
+
+
+def test_a_token_without_word_embedding_is_refused_where_it_occurs(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("zebra\n")
+    model = bert_jax.load_model(folder)
+    assert model.pretrained.rowless_tokens == ["zebra"]
+    assert model.encode(["a b"]).tokens == [["[CLS]", "a", "b", "[SEP]"]]
+    for use in (model.encode, lambda texts: model.fill_mask(texts[0] + "[MASK]")):
+        with pytest.raises(UserError, match="has 61 word embeddings, none for the token 'zebra' with id 61"):
+            use(["a zebra"])
