@@ -89,16 +89,15 @@ class EntityPairHead(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """float32 [B, C, D]: unit vectors of each sequence, the mean of its last hidden states.
-
-    An empty sequence gives zeros.
+    """float32 [B, C, D], or [B, D] of one sequence a row: unit vectors, each the mean of a
+    sequence's last hidden states. An empty sequence gives zeros.
     """
 
     config: ModelConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        shape = batch["input_ids"].shape[:2]
+        shape = batch["input_ids"].shape[:-1]
         flat = {name: batch[name].reshape(-1, batch[name].shape[-1]) for name in _INPUTS}
         states = _sequence(self.config, flat, deterministic).astype(jnp.float32)
         weights = flat["input_mask"][:, :, None].astype(jnp.float32)

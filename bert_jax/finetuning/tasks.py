@@ -8,7 +8,7 @@ padding and counts nowhere.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -19,6 +19,11 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
 from bert_jax.losses import cross_entropy
 from bert_jax.task import Batch, Sums
+
+RankingLoss = Literal["in_batch", "triplet"]
+
+_SHARPNESS = 20.0
+_MARGIN = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +163,38 @@ class Tagging(FineTuningTask):
 
     def _targets(self, batch: Batch) -> jax.Array:
         return (batch["tag_ids"] >= 0).astype(jnp.float32).sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking(FineTuningTask):
+    """Queries near the texts that answer them. A row has query, positive and perhaps negative.
+
+    in_batch: softmax over the positives and negatives of all rows that are computed together (a
+    micro-batch, under pmap those of one device), as in DPR (Karpukhin et al. 2020), of cosines
+    times 20. triplet: the cosine of the positive is to exceed that of the negative by 0.2 (Schroff
+    et al. 2015).
+    """
+
+    ranking_loss: RankingLoss = "in_batch"
+
+    @property
+    def module(self) -> nn.Module:
+        return heads.EmbeddingHead(self.model)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return _example_inputs((1, 3, 2))
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        real = _real_rows(batch)
+        query, positive, *negatives = jnp.moveaxis(outputs, 1, 0)
+        if self.ranking_loss == "triplet":
+            gap = (query * positive).sum(-1) - (query * negatives[0]).sum(-1)
+            loss = jnp.maximum(_MARGIN - gap, 0)
+            return {"loss": (loss * real).sum(), "correct": ((gap > 0) * real).sum()}
+        candidates = jnp.concatenate([positive, *negatives])
+        is_there = jnp.tile(real, 1 + len(negatives)) > 0
+        scores = jnp.where(is_there, _SHARPNESS * query @ candidates.T, -jnp.inf)
+        return _classes(scores, jnp.arange(len(query)), real)
 
 
 def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:

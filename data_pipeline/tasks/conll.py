@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_pipeline.errors import UserError
-
-Scheme = Literal["iob1", "iob2", "iobes"]
+from data_pipeline.tasks.names import Scheme
 
 DOCUMENT_START = "-DOCSTART-"
 PREDICTED_COLUMN = "predicted"

@@ -7,17 +7,15 @@ paper's CoNLL-2003 results need; or the sentence alone.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.names import Context
 from data_pipeline.tasks.offsets import make_plain_tokenizer, special_id, split_texts
 from data_pipeline.tasks.rows import Rows
-
-Context = Literal["document", "sentence"]
 
 IGNORED = -1
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]

@@ -4,7 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from bert_jax.cli.finetuning.choice import ChoiceSettings
+from bert_jax.cli.finetuning.ranking import RankingSettings
+from bert_jax.cli.finetuning.relation import RelationSettings
 from bert_jax.cli.finetuning.squad import SquadSettings
+from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.finetuning.text import GlueSettings, TableSettings
 
 if TYPE_CHECKING:
@@ -46,6 +50,11 @@ TASKS: Mapping[str, TaskEntry] = {
     "wnli": TaskEntry("GLUE: Winograd sentences", GlueSettings()),
     "squad": TaskEntry("SQuAD 1.1: find the answer in a passage", SquadSettings()),
     "squad2": TaskEntry("SQuAD 2.0: or find that there is none", SquadSettings()),
+    "ner": TaskEntry("named entities: CoNLL-2003 and other column files", TaggingSettings()),
+    "swag": TaskEntry("multiple choice: SWAG, CODAH or your own", ChoiceSettings()),
+    "relation": TaskEntry("relation of two entities: SemEval-2010 or your own", RelationSettings()),
+    "tag": TaskEntry("your own words with tags, in columns", TaggingSettings()),
+    "rank": TaskEntry("your own queries: put candidates in order", RankingSettings()),
     "classify": TaskEntry("your own texts or pairs, any number of labels", TableSettings()),
     "regress": TaskEntry("your own texts or pairs, a number", TableSettings()),
 }

@@ -67,6 +67,7 @@ class Grid:
             kind=data.kind,
             model=dataclasses.replace(model.config, dtype=args.training.dtype),
             num_labels=max(len(data.labels), 1),
+            ranking_loss=getattr(args.settings, "loss", "in_batch"),
         )
 
     def train(self, interrupt: Interrupt) -> bool:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
 from bert_jax.cli.finetuning.task_data import Apply
-from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.texts import TextExample
 
 TextKind = Literal["classification", "regression"]
-_TABLES = (".tsv", ".csv", ".jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,33 +137,6 @@ class TextData:
         write_submission(folder / "submission.zip", texts)
 
 
-def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
-    """float32 [R, L]: the model's outputs in the order of the rows."""
-    from bert_jax.finetuning.predict import gather
-
-    return gather(apply(rows), len(rows))
-
-
-def decide(kind: "Kind", outputs: np.ndarray) -> np.ndarray:
-    """int64 [R] of labels, or float32 [R] of numbers, from outputs [R, L]."""
-    return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
-
-
-def describe(kind: "Kind", labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
-    """What to say of each row: its label and all probabilities, or its number."""
-    if kind == "regression":
-        return [{"value": float(value)} for value in outputs[:, 0]]
-    shifted = np.exp(outputs - outputs.max(-1, keepdims=True))
-    shares = shifted / shifted.sum(-1, keepdims=True)
-    return [
-        {
-            "label": labels[int(row.argmax())],
-            "probabilities": {label: round(float(p), 6) for label, p in zip(labels, row, strict=True)},
-        }
-        for row in shares
-    ]
-
-
 def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     """A GLUE task from its folder, or from `tfds:glue/NAME`.
 
@@ -201,14 +174,14 @@ def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: 
 
     columns = (settings.text_column, settings.pair_column)
     train, dev = (
-        read_table(_require_table(folder, name), *columns, settings.label_column) for name in ("train", "dev")
+        read_table(require_table(folder, name), *columns, settings.label_column) for name in ("train", "dev")
     )
     labels = find_labels(train) if kind == "classification" else ()
     parts = [
         encoder.encode(name, examples, _targets(kind, examples, labels))
         for name, examples in (("train", train), ("dev", dev))
     ]
-    file = _find_table(folder, "test")
+    file = find_table(folder, "test")
     tests = [encoder.encode("test", read_table(file, *columns), {})] if file else []
     metrics: tuple[MetricName, ...]
     metrics = ("accuracy", "macro_f1", "matthews") if labels else ("spearman", "pearson")
@@ -238,21 +211,6 @@ def _targets(
     if kind == "regression":
         return {"values": label_values(examples)}
     return {"labels": label_ids(examples, labels)}
-
-
-def _require_table(folder: Path, name: str) -> Path:
-    file = _find_table(folder, name)
-    if file is None:
-        raise UserError(f"{folder} has no {', '.join(name + suffix for suffix in _TABLES)}; it needs one")
-    return file
-
-
-def _find_table(folder: Path, name: str) -> Path | None:
-    """The one file of that name with a suffix of a table."""
-    found = [folder / f"{name}{suffix}" for suffix in _TABLES if (folder / f"{name}{suffix}").exists()]
-    if len(found) > 1:
-        raise UserError(f"{folder} has {' and '.join(file.name for file in found)}; keep one of them")
-    return found[0] if found else None
 
 
 def _glue_file(data: str, folder: str, name: str) -> Path:

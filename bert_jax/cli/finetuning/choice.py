@@ -1,0 +1,96 @@
+"""Multiple choice: SWAG, CODAH, and generic JSONL."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.labels import outputs_of
+from bert_jax.cli.finetuning.task_data import Apply
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.choice import ChoiceExample
+    from data_pipeline.tasks.rows import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceSettings:
+    """A folder with train, dev and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
+    {"context", "question", "choices", "label"}, the question being optional."""
+
+    max_seq_length: int = 128
+    """Of one choice with its context; longer ones are cut."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.choice import choice_rows
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        del task
+        folder, plain = Path(data), make_task_tokenizer(tokenizer)
+        files = {name: require_table(folder, name) for name in ("train", "dev")}
+        test = find_table(folder, "test")
+        parts = {name: read(file) for name, file in (files | ({"test": test} if test else {})).items()}
+        rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
+        return ChoiceData(rows, parts)
+
+
+class ChoiceData:
+    """A `TaskData` of contexts with choices."""
+
+    kind: "Kind" = "choice"
+    labels: tuple[str, ...] = ()
+    metric = "accuracy"
+
+    def __init__(self, rows: "Mapping[str, Rows]", examples: "Mapping[str, Sequence[ChoiceExample]]") -> None:
+        self.train = rows["train"]
+        self._rows = rows
+        self._examples = examples
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """Accuracy."""
+        right = self._decide("dev", apply) == self._rows["dev"].targets["labels"]
+        return {"accuracy": float(right.mean())}
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if the choice is always the one of the same place."""
+        chosen = set(self._decide("dev", apply).tolist())
+        return f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
+        for name in self._rows:
+            if name != "train":
+                lines = describe(self._examples[name], outputs_of(self._rows[name], apply))
+                text = "".join(json.dumps(line) + "\n" for line in lines)
+                (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
+        return {}
+
+    def _decide(self, part: str, apply: Apply) -> np.ndarray:
+        return outputs_of(self._rows[part], apply).argmax(-1)
+
+
+def read(file: Path) -> "list[ChoiceExample]":
+    """The examples of a file, by its suffix."""
+    from data_pipeline.tasks.choice import read_choices, read_codah, read_swag
+
+    return {".csv": read_swag, ".tsv": read_codah}.get(file.suffix, read_choices)(file)
+
+
+def describe(examples: "Sequence[ChoiceExample]", scores: np.ndarray) -> list[dict[str, Any]]:
+    """What to say of each example."""
+    described = []
+    for example, row in zip(examples, scores, strict=True):
+        weights = np.exp(row - row.max())[: len(example.choices)]
+        shares = weights / weights.sum()
+        described.append(
+            {"label": int(shares.argmax()), "probabilities": [round(float(p), 6) for p in shares]}
+        )
+    return described

@@ -1,0 +1,109 @@
+"""Ranking: a query's candidates in order, by the nearness of what the model makes of each text."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.labels import outputs_of
+from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.ranking import EncodedQueries, RankingQuery
+    from data_pipeline.tasks.rows import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingSettings:
+    """A folder with train (query, positive, perhaps negative) and dev (query_id, query, candidate,
+    relevance), each .tsv, .csv or .jsonl; in JSONL dev has query, candidates, relevance."""
+
+    max_seq_length: int = 128
+    """Of each text; longer ones are cut."""
+    loss: Literal["in_batch", "triplet"] = "in_batch"
+    """in_batch: the other rows of a batch are negatives too. triplet: needs negatives."""
+    query_column: str = "query"
+    positive_column: str = "positive"
+    negative_column: str | None = None
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RankingData":
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
+
+        del task
+        if self.loss == "triplet" and self.negative_column is None:
+            raise UserError("--loss triplet needs --negative-column")
+        folder, plain = Path(data), make_task_tokenizer(tokenizer)
+        columns = (self.query_column, self.positive_column, self.negative_column)
+        train = read_ranking(require_table(folder, "train"), *columns)
+        parts = {"dev": read_queries(require_table(folder, "dev"))}
+        if file := find_table(folder, "test"):
+            parts["test"] = read_queries(file)
+        return RankingData(
+            ranking_rows(train, plain, self.max_seq_length),
+            parts,
+            {name: encode_queries(part, plain, self.max_seq_length) for name, part in parts.items()},
+        )
+
+
+class RankingData:
+    """A `TaskData` of queries."""
+
+    kind: "Kind" = "ranking"
+    labels: tuple[str, ...] = ()
+    metric = "mrr"
+
+    def __init__(
+        self,
+        train: "Rows",
+        queries: "Mapping[str, list[RankingQuery]]",
+        encoded: "Mapping[str, EncodedQueries]",
+    ) -> None:
+        self.train = train
+        self._queries = queries
+        self._encoded = encoded
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """MRR, recall@1, recall@10 and NDCG@10."""
+        from data_pipeline.tasks.ranking_metrics import score_rankings
+
+        dev = self._encoded["dev"]
+        return score_rankings(dev.relevance, similarities(dev, apply))
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if no candidate is told from another."""
+        from data_pipeline.tasks.ranking_metrics import find_degenerate_scores
+
+        return find_degenerate_scores(similarities(self._encoded["dev"], apply))
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """`predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
+        for name, queries in self._queries.items():
+            scores = similarities(self._encoded[name], apply)
+            lines = [describe(query, row) for query, row in zip(queries, scores, strict=True)]
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
+        return {}
+
+
+def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:
+    """float32 [C] for each query: the cosine of each candidate with it."""
+    vectors = outputs_of(encoded.rows, apply)
+    pairs = zip(encoded.query_rows, encoded.candidate_rows, strict=True)
+    return [vectors[candidates] @ vectors[query] for query, candidates in pairs]
+
+
+def describe(query: "RankingQuery", scores: np.ndarray) -> dict[str, Any]:
+    """What to say of a query."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = [{"candidate": query.candidates[i], "score": round(float(scores[i]), 6)} for i in order]
+    return {"query": query.query, "ranked": ranked}

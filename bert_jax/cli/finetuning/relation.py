@@ -1,0 +1,105 @@
+"""Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
+from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import EntityStyle
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.metrics import MetricName
+    from data_pipeline.tasks.relation import RelationExample
+    from data_pipeline.tasks.rows import Rows
+
+_SEMEVAL = {"train": "TRAIN_FILE.TXT", "dev": "TEST_FILE_FULL.TXT", "test": "TEST_FILE.txt"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RelationSettings:
+    """A folder with train, dev and perhaps test as .jsonl of {"text", "head": {"start", "stop"},
+    "tail": {"start", "stop"}, "label"} or as .txt in SemEval-2010 Task 8's form."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut, away from the entities."""
+    entities: EntityStyle = "markers"
+    """markers: put pieces around them. types: put their types in their place."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RelationData":
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.labels import find_labels, label_ids
+        from data_pipeline.tasks.relation_rows import relation_rows
+
+        del task
+        parts = {name: read(file) for name in _SEMEVAL if (file := _find(Path(data), name))}
+        for name in ("train", "dev"):
+            if name not in parts:
+                raise UserError(f"{data} has no {name}.jsonl, {name}.txt or {_SEMEVAL[name]}; it needs one")
+        labels, plain = find_labels(parts["train"]), make_task_tokenizer(tokenizer)
+        rows = {}
+        for name, part in parts.items():
+            targets = {} if name == "test" else {"labels": label_ids(part, labels)}
+            rows[name] = relation_rows(part, plain, self.max_seq_length, self.entities, targets)
+        return RelationData(labels, rows)
+
+
+class RelationData:
+    """A `TaskData` of relations."""
+
+    kind: "Kind" = "relation"
+
+    def __init__(self, labels: tuple[str, ...], rows: "Mapping[str, Rows]") -> None:
+        self.labels = labels
+        self.train = rows["train"]
+        self._rows = rows
+        # SemEval's labels have a direction, and its score leaves Other out.
+        self.metrics: tuple[MetricName, ...] = ("macro_f1", "accuracy")
+        if "Other" in labels and any("(" in label for label in labels):
+            self.metrics = ("semeval_f1", "accuracy")
+        self.metric: str = self.metrics[0]
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """F1 and accuracy."""
+        from data_pipeline.tasks.metrics import score
+
+        rows = self._rows["dev"]
+        return score(
+            self.metrics, rows.targets["labels"], decide(self.kind, outputs_of(rows, apply)), self.labels
+        )
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if the model says the same of every example."""
+        from data_pipeline.tasks.metrics import find_degenerate_classes
+
+        rows = self._rows["dev"]
+        decided = decide(self.kind, outputs_of(rows, apply))
+        return find_degenerate_classes(rows.targets["labels"], decided, self.labels)
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """`predictions-PART.jsonl`: the relation and the probabilities of all."""
+        for name, rows in self._rows.items():
+            if name != "train":
+                lines = describe(self.kind, self.labels, outputs_of(rows, apply))
+                text = "".join(json.dumps(line) + "\n" for line in lines)
+                (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
+        return {}
+
+
+def read(file: Path) -> "list[RelationExample]":
+    """The examples of a file, by its suffix."""
+    from data_pipeline.tasks.relation import read_relations, read_semeval
+
+    return read_relations(file) if file.suffix == ".jsonl" else read_semeval(file)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    tried = (folder / f"{name}.jsonl", folder / f"{name}.txt", folder / _SEMEVAL[name])
+    return next((file for file in tried if file.is_file()), None)

@@ -1,0 +1,154 @@
+"""Named entities, and any other tags of words: column files as CoNLL's."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import Context, Scheme
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.conll import Columns, Sentence
+    from data_pipeline.tasks.ner import TaggingRows
+
+_TRAIN = ("train", "eng.train")
+_DEV = ("dev", "valid", "testa", "eng.testa")
+_TEST = ("test", "testb", "eng.testb")
+_SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingSettings:
+    """A folder with train, dev and perhaps test: one word a line with its tag, a blank line between
+    sentences (.txt, .tsv, .conll, .bio; or CoNLL-2003's eng.train, eng.testa, eng.testb)."""
+
+    max_seq_length: int = 128
+    """Sentences longer than that are cut into windows."""
+    context: Context = "sentence"
+    """document: fill the sequence with the sentences around, as the paper did (with 512 pieces)."""
+    word_column: str = "0"
+    """Number of the words' column, from 0, or its name."""
+    tag_column: str = "-1"
+    """Number of the tags' column, from 0 or backwards from -1, or its name."""
+    scheme: Scheme = "iob2"
+    """How entities are tagged in the files; the original CoNLL-2003 has iob1."""
+    encoding: str = "utf-8-sig"
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.conll import read_columns
+        from data_pipeline.tasks.ner import list_tags
+
+        del task
+        folder, columns = Path(data), self.columns()
+        train = read_columns(_require(folder, "train", _TRAIN), columns)
+        tags = list_tags(train)
+        if len(tags) == 1:
+            raise UserError(f"{folder}: no word of the training file has a tag but O")
+        dev = _require(folder, "dev", _DEV)
+        test = _find(folder, _TEST)
+        files = {"dev": dev} | ({"test": test} if test else {})
+        parts = {name: read_columns(file, columns) for name, file in files.items()}
+        return TaggingData(
+            tags,
+            self.rows(train, tokenizer, tags).rows,
+            {name: self.rows(sentences, tokenizer, tags) for name, sentences in parts.items()},
+            files,
+            columns,
+        )
+
+    def columns(self) -> "Columns":
+        """How the files are written."""
+        from data_pipeline.tasks.conll import Columns
+
+        return Columns(_column(self.word_column), _column(self.tag_column), self.scheme, self.encoding)
+
+    def rows(
+        self, sentences: "Sequence[Sentence]", tokenizer: "Tokenizer", tags: Sequence[str] | None
+    ) -> "TaggingRows":
+        """Rows of sentences, with targets if there are tags."""
+        from data_pipeline.tasks.ner import Tagging, make_tagging_rows
+
+        return make_tagging_rows(sentences, tokenizer, tags, Tagging(self.max_seq_length, self.context))
+
+
+class TaggingData:
+    """A `TaskData` of tagged sentences."""
+
+    kind: "Kind" = "tagging"
+    metric = "f1"
+
+    def __init__(
+        self,
+        labels: tuple[str, ...],
+        train: Any,
+        parts: "Mapping[str, TaggingRows]",
+        files: Mapping[str, Path],
+        columns: "Columns",
+    ) -> None:
+        self.labels = labels
+        self.train = train
+        self._parts = parts
+        self._files = files
+        self._columns = columns
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """Precision, recall and F1 of entities, in percent."""
+        from data_pipeline.tasks.ner_metrics import score_entities
+
+        dev = self._parts["dev"]
+        return score_entities([s.tags for s in dev.sentences], tag(dev, self.labels, apply))
+
+    def degenerate(self, apply: Apply) -> str | None:
+        """One sentence if no entity is found."""
+        found = {word for sentence in tag(self._parts["dev"], self.labels, apply) for word in sentence}
+        return f"every word is tagged {found.pop()}" if len(found) == 1 else None
+
+    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+        """The files with one more column, and `report.json` with the scores of each type."""
+        from data_pipeline.partial import write_json
+        from data_pipeline.tasks.conll import write_columns
+        from data_pipeline.tasks.ner_metrics import report_entities
+
+        for name, part in self._parts.items():
+            tags = tag(part, self.labels, apply)
+            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, tags)
+            if name == "dev":
+                gold = [sentence.tags for sentence in part.sentences]
+                write_json(folder / "report.json", report_entities(gold, tags))
+        return {}
+
+
+def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[str]]:
+    """The model's tag of every word of every sentence."""
+    from data_pipeline.tasks.ner import collect_tags
+
+    def ids() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for rows, outputs in apply(part.rows):
+            yield rows, outputs.argmax(-1)
+
+    return collect_tags(part, ids(), labels)
+
+
+def _column(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _require(folder: Path, part: str, names: Sequence[str]) -> Path:
+    file = _find(folder, names)
+    if file is None:
+        tried = ", ".join(f"{name}{{{','.join(s for s in _SUFFIXES if s)}}}" for name in names)
+        raise UserError(f"{folder} has no file of the {part} set; looked for {tried}")
+    return file
+
+
+def _find(folder: Path, names: Sequence[str]) -> Path | None:
+    tried = (folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES)
+    return next((file for file in tried if file.is_file()), None)
