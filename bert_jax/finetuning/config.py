@@ -9,14 +9,22 @@ from bert_jax.finetuning.tasks import (
     FineTuningTask,
     MultipleChoice,
     Ranking,
-    RankingLoss,
     Regression,
     RelationClassification,
     SpanExtraction,
     Tagging,
 )
 
-Kind = Literal["classification", "regression", "choice", "spans", "tagging", "relation", "ranking"]
+Kind = Literal[
+    "classification",
+    "regression",
+    "choice",
+    "spans",
+    "tagging",
+    "relation",
+    "in_batch_ranking",
+    "triplet_ranking",
+]
 
 # The paper's schedule (A.3): warm-up over the first tenth, then linear to 0.
 _WARMUP_SHARE = 0.1
@@ -30,7 +38,6 @@ class FineTuning(RunConfig):
     model: ModelConfig = ModelConfig()
     num_labels: int = 2
     """Of classification, tagging and relation."""
-    ranking_loss: RankingLoss = "in_batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,5 +80,7 @@ def make_task(config: FineTuning) -> FineTuningTask:
             return MultipleChoice(config.model)
         case "spans":
             return SpanExtraction(config.model)
-        case "ranking":
-            return Ranking(config.model, config.ranking_loss)
+        case "in_batch_ranking":
+            return Ranking(config.model, "in_batch")
+        case "triplet_ranking":
+            return Ranking(config.model, "triplet")

@@ -175,7 +175,7 @@ class Ranking(FineTuningTask):
     et al. 2015).
     """
 
-    ranking_loss: RankingLoss = "in_batch"
+    ranking_loss: RankingLoss
 
     @property
     def module(self) -> nn.Module:

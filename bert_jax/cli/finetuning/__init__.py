@@ -14,7 +14,7 @@ from bert_jax.cli.finetuning.text import GlueSettings, TableSettings
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.cli.finetuning.task_data import TaskData
+    from bert_jax.cli.finetuning.task_data import Prediction, TaskData
 
 
 class Settings(Protocol):
@@ -27,6 +27,10 @@ class Settings(Protocol):
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaskData":
         """Reads and encodes the data set."""
+        ...
+
+    def predict(self, job: "Prediction") -> int:
+        """Predicts for the examples of a file, writes what it finds, and returns their number."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import outputs_of
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,6 +40,15 @@ class ChoiceSettings:
         parts = {name: read(file) for name, file in (files | ({"test": test} if test else {})).items()}
         rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
         return ChoiceData(rows, parts)
+
+    def predict(self, job: Prediction) -> int:
+        """A file of the same form, without labels; writes JSONL."""
+        from data_pipeline.tasks.choice import choice_rows
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        examples = [dataclasses.replace(example, label=None) for example in read(job.input)]
+        rows = choice_rows(examples, make_task_tokenizer(job.tokenizer), self.max_seq_length)
+        return job.write_lines([describe(examples, outputs_of(rows, job.apply))])
 
 
 class ChoiceData:

@@ -21,6 +21,7 @@ from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.task_data import TaskData
 from bert_jax.config import OptimizerConfig
 from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
@@ -37,9 +38,7 @@ from data_pipeline.tasks.rows import Rows
 if TYPE_CHECKING:
     from bert_jax.cli.finetune import Finetune
 
-BEST_FOLDER = "best"
 RESULT_FILE = "result.json"
-TOKENIZER_FILE = "tokenizer.json"
 
 # Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
 _EVALUATION_FACTOR = 2
@@ -67,7 +66,6 @@ class Grid:
             kind=data.kind,
             model=dataclasses.replace(model.config, dtype=args.training.dtype),
             num_labels=max(len(data.labels), 1),
-            ranking_loss=getattr(args.settings, "loss", "in_batch"),
         )
 
     def train(self, interrupt: Interrupt) -> bool:

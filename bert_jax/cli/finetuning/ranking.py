@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import outputs_of
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,25 +49,37 @@ class RankingSettings:
         if file := find_table(folder, "test"):
             parts["test"] = read_queries(file)
         return RankingData(
+            "triplet_ranking" if self.loss == "triplet" else "in_batch_ranking",
             ranking_rows(train, plain, self.max_seq_length),
             parts,
             {name: encode_queries(part, plain, self.max_seq_length) for name, part in parts.items()},
         )
 
+    def predict(self, job: Prediction) -> int:
+        """Queries with candidates, in the form of dev; writes JSONL."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.ranking import encode_queries, read_queries
+
+        queries = read_queries(job.input)
+        encoded = encode_queries(queries, make_task_tokenizer(job.tokenizer), self.max_seq_length)
+        scores = similarities(encoded, job.apply)
+        return job.write_lines([[describe(query, row) for query, row in zip(queries, scores, strict=True)]])
+
 
 class RankingData:
     """A `TaskData` of queries."""
 
-    kind: "Kind" = "ranking"
     labels: tuple[str, ...] = ()
     metric = "mrr"
 
     def __init__(
         self,
+        kind: "Kind",
         train: "Rows",
         queries: "Mapping[str, list[RankingQuery]]",
         encoded: "Mapping[str, EncodedQueries]",
     ) -> None:
+        self.kind = kind
         self.train = train
         self._queries = queries
         self._encoded = encoded

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import EntityStyle
 
@@ -49,6 +49,15 @@ class RelationSettings:
             targets = {} if name == "test" else {"labels": label_ids(part, labels)}
             rows[name] = relation_rows(part, plain, self.max_seq_length, self.entities, targets)
         return RelationData(labels, rows)
+
+    def predict(self, job: Prediction) -> int:
+        """A file of the same form, without labels; writes JSONL."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.relation_rows import relation_rows
+
+        plain = make_task_tokenizer(job.tokenizer)
+        rows = relation_rows(read(job.input), plain, self.max_seq_length, self.entities, {})
+        return job.write_lines([describe("relation", job.record.labels, outputs_of(rows, job.apply))])
 
 
 class RelationData:

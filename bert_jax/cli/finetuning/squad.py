@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,6 +45,15 @@ class SquadSettings:
         if train.misplaced:
             print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
         return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
+
+    def predict(self, job: Prediction) -> int:
+        """SQuAD's JSON, with answers or without; writes JSONL."""
+        from data_pipeline.tasks.squad import read_squad
+
+        windows = self.windows(read_squad(job.input), job.tokenizer)
+        answers = answer(windows, self.search(job.record.task), job.apply)
+        threshold = job.record.learnt["null_threshold"] if job.record.task == "squad2" else None
+        return job.write_lines([[describe(found, threshold) for found in answers]])
 
     def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":
         """The windows of some questions."""
@@ -115,6 +124,13 @@ def answer(windows: "Windows", search: "AnswerSearch", apply: Apply) -> "list[Pr
             yield rows, outputs[..., 0], outputs[..., 1]
 
     return find_best_answers(windows, logits(), search)
+
+
+def describe(found: "PredictedAnswer", null_threshold: float | None) -> dict[str, Any]:
+    """What to say of a question."""
+    texts = zip(found.candidates, found.probabilities(), strict=True)
+    n_best = [{"text": candidate.text, "probability": round(share, 6)} for candidate, share in texts]
+    return {"id": found.id, "answer": found.text(null_threshold), "n_best": n_best}
 
 
 def _find(folder: Path, part: str, task: str) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, Scheme
 
@@ -63,6 +63,16 @@ class TaggingSettings:
             files,
             columns,
         )
+
+    def predict(self, job: Prediction) -> int:
+        """A file of words in columns, with tags or without; writes it with one more column."""
+        from data_pipeline.tasks.conll import read_columns, write_columns
+
+        columns = dataclasses.replace(self.columns(), tag=None)
+        sentences = read_columns(job.input, columns)
+        tags = tag(self.rows(sentences, job.tokenizer, None), job.record.labels, job.apply)
+        write_columns(job.input, job.output, columns, tags)
+        return len(sentences)
 
     def columns(self) -> "Columns":
         """How the files are written."""

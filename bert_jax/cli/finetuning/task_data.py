@@ -1,17 +1,54 @@
 """What a task of `bert-jax finetune` gives the training of a model, and what it does with outputs."""
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.record import FineTuningRecord
     from data_pipeline.tasks.rows import Rows
 
 Apply: TypeAlias = "Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]"
 """Rows -> numbers int32 [R] of some rows and the model's outputs [R, ...] for them, until all came."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """What `bert-jax predict` asks of a task."""
+
+    record: "FineTuningRecord"
+    tokenizer: "Tokenizer"
+    apply: Apply
+    input: Path
+    output: Path
+    """A file that appears whole or not at all."""
+
+    def write_lines(self, parts: Iterable[Iterable[Mapping[str, Any]]]) -> int:
+        """Writes JSON lines part by part, and returns how many."""
+        return self.write_text(
+            [json.dumps(line, ensure_ascii=False) + "\n" for line in lines] for lines in parts
+        )
+
+    def write_text(self, parts: Iterable[Sequence[str]]) -> int:
+        """Writes texts part by part beside the output, which then gets its name; how many they were."""
+        beside = self.output.with_name(f".{self.output.name}.partial")
+        count = 0
+        try:
+            with beside.open("w", encoding="utf-8", newline="") as file:
+                for texts in parts:
+                    file.writelines(texts)
+                    count += len(texts)
+            beside.replace(self.output)
+        finally:
+            beside.unlink(missing_ok=True)
+        return count
 
 
 class TaskData(Protocol):

@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
-from bert_jax.cli.finetuning.task_data import Apply
+from bert_jax.cli.finetuning.predict_table import predict_table
+from bert_jax.cli.finetuning.task_data import Apply, Prediction
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,6 +36,13 @@ class GlueSettings:
         """Reads and encodes a task of GLUE."""
         return load_glue(cast("GlueName", task), data, _Encoder(tokenizer, self.max_seq_length))
 
+    def predict(self, job: Prediction) -> int:
+        """A table with the task's own columns, such as sentence1 and sentence2."""
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+        columns = GLUE_TASKS[cast("GlueName", job.record.task)].columns
+        return predict_table(job, columns, self.max_seq_length)
+
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings:
@@ -53,6 +61,11 @@ class TableSettings:
         """Reads and encodes a user's own tables."""
         kind: TextKind = "regression" if task == "regress" else "classification"
         return load_tables(kind, Path(data), self, _Encoder(tokenizer, self.max_seq_length))
+
+    def predict(self, job: Prediction) -> int:
+        """A table with the columns that the model was trained on, but for the label."""
+        columns = [name for name in (self.text_column, self.pair_column) if name is not None]
+        return predict_table(job, columns, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,57 @@
+"""`bert-jax predict --model DIR --input FILE --output FILE`: a fine-tuned model on new data."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_jax.config import check_positive
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from data_pipeline.tasks.rows import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    """Apply a fine-tuned model to a file in the form of its task's data; labels are not needed.
+
+    Tables come back with columns added, tagged words with one more column; the rest is JSONL.
+    """
+
+    model: Path
+    """Folder that `bert-jax finetune` made."""
+    input: Path
+    output: Path
+    """File to make."""
+    batch_size: int = 64
+
+
+def run(args: Predict) -> None:
+    """Predicts.
+
+    Raises:
+      UserError: no fine-tuned model, a file of another form, an output that exists.
+    """
+    from bert_jax.cli.finetuning import TASKS
+    from bert_jax.cli.finetuning.task_data import Prediction
+    from bert_jax.finetuning.finetuned import open_finetuned
+    from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
+
+    check_positive("batch_size", args.batch_size)
+    if args.output.exists():
+        raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
+    if not args.input.is_file():
+        raise UserError(f"{args.input} is no file")
+    model = open_finetuned(args.model, args.batch_size)
+    settings = dataclasses.replace(TASKS[model.record.task].settings, **model.record.settings)  # type: ignore[type-var]
+    lengths = lengths_up_to(settings.max_seq_length)
+
+    def apply(rows: "Rows") -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return model.predict(evaluation_batches(rows, args.batch_size, lengths))
+
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
+    print(f"{settings.predict(job):,} examples: {args.output}")
