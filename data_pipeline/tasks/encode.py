@@ -26,8 +26,8 @@ class TaskTokenizer:
     """A model's tokenizer for which text is only text."""
 
     original: Tokenizer
-    plain: Tokenizer
-    """The same without special tokens."""
+    tokenizer: Tokenizer
+    """The same without special tokens; it neither cuts nor pads."""
     cls_id: int
     sep_id: int
 
@@ -36,7 +36,7 @@ class TaskTokenizer:
         ids = []
         for first in range(0, len(texts), _TEXTS_AT_ONCE):
             part = list(texts[first : first + _TEXTS_AT_ONCE])
-            encodings = self.plain.encode_batch_fast(part, add_special_tokens=False)
+            encodings = self.tokenizer.encode_batch_fast(part, add_special_tokens=False)
             ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
         return ids
 
@@ -56,7 +56,7 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     settings = json.loads(tokenizer.to_str())
     special = {added["content"] for added in settings["added_tokens"] if added["special"]}
     settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]
-    settings["post_processor"] = None
+    settings |= {"post_processor": None, "truncation": None, "padding": None}
     settings["model"] = _hide_pieces(settings["model"], special)
     return TaskTokenizer(tokenizer, Tokenizer.from_str(json.dumps(settings)), cls_id, sep_id)
 

@@ -72,6 +72,8 @@ def test_a_tokenizer_that_splits_at_blanks_alone_finds_no_special_token_either()
     vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "[MASK]": 4}
     blanks = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     blanks.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    blanks.enable_truncation(2)
+    blanks.enable_padding(length=9)
     blanks.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]"])
     tokenizer = make_task_tokenizer(blanks)
     assert tokenizer.encode(["a [MASK] [SEP] a [unused1]"])[0].tolist() == [3, 0, 0, 3, 0]
