@@ -7,6 +7,7 @@ bracket. Hugging Face's tokenizers make it one id, with which a text could smugg
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -24,7 +25,9 @@ _SHORTEST = 8
 class TaskTokenizer:
     """A model's tokenizer for which text is only text."""
 
+    original: Tokenizer
     tokenizer: Tokenizer
+    """The same without special tokens; it neither cuts nor pads."""
     cls_id: int
     sep_id: int
 
@@ -39,11 +42,11 @@ class TaskTokenizer:
 
     def piece_id(self, piece: str) -> int | None:
         """The id of a piece, None if the vocabulary lacks it."""
-        return self.tokenizer.token_to_id(piece)
+        return self.original.token_to_id(piece)
 
 
 def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
-    """A copy of a model's tokenizer that takes special tokens in text for plain text.
+    """A model's tokenizer, left as it is, with a copy that takes special tokens in text for plain text.
 
     Raises UserError if the vocabulary has no [CLS] or [SEP].
     """
@@ -53,14 +56,9 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     settings = json.loads(tokenizer.to_str())
     special = {added["content"] for added in settings["added_tokens"] if added["special"]}
     settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]
-    settings["post_processor"] = None
-    if settings["model"]["type"] == "Unigram":
-        # WordPiece's pre-tokenizer parts brackets from words; a unigram model would find "[MASK]" whole.
-        vocabulary = settings["model"]["vocab"]
-        settings["model"]["vocab"] = [
-            [_UNMATCHABLE + piece if piece in special else piece, score] for piece, score in vocabulary
-        ]
-    return TaskTokenizer(Tokenizer.from_str(json.dumps(settings)), cls_id, sep_id)
+    settings |= {"post_processor": None, "truncation": None, "padding": None}
+    settings["model"] = _hide_pieces(settings["model"], special)
+    return TaskTokenizer(tokenizer, Tokenizer.from_str(json.dumps(settings)), cls_id, sep_id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +141,18 @@ def make_rows(sequences: Sequences, targets: Mapping[str, np.ndarray], sequences
         sequences_per_row=sequences_per_row,
         num_cut=sequences.num_cut,
     )
+
+
+def _hide_pieces(model: dict[str, Any], pieces: set[str]) -> dict[str, Any]:
+    """A tokenizer's model that finds none of `pieces` in text; ids stay as they are.
+
+    BERT's own pre-tokenizer parts brackets from words, but a unigram model would find "[MASK]" whole.
+    """
+    vocabulary = model["vocab"]
+    hidden = {piece: _UNMATCHABLE + piece for piece in pieces if piece != model.get("unk_token")}
+    if isinstance(vocabulary, list):
+        return model | {"vocab": [[hidden.get(piece, piece), score] for piece, score in vocabulary]}
+    return model | {"vocab": {hidden.get(piece, piece): index for piece, index in vocabulary.items()}}
 
 
 def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray]:

@@ -1,10 +1,11 @@
-"""A tokenizer of few pieces, read as a fine-tuning run reads its model's."""
+"""A tokenizer of few pieces, made as that of a pretrained model is."""
 
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bert_jax.formats.huggingface_tokenizer import read_tokenizer
+from bert_jax.formats import huggingface_tokenizer
+from bert_jax.formats.vocabulary import read_vocabulary
 from data_pipeline.tasks.encode import TaskTokenizer, make_task_tokenizer
 from data_pipeline.tokenizer import SPECIAL_TOKENS, WordPiece
 
@@ -20,9 +21,9 @@ def make_tokenizer(directory: Path, *more: str) -> TaskTokenizer:
 
 def read_model_tokenizer(directory: Path, *more: str) -> Tokenizer:
     WordPiece((*PIECES, *more), "uncased").save(directory)
-    return read_tokenizer(directory)
+    return huggingface_tokenizer.make_tokenizer(read_vocabulary(directory))
 
 
 def pieces(tokenizer: TaskTokenizer, ids: object) -> str:
     """Pieces of an array of ids, a blank between them."""
-    return " ".join(tokenizer.tokenizer.id_to_token(int(index)) for index in ids)
+    return " ".join(tokenizer.original.id_to_token(int(index)) for index in ids)

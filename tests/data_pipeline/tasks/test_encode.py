@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bert_jax.formats.huggingface_tokenizer import read_tokenizer
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer as make_model_tokenizer
+from bert_jax.formats.vocabulary import read_vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import (
     encode_pairs,
@@ -67,11 +68,23 @@ def test_special_tokens_in_text_are_plain_text(tmp_path):
     assert "[MASK]" in model_tokenizer.encode("a [MASK] b").tokens
 
 
+def test_a_tokenizer_that_splits_at_blanks_alone_finds_no_special_token_either():
+    vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "[MASK]": 4}
+    blanks = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    blanks.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    blanks.enable_truncation(2)
+    blanks.enable_padding(length=9)
+    blanks.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]"])
+    tokenizer = make_task_tokenizer(blanks)
+    assert tokenizer.encode(["a [MASK] [SEP] a [unused1]"])[0].tolist() == [3, 0, 0, 3, 0]
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.piece_id("[unused1]")) == (1, 2, 5)
+
+
 def test_sentencepiece_gives_the_ids_of_pretraining(tmp_path):
     words = ("stone", "river", "garden", "mask", "window", "cls", "[", "]")
     texts = [f"{a} {b} {c}" for a in words for b in words for c in words]
     train_vocabulary(texts, "sentencepiece", 100, "cased").save(tmp_path)
-    tokenizer = make_task_tokenizer(read_tokenizer(tmp_path))
+    tokenizer = make_task_tokenizer(make_model_tokenizer(read_vocabulary(tmp_path)))
     texts = ["stone [MASK] river", "[SEP]garden", "  two  blanks ", "[CLS]", "window, 好"]
     assert [ids.tolist() for ids in tokenizer.encode(texts)] == load_tokenizer(tmp_path).encode_batch(texts)
 
