@@ -13,11 +13,12 @@ from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.encode import TaskTokenizer, check_length, make_task_tokenizer
 from data_pipeline.tasks.names import Context
-from data_pipeline.tasks.offsets import make_plain_tokenizer, special_id, split_texts
 from data_pipeline.tasks.rows import Rows
 
 IGNORED = -1
+_UNK = "[UNK]"
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
@@ -28,8 +29,7 @@ class Tagging:
     """document: fill rows with the sentences before and after. The paper does, with 512 pieces."""
 
     def __post_init__(self) -> None:
-        if self.max_seq_length < 8:
-            raise UserError(f"max_seq_length is {self.max_seq_length}; tagging needs 8 or more")
+        check_length(self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,9 +67,9 @@ def make_tagging_rows(
     Raises:
       UserError: a sentence has a tag that is not among `tags`, or has no document where the context is one.
     """
-    tokenizer = make_plain_tokenizer(tokenizer)
-    cls_id, sep_id = special_id(tokenizer, "[CLS]"), special_id(tokenizer, "[SEP]")
-    pieces = _split_words(tokenizer, sentences)
+    text_tokenizer = make_task_tokenizer(tokenizer)
+    cls_id, sep_id = text_tokenizer.cls_id, text_tokenizer.sep_id
+    pieces = _split_words(text_tokenizer, sentences)
     size = tagging.max_seq_length - _SPECIAL_TOKENS
     input_ids: list[np.ndarray] = []
     positions: list[np.ndarray] = []
@@ -119,10 +119,13 @@ def collect_tags(
     return complete
 
 
-def _split_words(tokenizer: Tokenizer, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
-    unknown = np.array([special_id(tokenizer, "[UNK]")], np.int32)
+def _split_words(tokenizer: TaskTokenizer, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
+    unknown_id = tokenizer.piece_id(_UNK)
+    if unknown_id is None:
+        raise UserError(f"the model's vocabulary has no {_UNK}; tagging needs it for words without pieces")
+    unknown = np.array([unknown_id], np.int32)
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence.words))
-    ids = (pieces.ids for pieces in split_texts(tokenizer, words))
+    ids = tokenizer.encode(words)
     return {word: found if len(found) else unknown for word, found in zip(words, ids, strict=True)}
 
 

@@ -22,4 +22,4 @@ def make_tokenizer(directory: Path) -> Tokenizer:
     """Uncased WordPiece over letters, digits, punctuation and a few words."""
     (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     (directory / "settings.json").write_text(json.dumps({"kind": "wordpiece", "casing": "uncased"}))
-    return read_tokenizer(directory)
+    return read_tokenizer(directory)[0]

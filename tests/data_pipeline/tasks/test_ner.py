@@ -120,5 +120,5 @@ def test_says_what_a_data_set_lacks(tokenizer):
     alone = [Sentence(("a",), ("O",), document=None)]
     with pytest.raises(UserError, match="no -DOCSTART- lines"):
         make_tagging_rows(alone, tokenizer, TAGS, Tagging(context="document"))
-    with pytest.raises(UserError, match="max_seq_length is 7"):
+    with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
         Tagging(max_seq_length=7)
