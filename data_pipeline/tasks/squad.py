@@ -14,6 +14,8 @@ from data_pipeline.errors import UserError
 LARGEST_MISPLACED_SHARE = 0.01
 """Of the questions of a training file. More means that the file counts its offsets in other units."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
@@ -123,6 +125,8 @@ def _example(question: Any, context: str, path: Path) -> SquadExample:
 def _get(item: Any, key: str, kind: type, place: str) -> Any:
     if not isinstance(item, dict) or not isinstance(item.get(key), kind):
         raise UserError(f"{place} has no {key!r} that is a {kind.__name__}; SQuAD's format asks for it")
+    if kind is str and _SURROGATE.search(item[key]):
+        raise UserError(f"{place}: {key!r} has half a character, such as \\ud83d; it must be Unicode")
     return item[key]
 
 

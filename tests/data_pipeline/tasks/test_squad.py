@@ -60,6 +60,7 @@ def test_says_in_one_line_why_a_file_is_not_squad(tmp_path, content, message):
         ([{**question(), "question": None}], CONTEXT, "question q1 .* no 'question'"),
         ([question(), question()], CONTEXT, "two questions of id q1"),
         ([question()], " \n", "context of question q1 .* is empty"),
+        ([{**question(), "question": "\ud83d?"}], CONTEXT, "question q1 .* 'question' has half a character"),
         ([question(is_impossible="no")], CONTEXT, "question q1 .* no 'is_impossible' that is a bool"),
     ],
 )
