@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
 from bert_jax.formats.vocabulary import Vocabulary
-from bert_jax.model.pretraining import draw_params
 from data_pipeline.errors import UserError
 
 HEADS = ("pooler", "language_model", "next_sentence")
@@ -96,8 +95,3 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
     if activation is None:
         return model
     return dataclasses.replace(model, config=dataclasses.replace(model.config, activation=activation))
-
-
-def draw_missing(model: Pretrained, seed: int) -> dict[str, Any]:
-    """The parameters, with the heads that the model lacks drawn afresh."""
-    return {**draw_params(model.config, seed), **model.params} if model.missing else model.params

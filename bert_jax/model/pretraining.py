@@ -7,7 +7,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
@@ -59,15 +58,7 @@ class BertForPreTraining(nn.Module):
 
 def abstract_params(config: ModelConfig) -> Mapping[str, Any]:
     """Shapes and types of a model's parameters, of all its parts; computes nothing."""
-    return jax.eval_shape(functools.partial(_init, config), jax.random.key(0))
-
-
-def draw_params(config: ModelConfig, seed: int) -> dict[str, Any]:
-    """Fresh float32 parameters as numpy arrays, the same ones for the same seed."""
-    return jax.tree.map(np.asarray, jax.jit(_init, static_argnums=0)(config, jax.random.key(seed)))
-
-
-def _init(config: ModelConfig, key: jax.Array) -> dict[str, Any]:
     ids = jnp.zeros((1, 2), jnp.int32)
     batch = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions"), ids)
-    return BertForPreTraining(config).init(key, batch, deterministic=True)["params"]
+    init = functools.partial(BertForPreTraining(config).init, deterministic=True)
+    return jax.eval_shape(init, jax.random.key(0), batch)["params"]

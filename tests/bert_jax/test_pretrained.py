@@ -4,14 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
 import bert_jax
 from bert_jax.convert import convert
-from bert_jax.model.pretraining import abstract_params
-from bert_jax.pretrained import draw_missing, open_model
+from bert_jax.pretrained import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
 from tests.bert_jax.small_run import make_run
@@ -25,21 +22,6 @@ def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"experiment": {}}')
     with pytest.raises(UserError, match="is not a run's"):
         open_model(tmp_path)
-
-
-def test_missing_heads_are_drawn_only_when_asked_for(tmp_path: Path) -> None:
-    weights = {name: array for name, array in stored_weights().items() if not name.startswith("cls.")}
-    model = open_model(write_huggingface(tmp_path / "hf", weights))
-    assert set(model.params) == {"encoder", "pooler"}
-    assert model.config.objective == "mlm"
-    params = draw_missing(model, seed=1)
-    jax.tree.map(np.testing.assert_array_equal, params["encoder"], model.params["encoder"])
-    expected = jax.tree.map(lambda leaf: leaf.shape, abstract_params(model.config))
-    assert jax.tree.map(np.shape, params) == expected
-    drawn = params["language_model"]["dense"]["kernel"]
-    assert 0.01 < drawn.std() < 0.02
-    np.testing.assert_array_equal(draw_missing(model, seed=1)["language_model"]["dense"]["kernel"], drawn)
-    assert (draw_missing(model, seed=2)["language_model"]["dense"]["kernel"] != drawn).any()
 
 
 def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
