@@ -124,6 +124,11 @@ def _train_grid(args: Finetune[Any]) -> int:
     from bert_jax.pretrained import open_model
 
     model = open_model(args.model)
+    longest = model.config.max_position_embeddings
+    if args.settings.max_seq_length > longest:
+        raise UserError(
+            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions"
+        )
     keep_compiled(args.output)
     data = args.settings.load(args.task, args.data, model.tokenizer)
     grid = Grid(args, model, data)

@@ -15,8 +15,8 @@ from bert_jax.model.heads import Pooler
 from bert_jax.model.linear import Linear
 from bert_jax.task import Batch
 
-# A choice that a row does not have, or a padded position: its probability is then exactly 0.
-_IMPOSSIBLE = -10000.0
+IMPOSSIBLE = -10000.0
+"""Score of a choice that a row does not have, or of a padded position: its probability is exactly 0."""
 
 
 class PooledHead(nn.Module):
@@ -43,7 +43,7 @@ class ChoiceHead(nn.Module):
         flat = {name: batch[name].reshape(-1, batch[name].shape[-1]) for name in _INPUTS}
         pooled = _pooled(self.config, flat, deterministic)
         scores = Linear(self.config, (1,), name="classifier")(pooled).astype(jnp.float32)
-        return jnp.where(batch["input_mask"][:, :, 0] > 0, scores.reshape(shape), _IMPOSSIBLE)
+        return jnp.where(batch["input_mask"][:, :, 0] > 0, scores.reshape(shape), IMPOSSIBLE)
 
 
 class SpanHead(nn.Module):
@@ -55,7 +55,7 @@ class SpanHead(nn.Module):
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequence_BTD = _sequence(self.config, batch, deterministic)
         logits = Linear(self.config, (2,), name="classifier")(sequence_BTD).astype(jnp.float32)
-        return jnp.where(batch["input_mask"][:, :, None] > 0, logits, _IMPOSSIBLE)
+        return jnp.where(batch["input_mask"][:, :, None] > 0, logits, IMPOSSIBLE)
 
 
 class TokenHead(nn.Module):

@@ -193,7 +193,7 @@ class Ranking(FineTuningTask):
             return {"loss": (loss * real).sum(), "correct": ((gap > 0) * real).sum()}
         candidates = jnp.concatenate([positive, *negatives])
         is_there = jnp.tile(real, 1 + len(negatives)) > 0
-        scores = jnp.where(is_there, _SHARPNESS * query @ candidates.T, -jnp.inf)
+        scores = jnp.where(is_there, _SHARPNESS * query @ candidates.T, heads.IMPOSSIBLE)
         return _classes(scores, jnp.arange(len(query)), real)
 
 

@@ -1,6 +1,7 @@
 """A finished run of a tiny model, as `bert-jax pretrain` leaves it, without any training."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -64,8 +65,25 @@ def random_params(model: ModelConfig) -> dict:
     )
 
 
+def trainable_params(model: ModelConfig) -> dict:
+    """Parameters of a scale that a few dozen steps can learn from."""
+    random = np.random.default_rng(5)
+    plain = {"scale": 1.0, "bias": 0.0}
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        name = path[-1].key
+        array = np.full(leaf.shape, plain[name]) if name in plain else random.normal(0, 0.3, leaf.shape)
+        return array.astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, abstract_params(model))
+
+
 def make_run(
-    workdir: Path, objective: Objective = "mlm_nsp", kind: str = "wordpiece", casing: Casing = "uncased"
+    workdir: Path,
+    objective: Objective = "mlm_nsp",
+    kind: str = "wordpiece",
+    casing: Casing = "uncased",
+    make_params: Callable[[ModelConfig], dict] = random_params,
 ) -> tuple[Experiment, Tokenizer]:
     """Fills a work directory: config.json, tokenizer, one checkpoint at step 10, metrics.
 
@@ -79,6 +97,6 @@ def make_run(
     row = {"step": 10, "split": "heldout", "mlm_accuracy": 0.25, "mlm_perplexity": 7.0}
     (workdir / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     checkpoints = Checkpoints(workdir, keep=3, say=print)
-    checkpoints.save(10, {"params": random_params(experiment.model)})
+    checkpoints.save(10, {"params": make_params(experiment.model)})
     checkpoints.close()
     return experiment, tokenizer

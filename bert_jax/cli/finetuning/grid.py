@@ -31,7 +31,6 @@ from bert_jax.parallel import Program
 from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
-from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
 
@@ -48,12 +47,6 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
-        """Raises UserError if texts can be longer than the model's positions."""
-        longest = model.config.max_position_embeddings
-        if args.settings.max_seq_length > longest:
-            raise UserError(
-                f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions"
-            )
         self.args = args
         self.model = model
         self.data = data

@@ -1,0 +1,165 @@
+"""Heads and losses of fine-tuning: against plain formulas, and blind to padding."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.train_step import eval_step, predict_step
+
+MODEL = ModelConfig(
+    vocab_size=32,
+    num_layers=1,
+    hidden_size=16,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+    initializer_range=0.5,
+)
+KINDS: tuple[Kind, ...] = (
+    "classification",
+    "regression",
+    "choice",
+    "spans",
+    "tagging",
+    "relation",
+    "in_batch_ranking",
+    "triplet_ranking",
+)
+LABELS = 3
+ROWS, LENGTH = 4, 8
+
+
+@functools.cache
+def make(kind: Kind) -> tuple[FineTuningTask, dict]:
+    """A task and its parameters."""
+    task = make_task(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
+    init = functools.partial(task.module.init, deterministic=True)
+    return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+
+
+def make_batch(kind: Kind, rows: int = ROWS, length: int = LENGTH, padding_rows: int = 0) -> dict:
+    """The same rows whatever `length` they are padded to, then rows of padding."""
+    random = np.random.default_rng(0)
+    width = {"choice": (3,), "in_batch_ranking": (3,), "triplet_ranking": (3,)}.get(kind, ())
+    lengths = random.integers(4, LENGTH + 1, (rows, *width, 1))
+    ids = random.integers(1, MODEL.vocab_size, (rows, *width, LENGTH)).astype(np.int32)
+    mask = np.arange(length) < lengths
+    wide = np.zeros((rows, *width, length), np.int32)
+    wide[..., : min(length, LENGTH)] = ids[..., :length]
+    batch = {
+        "input_ids": wide * mask,
+        "input_mask": mask.astype(np.int32),
+        "segment_ids": (np.arange(length) > 2).astype(np.int32) * mask,
+        "labels": random.integers(0, LABELS, rows).astype(np.int32),
+        "values": random.normal(size=rows).astype(np.float32),
+        "start_positions": random.integers(0, 3, rows).astype(np.int32),
+        "end_positions": random.integers(0, 4, rows).astype(np.int32),
+        "entity_positions": random.integers(0, 4, (rows, 2)).astype(np.int32),
+        "tag_ids": np.where((np.arange(length) % 2 == 1) & mask, 2, -1).astype(np.int32),
+    }
+    return {name: _append_padding(name, x, padding_rows) for name, x in batch.items()}
+
+
+def _append_padding(name: str, x: np.ndarray, rows: int) -> np.ndarray:
+    filler = -1 if name == "tag_ids" else 0
+    return np.concatenate([x, np.full((rows, *x.shape[1:]), filler, x.dtype)])
+
+
+def outputs(kind: Kind, batch: dict) -> np.ndarray:
+    task, params = make(kind)
+    return np.asarray(jax.jit(functools.partial(predict_step, task=task))(params, batch))
+
+
+def sums(kind: Kind, batch: dict) -> dict[str, float]:
+    task, params = make(kind)
+    found = jax.jit(functools.partial(eval_step, task=task))(params, batch)
+    return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_longer_padding_and_rows_of_padding_change_nothing(kind: Kind) -> None:
+    short = sums(kind, make_batch(kind))
+    long = sums(kind, make_batch(kind, length=12, padding_rows=2))
+    assert short["examples"] == ROWS
+    for name, value in short.items():
+        assert long[name] == pytest.approx(value, rel=1e-5), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_follow_their_formulas(kind: Kind) -> None:
+    batch = make_batch(kind)
+    logits = outputs(kind, batch).astype(np.float64)
+    loss = FORMULAS[kind](logits, batch)
+    task, _ = make(kind)
+    assert task.means(sums(kind, batch))["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(-1, keepdims=True)
+    shares = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
+    return -np.log(np.take_along_axis(shares, labels[..., None], -1)[..., 0])
+
+
+def classes(logits: np.ndarray, batch: dict) -> float:
+    return cross_entropy(logits, batch["labels"]).mean()
+
+
+def spans(logits: np.ndarray, batch: dict) -> float:
+    start = cross_entropy(logits[..., 0], batch["start_positions"])
+    return ((start + cross_entropy(logits[..., 1], batch["end_positions"])) / 2).mean()
+
+
+def tags(logits: np.ndarray, batch: dict) -> float:
+    there = batch["tag_ids"] >= 0
+    return cross_entropy(logits[there], batch["tag_ids"][there]).mean()
+
+
+def in_batch(vectors: np.ndarray, batch: dict) -> float:
+    query, positive, negative = vectors[:, 0], vectors[:, 1], vectors[:, 2]
+    scores = 20 * query @ np.concatenate([positive, negative]).T
+    return cross_entropy(scores, np.arange(len(query))).mean()
+
+
+def triplet(vectors: np.ndarray, batch: dict) -> float:
+    query, positive, negative = vectors[:, 0], vectors[:, 1], vectors[:, 2]
+    return np.maximum(0.2 - (query * positive).sum(-1) + (query * negative).sum(-1), 0).mean()
+
+
+FORMULAS = {
+    "classification": classes,
+    "relation": classes,
+    "choice": classes,
+    "regression": lambda outputs, batch: ((outputs[:, 0] - batch["values"]) ** 2).mean(),
+    "spans": spans,
+    "tagging": tags,
+    "in_batch_ranking": in_batch,
+    "triplet_ranking": triplet,
+}
+
+
+def test_a_choice_that_is_not_there_is_never_chosen() -> None:
+    batch = make_batch("choice")
+    batch["input_mask"][0, 2] = batch["input_ids"][0, 2] = 0
+    scores = outputs("choice", batch)
+    assert scores[0, 2] == -10000
+    assert (scores[1:] > -1000).all()
+
+
+def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
+    model = dataclasses.replace(MODEL, objective="ltr")
+    task = make_task(FineTuning(kind="classification", model=model, num_labels=LABELS))
+    init = functools.partial(task.module.init, deterministic=True)
+    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    predict = jax.jit(functools.partial(predict_step, task=task))
+    batch = make_batch("classification")
+    other = {**batch, "input_ids": batch["input_ids"].copy()}
+    last = batch["input_mask"].sum(-1) - 1
+    other["input_ids"][np.arange(ROWS), last] = 5
+    changed = np.abs(predict(params, batch) - predict(params, other)).max(axis=-1)
+    assert (changed[batch["input_ids"][np.arange(ROWS), last] != 5] > 1e-4).all()

@@ -1,0 +1,127 @@
+"""`bert-jax finetune` and `predict` from the command line, with a tiny model."""
+
+import csv
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import load_params
+from bert_jax.cli.main import main
+from bert_jax.finetuning.record import read_record
+from tests.bert_jax.small_run import make_run, trainable_params
+
+SUBJECTS = ("cat", "dog", "mat", "cafe")
+
+
+def write_table(path: Path, rows: int, seed: int) -> None:
+    """Texts about one of four things, which is the label."""
+    random = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["title", "topic"])
+        for thing in random.choice(SUBJECTS, rows):
+            table.writerow([f"the {thing} is here, on the city", thing])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretrained model, tables, and what `finetune` made of them."""
+    folder = tmp_path_factory.mktemp("finetune")
+    make_run(folder / "model", make_params=trainable_params)
+    (folder / "data").mkdir()
+    write_table(folder / "data" / "train.csv", 64, 0)
+    write_table(folder / "data" / "dev.csv", 24, 1)
+    assert main(command(folder)) == 0
+    return folder
+
+
+def command(folder: Path, *more: str, output: str = "output") -> list[str]:
+    paths = [f"--{name}={folder / name}" for name in ("model", "data")]
+    flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=16", "--batch-size=8"]
+    grid = ["--epochs=20", "--learning-rate", "3e-3", "1e-9"]
+    return ["finetune", "classify", *paths, f"--output={folder / output}", *flags, *grid, *more]
+
+
+def results(folder: Path, output: str = "output") -> dict:
+    return json.loads((folder / output / "results.json").read_text())
+
+
+def test_it_learns_and_the_best_cell_is_kept(folder: Path) -> None:
+    found = results(folder)
+    assert found["metric"] == "accuracy"
+    assert found["best"]["learning_rate"] == 3e-3
+    assert found["best"]["figures"]["accuracy"] > 0.9
+    assert (folder / "output" / "best" / "checkpoints").is_dir()
+    worse = folder / "output" / "cells" / "lr1e-09-batch8-epochs20-seed0"
+    assert (worse / "result.json").exists()
+    assert not (worse / "checkpoints").exists()
+    assert read_record(folder / "output" / "best").labels == tuple(sorted(SUBJECTS))
+
+
+def test_degenerate_cells_are_named(folder: Path) -> None:
+    worse = next(cell for cell in results(folder)["cells"] if cell["learning_rate"] == 1e-9)
+    assert worse["degenerate"].startswith("every prediction is ")
+
+
+def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    result = folder / "output" / "best" / "result.json"
+    before = result.stat().st_mtime_ns
+    assert main(command(folder)) == 0
+    assert result.stat().st_mtime_ns == before
+    capsys.readouterr()
+    assert main(command(folder, "--max-seq-length=12")) == 2
+    assert "settings.max_seq_length 16 -> 12" in capsys.readouterr().err
+
+
+def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from bert_jax import interrupt
+
+    steps = 0
+
+    class StopOnce(interrupt.Interrupt):
+        @property
+        def requested(self) -> bool:
+            nonlocal steps
+            steps += 1
+            return steps == 21
+
+    monkeypatch.setattr(interrupt, "Interrupt", StopOnce)
+    once = command(folder, output="again")
+    assert main(once) == 75
+    assert main(once) == 0
+    whole, again = (load_params(folder / name / "best")[1] for name in ("output", "again"))
+    jax.tree.map(np.testing.assert_array_equal, whole, again)
+
+
+def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:
+    table, output = folder / "new.csv", folder / "predicted.csv"
+    table.write_text('title,other\n"the dog, is here",7\nthe cat is on the mat here,8\n')
+    assert main(["predict", f"--model={folder / 'output'}", f"--input={table}", f"--output={output}"]) == 0
+    rows = list(csv.DictReader(output.open()))
+    assert [row["title"] for row in rows] == ["the dog, is here", "the cat is on the mat here"]
+    assert rows[0]["predicted"] == "dog"
+    assert rows[1]["other"] == "8"
+    shares = [float(rows[0][f"probability_{label}"]) for label in sorted(SUBJECTS)]
+    assert sum(shares) == pytest.approx(1, abs=1e-5)
+    assert shares[2] == max(shares)
+
+
+def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    bad = tmp_path / "data"
+    bad.mkdir()
+    write_table(bad / "train.csv", 8, 0)
+    (bad / "dev.csv").write_text("title,topic\nthe zebra,zebra\n")
+    flags = [f"--model={folder / 'model'}", f"--data={bad}", f"--output={tmp_path / 'out'}"]
+    columns = ["--text-column=title", "--label-column=topic", "--max-seq-length=16"]
+    assert main(["finetune", "classify", *flags, *columns]) == 2
+    error = capsys.readouterr().err
+    assert "dev.csv, line 2 has the label 'zebra'; it must be one of" in error
+    assert main(["finetune", "classify", *flags, "--text-column=title", "--label-column=topic"]) == 2
+    assert "--max-seq-length is 128; the model has 24 positions" in capsys.readouterr().err
+    assert main(["finetune", "clasify"]) == 2
+    assert "classify" in capsys.readouterr().err
