@@ -71,14 +71,14 @@ def test_cut_texts_are_counted(folder: Path, tmp_path: Path, capsys: pytest.Capt
 def test_bad_input_is_one_line_and_leaves_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {"tabs": b"a\nb\tc\td\n", "latin": b"a\n\xe9\n", "empty": b""}
+    files = {"tabs": b"a\n" * 70 + b"b\tc\td\n", "latin": b"a\n\xe9\n", "empty": b""}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "there.npz").touch()
     before = sorted(tmp_path.iterdir())
     output = tmp_path / "out.parquet"
     for argv, message in (
-        (command(folder, output, "--input", str(tmp_path / "tabs")), "line 2 of"),
+        (command(folder, output, "--input", str(tmp_path / "tabs")), "line 71 of"),
         (command(folder, output, "--input", str(tmp_path / "latin")), "is not UTF-8"),
         (command(folder, output, "--input", str(tmp_path / "empty")), "is empty"),
         (command(folder, output, "--input", str(tmp_path / "absent")), "is not a file"),

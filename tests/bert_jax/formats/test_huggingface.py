@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import normalizers
 
 from bert_jax.convert import convert
+from bert_jax.formats.vocabulary import Vocabulary
 from bert_jax.pretrained import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
@@ -123,6 +125,12 @@ def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict, message: str)
     assert "\n" not in str(caught.value)
 
 
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", {"transformer.wte.weight": np.ones((61, 16), np.float32)})
+    with pytest.raises(UserError, match=r"bert\.embeddings\.word_embeddings\.weight is missing; .* 34 more"):
+        open_model(folder)
+
+
 def test_half_a_head_is_refused(tmp_path: Path) -> None:
     weights = stored_weights()
     del weights["cls.seq_relationship.bias"]
@@ -157,3 +165,30 @@ def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
     capital = ["A" if piece == "a" else piece for piece in PIECES]
     (folder / "vocab.txt").write_text("\n".join(capital) + "\n")
     assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]
+
+
+def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    tokenizer = open_model(folder).tokenizer
+    tokenizer.enable_padding(length=12)
+    tokenizer.enable_truncation(12)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer = open_model(folder).tokenizer
+    assert [len(tokenizer.encode("a " * n)) for n in (1, 14)] == [3, 16]
+
+
+def test_the_vocabulary_is_found_in_a_tokenizer_file_alone(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    content = (folder / "vocab.txt").read_bytes()
+    tokenizer = open_model(folder).tokenizer
+    (folder / "vocab.txt").unlink()
+    for uncased, casing in ((True, "uncased"), (False, "cased")):
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=uncased)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        assert open_model(folder).vocabulary == Vocabulary("wordpiece", casing, content)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert open_model(folder).vocabulary is None
+    convert(folder, tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
