@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.cli.main import COMMANDS, main
 from experiments import EXPERIMENTS
+from tests.data_pipeline.test_tfrecords import write_records
 from tests.tiny_run import arguments, write_corpus
 
 
@@ -135,3 +136,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"
+
+
+def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_records(tmp_path / "a.tfrecord", range(13))
+    write_records(tmp_path / "heldout.tfrecord", range(100, 108))
+    flags = ["--data.phases.0.max-predictions-per-seq", "3", "--num-train-steps", "1"]
+    line = error_of(arguments(tmp_path / "w", tmp_path, *flags), capsys)
+    assert "holds the token id" in line
+    assert "--model.vocab-size" in line
+    assert main(arguments(tmp_path / "w", tmp_path, *flags, "--model.vocab-size", "70000")) == 0

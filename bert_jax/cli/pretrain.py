@@ -155,15 +155,16 @@ def _begin_or_go_on(args: Pretrain, corpus: str) -> None:
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import run_data
     from bert_jax.provenance import describe
+    from data_pipeline import store
 
     run_data.check_vocabulary(args.experiment, corpus, _say)
-    record = workdir.RunRecord(args.name, args.experiment, run_data.fingerprint(corpus))
+    record = workdir.RunRecord(args.name, args.experiment, store.fingerprint(corpus))
     if (args.workdir / workdir.FILE_NAME).exists() and saved_steps(args.workdir):
         before = workdir.read_record(args.workdir)
         workdir.check_same_run(args.workdir, before, record)
         record = dataclasses.replace(record, starts=before.starts)
     else:
-        run_data.verify_shards(corpus)
+        store.verify(corpus)
         workdir.copy_tokenizer(corpus, args.workdir)
     workdir.write_record(args.workdir, dataclasses.replace(record, starts=(*record.starts, describe())))
 

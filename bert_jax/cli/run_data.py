@@ -1,53 +1,24 @@
 """The data of a run: checks that a corpus fits an experiment, and its batches as the loop takes them."""
 
 import functools
-import glob
-import hashlib
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 from bert_jax.config import Experiment
 from bert_jax.loop import Data
 from data_pipeline.errors import UserError
 
 
-def fingerprint(corpus: str) -> str:
-    """A hash of a corpus's tokens and vocabulary, the same wherever the corpus lies.
-
-    Raises:
-      UserError: there is no whole corpus.
-    """
-    from data_pipeline.corpus import read_manifest
-
-    if not is_prepared(corpus):
-        # TFRecords have no manifest: their names and sizes must do.
-        pattern = f"{corpus}/*" if Path(corpus).is_dir() else corpus
-        paths = [Path(name) for name in sorted(glob.glob(pattern))]
-        return _hash([(path.name, path.stat().st_size) for path in paths])
-    manifest = read_manifest(Path(corpus))
-    shards = {split: part["shards"] for split, part in manifest["splits"].items()}
-    return _hash({"tokenizer": manifest["tokenizer"], "shards": shards})
-
-
-def is_prepared(corpus: str) -> bool:
-    """Whether a corpus is a folder made by `bert-jax prepare`, rather than TFRecords."""
-    from data_pipeline.corpus import MANIFEST_FILE
-
-    return (Path(corpus) / MANIFEST_FILE).exists()
-
-
 def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
     """Compares the corpus's vocabulary with the model's.
 
     Raises:
-      UserError: the model has fewer rows than the vocabulary has ids.
+      UserError: the model has fewer rows than the vocabulary has ids, or there is no corpus.
     """
-    from data_pipeline.corpus import read_manifest
+    from data_pipeline.store import vocabulary_size
 
-    if not is_prepared(corpus):
+    ids, rows = vocabulary_size(corpus), experiment.model.vocab_size
+    if ids is None:
         return
-    ids, rows = read_manifest(Path(corpus))["tokenizer"]["vocab_size"], experiment.model.vocab_size
     if ids > rows:
         raise UserError(
             f"the vocabulary of {corpus} has {ids} entries, but model.vocab_size is {rows}; "
@@ -57,24 +28,14 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
         say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus} has {ids} entries")
 
 
-def verify_shards(corpus: str) -> None:
-    """Compares every shard with its checksum. Raises UserError that names an altered one."""
-    from data_pipeline.corpus import open_corpus, read_manifest
-
-    if is_prepared(corpus):
-        splits = read_manifest(Path(corpus))["splits"]
-        for split in ("train", "heldout"):
-            if splits[split]["shards"]:
-                open_corpus(corpus, split).verify()
-
-
 def make_data(experiment: Experiment, corpus: str) -> Data:
     """The batches of an experiment from the corpus at a path.
 
     Raises:
-      UserError: the corpus gives no training batch.
+      UserError: there is no whole corpus.
     """
-    from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+    from data_pipeline.batches import evaluation_batches, training_batches
+    from data_pipeline.store import fingerprint, has_heldout
 
     training = functools.partial(
         training_batches,
@@ -103,13 +64,15 @@ def check_batches(experiment: Experiment, data: Data) -> None:
     """Opens the data of every phase, so that what is missing shows before training, not after days.
 
     Raises:
-      UserError: a phase gets no training or no held-out batch.
+      UserError: a phase gets no training or no held-out batch, or ids that the model has no row for.
     """
-    data.training(0)
+    first, rows = next(data.training(0)), experiment.model.vocab_size
+    highest = max(int(first[key].max(initial=0)) for key in ("input_ids", "masked_lm_ids"))
+    if highest >= rows:
+        raise UserError(
+            f"{data.identity['corpus']} holds the token id {highest}, but model.vocab_size is {rows}; "
+            f"pass --model.vocab-size with the size of the vocabulary that it was made with"
+        )
     if data.evaluation is not None:
         for phase in experiment.data.phases:
             data.evaluation(phase)
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+from data_pipeline.batches import evaluation_batches, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
+from data_pipeline.store import has_heldout
 from tests.data_pipeline.small_corpus import make_corpus, random_documents, write_corpus
 
 PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
