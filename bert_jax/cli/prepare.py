@@ -35,7 +35,7 @@ class Prepare:
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Whose rules split text into sentences."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
-    """Share of whole documents kept aside for evaluation, at least one; 0 keeps none."""
+    """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field with the text, in JSONL and TFDS."""
     encoding_errors: Literal["strict", "replace"] = "strict"

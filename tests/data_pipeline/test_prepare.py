@@ -216,10 +216,20 @@ def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
         assert (np.unique(hashes, return_counts=True)[1] >= 3).all()
 
 
-def test_at_least_one_document_is_held_out(tmp_path, text, vocabulary):
+def test_a_small_share_holds_out_what_evaluation_needs(tmp_path, text, vocabulary):
+    text.write_text("\n".join([text.read_text()] * 2))
     settings = settings_for(text, vocabulary, holdout=1e-9)
     manifest = prepare(settings, tmp_path / "made", workers=1)
-    assert manifest["splits"]["heldout"]["documents"] == 1
+    assert manifest["splits"]["heldout"]["documents"] == 4, "two documents and their copies"
+
+
+def test_two_documents_are_held_out_where_two_remain():
+    for count, fewest in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (100, 2)):
+        documents = [f"document {i}" for i in range(count)]
+        for share in (1e-9, 0.3):
+            heldout = sum(digest(d).split < heldout_bar(documents, share) for d in documents)
+            wanted = sum(digest(d).split < int(share * 2**64) for d in documents)
+            assert heldout == max(fewest, wanted)
 
 
 def test_the_share_held_out_is_about_what_was_asked_for():
