@@ -141,7 +141,7 @@ def _corpus(args: Pretrain) -> str:
             )
         )
         if status:
-            raise KeyboardInterrupt
+            sys.exit(status)  # it has said why
     return str(corpus)
 
 

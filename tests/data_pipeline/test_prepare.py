@@ -29,8 +29,10 @@ ROOT = Path(__file__).parents[2]
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
 # Small pieces make many shards out of little text. Workers never look at the size of a piece.
+# A shell's background processes ignore Ctrl-C; these must not, wherever the tests run.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from data_pipeline import pieces
 pieces.PIECE_BYTES = 1500
 from bert_jax.cli.main import main
@@ -149,10 +151,13 @@ def test_killed_and_run_again_it_ends_with_the_same_shards(tmp_path, command):
 
 
 @needs_proc
-def test_ctrl_c_leaves_one_line_and_no_process(tmp_path, command):
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupt_leaves_one_line_and_no_process(tmp_path, command, send, number):
     process = start(command, tmp_path / "made", "--workers", 2)
     wait_for_shards(process, tmp_path / "made.partial", 2)
-    os.killpg(process.pid, signal.SIGINT)
+    send(process.pid, number)
     _, errors = process.communicate()
     assert errors == "bert-jax: interrupted; run the same command again to go on\n"
     assert process.returncode == 75
