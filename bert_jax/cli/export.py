@@ -2,6 +2,9 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,11 +14,11 @@ class Export:
     The folder has config.json, model.safetensors, the tokenizer's files and a model card.
     """
 
-    workdir: Path
+    workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run."""
-    output: Path
+    output: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it must not exist."""
-    step: int | None = None
+    step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint; the newest by default."""
 
 

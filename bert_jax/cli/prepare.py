@@ -21,7 +21,11 @@ class Prepare:
     Ctrl-C and SIGTERM end it with status 75: the same command goes on where it stopped.
     """
 
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")]
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="INPUT...", help_behavior_hint="(required)"),
+    ]
     """Files, folders, globs (.gz, .zst too), tfds:wikipedia/20230601.en or such, installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
@@ -29,7 +33,9 @@ class Prepare:
     """sentences: one a line, blank line between documents. text: a file is one. auto tells the others."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
-    train_vocab: Literal["wordpiece", "sentencepiece"] | None = None
+    train_vocab: Annotated[
+        Literal["wordpiece", "sentencepiece"] | None, tyro.conf.arg(metavar="{wordpiece,sentencepiece}")
+    ] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Pieces to learn at most."""

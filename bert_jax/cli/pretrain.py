@@ -1,8 +1,9 @@
 """`bert-jax pretrain EXPERIMENT --workdir DIR`: trains, or goes on where an earlier run stopped."""
 
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ class Pretrain:
     """
 
     name: tyro.conf.Suppress[str]
-    workdir: Path
+    workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: checkpoints, metrics.jsonl, TensorBoard curves, config.json."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
 
@@ -99,7 +100,8 @@ def _train(args: Pretrain) -> int:
         _say(f"note: {corpus} has no held-out documents, so there is no evaluation")
     with listen() as interrupt:
         try:
-            ending = train(program, data, args.workdir, interrupt=interrupt, say=_say)
+            with memory_named():
+                ending = train(program, data, args.workdir, interrupt=interrupt, say=_say)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}", file=sys.stderr)
             return 1
@@ -110,6 +112,23 @@ def _train(args: Pretrain) -> int:
     if args.experiment.data.corpus == INSTALLED_DOCUMENTATION:
         showcase.export_and_fill(args.workdir, corpus)
     return 0
+
+
+@contextlib.contextmanager
+def memory_named() -> Iterator[None]:
+    """Raises UserError if the devices run out of memory inside the block."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+        raise UserError(
+            f"the devices have too little memory ({reason}); compute fewer sequences at once by "
+            f"--parallel.accumulation-steps, or make the model or --global-batch-size smaller"
+        ) from None
 
 
 def keep_compiled(workdir: Path) -> None:
