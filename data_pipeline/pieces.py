@@ -52,7 +52,7 @@ def as_text(document: Document) -> str:
 
 
 def digest(document: Document) -> Digest:
-    text = as_text(document).encode("utf-8", "surrogatepass")
+    text = as_text(document).encode()
     hashed = hashlib.blake2b(text, digest_size=16).digest()
     return Digest(int.from_bytes(hashed[:8]), int.from_bytes(hashed[8:]), len(text))
 
