@@ -1,12 +1,16 @@
 """SIGTERM and Ctrl-C as a request that the loop answers between two steps."""
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
 
 EXIT_STATUS = 75
 """EX_TEMPFAIL of sysexits.h: nothing is wrong, run the same command again."""
+
+_SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
 
 
 class Interrupt:
@@ -23,6 +27,9 @@ class Interrupt:
         self.signal_name = signal.Signals(number).name
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        line = f"{self.signal_name}: saving after this step; Ctrl-C ends at once, without saving\n"
+        # Not print, which may be interrupted in the middle and refuses to be entered twice.
+        os.write(2, (_SHOW_CURSOR * sys.stdout.isatty() + line).encode())
 
 
 @contextlib.contextmanager

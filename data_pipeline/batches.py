@@ -7,20 +7,20 @@ processes or threads, nor of where a run was interrupted. Any step can be had at
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from data_pipeline.config import DataConfig, Phase, phase_ends
-from data_pipeline.corpus import MANIFEST_FILE, Corpus, Split, open_corpus
+from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
 from data_pipeline.masking import mask_rows, mask_words
 from data_pipeline.order import random_words, shuffled_instances, words_per_example
 from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, choose_spans, write_rows
+from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
-from data_pipeline.tfrecords import Records, check_shapes, find_records, index_records, parse_records
+from data_pipeline.tfrecords import Records, check_shapes, parse_records
 
 NumpyBatch = dict[str, np.ndarray]
 
@@ -116,27 +116,7 @@ def evaluation_batches(
     return _run_ahead(batches, 0).as_numpy_iterator()
 
 
-def has_heldout(corpus_dir: str) -> bool:
-    """Whether anything is kept aside for evaluation. Raises UserError if there is no corpus."""
-    store = open_store(corpus_dir, "train")
-    if isinstance(store, Records):
-        return bool(find_records(corpus_dir, "heldout"))
-    return bool(store.manifest["splits"]["heldout"]["documents"])
-
-
-def open_store(corpus_dir: str, split: Split) -> Corpus | Records:
-    """A prepared corpus, or the TFRecords of a folder without manifest or of a glob."""
-    if not (Path(corpus_dir) / MANIFEST_FILE).exists() and (
-        find_records(corpus_dir, "train") or find_records(corpus_dir, "heldout")
-    ):
-        paths = find_records(corpus_dir, split)
-        if not paths:
-            raise UserError(f"{corpus_dir} has no {split} TFRecords; files named heldout* are held out")
-        return index_records(paths)
-    return open_corpus(corpus_dir, split)
-
-
-def make_source(store: Corpus | Records, data: DataConfig, phase: Phase) -> Source:
+def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
     """Raises UserError if the store can't give examples for the phase."""
     if isinstance(store, Records):
         check_shapes(store, phase)
@@ -147,9 +127,12 @@ def make_source(store: Corpus | Records, data: DataConfig, phase: Phase) -> Sour
 def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "CorpusSource":
     """Raises UserError if the corpus can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
+        remedy = (
+            "" if corpus.split == "train" else "; prepare it with a larger --holdout, or with --holdout 0"
+        )
         raise UserError(
             f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
-            f"data.pairing next_sentence needs 2 or more, for a random B"
+            f"data.pairing next_sentence needs 2 or more, for a random B{remedy}"
         )
     target = phase.max_seq_length - SPECIAL_TOKENS[data.pairing]
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)

@@ -72,7 +72,7 @@ class DataConfig:
     """What the batches of a run are made of."""
 
     corpus: str = ""
-    """Folder made by `bert-jax prepare`, or a glob of TFRecords made by google-research/bert."""
+    """Folder made by `bert-jax prepare`, or a folder or glob of google-research/bert's TFRecords."""
     pairing: Pairing = "next_sentence"
     """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP]."""
     random_next_prob: float = 0.5

@@ -54,6 +54,7 @@ def publish(directory: Path, output: Path) -> None:
     """Give the finished folder its name; an old corpus of that name makes way."""
     old = output.with_name(f"{output.name}.replaced")
     if output.exists():
+        shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
         output.rename(old)
     directory.rename(output)
     for name in (_RECORD_FILE, _LOCK_FILE):

@@ -52,24 +52,29 @@ def as_text(document: Document) -> str:
 
 
 def digest(document: Document) -> Digest:
-    text = as_text(document).encode("utf-8", "surrogatepass")
+    text = as_text(document).encode()
     hashed = hashlib.blake2b(text, digest_size=16).digest()
     return Digest(int.from_bytes(hashed[:8]), int.from_bytes(hashed[8:]), len(text))
 
 
 def heldout_bar(documents: Iterable[Document], fraction: float) -> int:
-    """Documents whose `Digest.split` is below this are held out: about `fraction` of them, at least one.
+    """Documents whose `Digest.split` is below this are held out: about `fraction` of them, at least two.
 
-    Reads only until a document is below `fraction`; if none is, the lowest of all is taken.
+    Next sentence prediction draws a random B from another document, so it takes two to measure it, and
+    two to train. Of fewer than four different documents at least one is held out.
+
+    Reads only until two documents are below `fraction`.
     """
     if fraction == 0:
         return 0
-    bar, lowest = int(fraction * (1 << 64)), (1 << 64) - 1
+    bar = int(fraction * (1 << 64))
+    lowest: list[int] = []
     for document in documents:
-        lowest = min(lowest, digest(document).split)
-        if lowest < bar:
+        lowest = sorted({*lowest, digest(document).split})[:4]
+        if len(lowest) > 1 and lowest[1] < bar:
             return bar
-    return lowest + 1
+    least = lowest[1] if len(lowest) == 4 else lowest[0]
+    return max(bar, least + 1)
 
 
 def gather_pieces(documents: Iterable[Document], bar: int) -> Iterator[tuple[Piece, int]]:

@@ -161,12 +161,14 @@ def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
         yield from map("\n".join, _cut(_without_title(text, line)))
 
 
-def read_jsonl(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
+def read_jsonl(
+    lines: Iterable[str], path: Path, field: str, errors: EncodingErrors = "strict"
+) -> Iterator[str]:
     """An object a line, its text in `field`, a line of which is a paragraph."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             text = _json_text(line, field, f"{path}, line {number}")
-            yield from _paragraphs(text)
+            yield from _paragraphs(_without_half_characters(text, f"{path}, line {number}", errors))
 
 
 def read_tfds(name: str, source: Source) -> Iterator[str]:
@@ -195,7 +197,7 @@ def read_tfds(name: str, source: Source) -> Iterator[str]:
 
 def _parse(lines: Iterator[str], file: InputFile, source: Source) -> Iterator[Document]:
     if file.format == "jsonl":
-        return read_jsonl(lines, file.path, source.text_field)
+        return read_jsonl(lines, file.path, source.text_field, source.encoding_errors)
     if file.format == "wikiextractor":
         return read_wikiextractor(lines)
     return read_text(lines) if file.format == "text" else read_sentences(lines)
@@ -264,6 +266,16 @@ def _json_text(line: str, field: str, place: str) -> str:
             f"--text-field names one of its fields: {', '.join(record) or 'there is none'}"
         )
     return record[field]
+
+
+def _without_half_characters(text: str, place: str, errors: EncodingErrors) -> str:
+    """JSON can escape one half of a surrogate pair, which is no text: no encoding has it."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", errors)
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{place} holds half of a surrogate pair; mend it, or go on with --encoding-errors replace"
+        ) from None
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from data_pipeline.config import Phase
@@ -109,7 +110,7 @@ def check_shapes(records: Records, phase: Phase) -> None:
 def _feature_lengths(path: Path, record: bytes) -> dict[str, int]:
     try:
         features = tf.train.Example.FromString(record).features.feature
-    except Exception:  # protobuf's DecodeError; protobuf is not a dependency of ours by name
+    except DecodeError:
         raise UserError(f"{path} does not hold tf.train.Example records") from None
     return {name: len(f.float_list.value or f.int64_list.value) for name, f in features.items()}
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from bert_jax.cli.main import COMMANDS, main
+from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
+from tests.data_pipeline.test_tfrecords import write_records
 from tests.tiny_run import arguments, write_corpus
 
 
@@ -21,6 +23,7 @@ def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("bert-jax: error: ")
+    assert "---" not in lines[0], "a screen of tyro's, not a message"
     return lines[0]
 
 
@@ -28,7 +31,7 @@ WRONG = {
     "unknown command": (["pretran"], ["'pretran'", "pretrain"]),
     "unknown experiment": (["pretrain", "no_nps"], ["'no_nps'", "no_nsp"]),
     "no experiment": (["pretrain", "--workdir", "w"], ["bert-jax pretrain EXPERIMENT"]),
-    "no work directory": (["pretrain", "base"], ["--workdir"]),
+    "no work directory": (["pretrain", "base"], ["missing --workdir DIR"]),
     "unknown flag": (
         ["pretrain", "base", "--workdir", "w", "--model.num-layer", "6"],
         ["--model.num-layer;", "--model.num-layers"],
@@ -57,6 +60,8 @@ WRONG = {
     ),
     "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
+    "two flags missing": (["export"], ["missing --workdir DIR, --output DIR"]),
+    "no corpus to inspect": (["inspect"], ["missing CORPUS"]),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
     "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
 }
@@ -135,3 +140,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"
+
+
+def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_records(tmp_path / "a.tfrecord", range(13))
+    write_records(tmp_path / "heldout.tfrecord", range(100, 108))
+    flags = ["--data.phases.0.max-predictions-per-seq", "3", "--num-train-steps", "1"]
+    line = error_of(arguments(tmp_path / "w", tmp_path, *flags), capsys)
+    assert "holds the token id" in line
+    assert "--model.vocab-size" in line
+    assert main(arguments(tmp_path / "w", tmp_path, *flags, "--model.vocab-size", "70000")) == 0
+
+
+def test_memory_that_runs_out_is_named() -> None:
+    import jax.numpy as jnp
+
+    from bert_jax.cli.pretrain import memory_named
+
+    with (
+        pytest.raises(UserError, match=r"too little memory .*--parallel\.accumulation-steps"),
+        memory_named(),
+    ):
+        jnp.zeros((1 << 20, 1 << 26)).block_until_ready()  # 256 TB

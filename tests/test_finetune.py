@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(folder: Path, *more: str, output: str = "output") -> list[str]:
     paths = [f"--{name}={folder / name}" for name in ("model", "data")]
     flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=16", "--batch-size=8"]
-    grid = ["--epochs=20", "--learning-rate", "3e-3", "1e-9"]
+    grid = ["--epochs=40", "--learning-rate", "3e-3", "1e-9"]
     return ["finetune", "classify", *paths, f"--output={folder / output}", *flags, *grid, *more]
 
 
@@ -55,7 +55,7 @@ def test_it_learns_and_the_best_cell_is_kept(folder: Path) -> None:
     assert found["best"]["learning_rate"] == 3e-3
     assert found["best"]["figures"]["accuracy"] > 0.9
     assert (folder / "output" / "best" / "checkpoints").is_dir()
-    worse = folder / "output" / "cells" / "lr1e-09-batch8-epochs20-seed0"
+    worse = folder / "output" / "cells" / "lr1e-09-batch8-epochs40-seed0"
     assert (worse / "result.json").exists()
     assert not (worse / "checkpoints").exists()
     assert read_record(folder / "output" / "best").labels == tuple(sorted(SUBJECTS))

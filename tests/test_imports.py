@@ -1,6 +1,9 @@
 """Who may import whom: read from the source of every module, no module is run."""
 
 import ast
+import configparser
+import importlib.metadata
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax"}
 INPUT = {"tensorflow", "tensorflow_datasets"}
 SHARED = {"data_pipeline.config", "data_pipeline.errors"}
+PACKAGES = ["bert_jax", "data_pipeline", "experiments"]
 OURS = {"bert_jax", "data_pipeline", "experiments", "benchmarks", "tests"}
 
 
@@ -54,7 +58,7 @@ def wrong_arrows(path: Path) -> list[str]:
     return sorted(wrong | {n for n in names if n.startswith("bert_jax.cli")})
 
 
-@pytest.mark.parametrize("folder", ["bert_jax", "data_pipeline", "experiments"])
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_arrows_between_packages(folder: str) -> None:
     found = {str(path.relative_to(ROOT)): wrong_arrows(path) for path in modules(folder)}
     assert found, f"no module in {folder}"
@@ -65,6 +69,22 @@ def test_configuration_needs_the_standard_library_alone() -> None:
     for path in (*(ROOT / "bert_jax").glob("config.py"), ROOT / "data_pipeline" / "config.py"):
         foreign = {n for n in imports(path) if top(n) not in sys.stdlib_module_names and top(n) not in OURS}
         assert not foreign, path
+
+
+def requirements() -> set[str]:
+    """The distributions that installing this package brings along by name."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = settings["options"]["install_requires"].splitlines()
+    return {re.split(r"[^\w.-]", line)[0] for line in lines if line and not line.startswith("#")}
+
+
+def test_what_is_imported_from_outside_is_required_by_name() -> None:
+    names = {top(name) for folder in PACKAGES for path in modules(folder) for name in imports(path)}
+    outside = names - set(sys.stdlib_module_names) - OURS
+    providers = importlib.metadata.packages_distributions()
+    assert {"jax", "numpy", "google"} <= outside
+    assert [name for name in outside if not requirements() & set(providers[name])] == []
 
 
 def test_flags_of_commands_are_read_without_heavy_imports() -> None:

@@ -3,6 +3,9 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from bert_jax.config import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION
@@ -13,7 +16,7 @@ from data_pipeline.errors import UserError
 class EvaluationData:
     """What to evaluate on."""
 
-    corpus: str = ""
+    corpus: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     """Corpus whose held-out documents are used; that of the run by default."""
 
 
@@ -25,12 +28,12 @@ class Evaluate:
     accuracy stands that of always guessing the most frequent label (`guess`).
     """
 
-    workdir: Path
+    workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run."""
-    step: int | None = None
+    step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint; the newest by default."""
     data: EvaluationData = EvaluationData()
-    eval_examples: int | None = None
+    eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Sequences to evaluate on, at most; as in the run by default."""
 
 

@@ -1,6 +1,7 @@
 """`bert-jax experiments [NAME]`: lists the named experiments, or shows one in full."""
 
 import dataclasses
+from typing import Annotated
 
 import tyro
 
@@ -20,7 +21,7 @@ class Experiments:
     backward) are those of the whole run.
     """
 
-    name: tyro.conf.Positional[str] = ""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
     """Experiment to show in full; without it all are listed."""
 
 

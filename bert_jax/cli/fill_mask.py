@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -12,11 +13,15 @@ from data_pipeline.errors import UserError
 class FillMask:
     """Guess the [MASK] tokens of texts; prints the likeliest tokens with their probabilities."""
 
-    texts: tyro.conf.Positional[tuple[str, ...]]
+    texts: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(required)"),
+    ]
     """One or more texts, each with at least one [MASK]."""
-    model: Path
+    model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
-    top_k: int = 5
+    top_k: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Tokens shown for each [MASK]."""
 
 

@@ -14,7 +14,7 @@ from data_pipeline.errors import UserError
 
 T = TypeVar("T")
 
-_BOX = re.compile(r"^[╭╰│]|[╮╯│]$")
+_RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
 
 
 def parse_flags(kind: type[T], argv: Sequence[str], *, command: str, default: T | None = None) -> T:
@@ -75,24 +75,16 @@ def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
     screen = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(screen):
         parse_flags(kind, ["--help"], command=command, default=default)
-    return sorted(set(re.findall(r"^[│ ]*(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
+    return sorted(set(re.findall(r"^ *(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
 
 
 def _one_line(screen: str) -> str:
-    """The gist of tyro's boxed message: its first section, and the expected form of a flag."""
-    lines = [_BOX.sub("", line).strip() for line in re.sub(r"\x1b\[[\d;]*m", "", screen).splitlines()]
-    sections: list[list[str]] = []
-    section: list[str] = []
-    for line in lines[1:]:
-        if set(line) <= {"─"}:
-            sections.append(section)
-            section = []
-        else:
-            section.append(line)
-    message = " ".join(sections[0]) if sections and sections[0] else " ".join(lines)
+    """The gist of tyro's message: between lines of dashes stand a title, what is wrong, and more help."""
+    _, wrong, *more = [part.strip("\n").splitlines() for part in _RULE.split(screen)]
+    message = " ".join(line.strip() for line in wrong)
     if message.startswith("Missing from"):
-        missing = [line for line in sections[0] if line.startswith("--")]
-        message = f"missing {', '.join(missing)}" if missing else message
+        # Names are indented by six, what they are for by ten.
+        return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
     message = re.sub(r"^Error parsing (?!-)\S+: ", "", message)
-    helptext = next((s for s in sections[1:] if s and s[0] == "Argument helptext:"), None)
-    return f"{message}; expected {helptext[1]}" if helptext else message
+    expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)
+    return f"{message}; expected {expected}" if expected else message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from typing import Annotated
 
 import tyro
 
@@ -25,20 +26,21 @@ class Inspect:
     a few examples: a token to predict stands as [was→now].
     """
 
-    corpus: tyro.conf.Positional[str]
+    corpus: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS")]
     """Folder made by `bert-jax prepare`."""
-    experiment: str = "base"
+    experiment: Annotated[str, tyro.conf.arg(metavar="NAME")] = "base"
     """Experiment whose data settings are taken; `bert-jax experiments` lists them."""
     split: typing.Literal["train", "heldout"] = "train"
-    max_seq_length: int | None = None
+    """Documents to train on, or those kept aside."""
+    max_seq_length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Look at this length alone, instead of the experiment's phases."""
-    max_predictions_per_seq: int | None = None
+    max_predictions_per_seq: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Slots for predictions at that length; without it, as many as the masking rate asks for."""
-    sequences: int = 10_000
+    sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
     """Sequences to draw for the numbers."""
-    examples: int = 3
+    examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3
     """Sequences of the first phase to show."""
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """As in the experiment."""
 
 

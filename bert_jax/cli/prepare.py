@@ -1,7 +1,10 @@
 """`bert-jax prepare`: text to a corpus of token ids, with a report of what was made."""
 
+import contextlib
 import dataclasses
+import signal
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -15,10 +18,14 @@ class Prepare:
 
     bert-jax prepare text/ --format text --train-vocab wordpiece --vocab-size 8192 --output corpora/mine
 
-    Interrupted, the same command goes on where it stopped.
+    Ctrl-C and SIGTERM end it with status 75: the same command goes on where it stopped.
     """
 
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")]
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="INPUT...", help_behavior_hint="(required)"),
+    ]
     """Files, folders, globs (.gz, .zst too), tfds:wikipedia/20230601.en or such, installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
@@ -26,7 +33,9 @@ class Prepare:
     """sentences: one a line, blank line between documents. text: a file is one. auto tells the others."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
-    train_vocab: Literal["wordpiece", "sentencepiece"] | None = None
+    train_vocab: Annotated[
+        Literal["wordpiece", "sentencepiece"] | None, tyro.conf.arg(metavar="{wordpiece,sentencepiece}")
+    ] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Pieces to learn at most."""
@@ -35,7 +44,7 @@ class Prepare:
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Whose rules split text into sentences."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
-    """Share of whole documents kept aside for evaluation, at least one; 0 keeps none."""
+    """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field with the text, in JSONL and TFDS."""
     encoding_errors: Literal["strict", "replace"] = "strict"
@@ -56,7 +65,7 @@ def run(args: Prepare) -> int:
 
     begun = time.perf_counter()
     try:
-        with _Bar() as bar:
+        with _terminated_like_interrupted(), _Bar() as bar:
             manifest = prepare(
                 _settings(args),
                 args.output,
@@ -69,6 +78,16 @@ def run(args: Prepare) -> int:
         return 75
     report(args.output, manifest, time.perf_counter() - begun)
     return 0
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def report(output: str, manifest: dict[str, Any], seconds: float) -> None:

@@ -1,8 +1,9 @@
 """`bert-jax pretrain EXPERIMENT --workdir DIR`: trains, or goes on where an earlier run stopped."""
 
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ class Pretrain:
     """
 
     name: tyro.conf.Suppress[str]
-    workdir: Path
+    workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: checkpoints, metrics.jsonl, TensorBoard curves, config.json."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
 
@@ -102,7 +103,8 @@ def _train(args: Pretrain) -> int:
     evaluation = heldout and run_data.make_evaluation(program, args.experiment, heldout)
     with listen() as interrupt:
         try:
-            ending = train(program, data, evaluation, args.workdir, interrupt=interrupt, say=_say)
+            with memory_named():
+                ending = train(program, data, evaluation, args.workdir, interrupt=interrupt, say=_say)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}", file=sys.stderr)
             return 1
@@ -113,6 +115,23 @@ def _train(args: Pretrain) -> int:
     if args.experiment.data.corpus == INSTALLED_DOCUMENTATION:
         showcase.export_and_fill(args.workdir, corpus)
     return 0
+
+
+@contextlib.contextmanager
+def memory_named() -> Iterator[None]:
+    """Raises UserError if the devices run out of memory inside the block."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+        raise UserError(
+            f"the devices have too little memory ({reason}); compute fewer sequences at once by "
+            f"--parallel.accumulation-steps, or make the model or --global-batch-size smaller"
+        ) from None
 
 
 def keep_compiled(workdir: Path) -> None:
@@ -144,7 +163,7 @@ def _corpus(args: Pretrain) -> str:
             )
         )
         if status:
-            raise KeyboardInterrupt
+            sys.exit(status)  # it has said why
     return str(corpus)
 
 
@@ -158,15 +177,16 @@ def _begin_or_go_on(args: Pretrain, corpus: str) -> None:
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import run_data
     from bert_jax.provenance import describe
+    from data_pipeline import store
 
     run_data.check_vocabulary(args.experiment, corpus, _say)
-    record = workdir.RunRecord(args.name, args.experiment, run_data.fingerprint(corpus))
+    record = workdir.RunRecord(args.name, args.experiment, store.fingerprint(corpus))
     if saved_steps(args.workdir):
         before = workdir.read_record(args.workdir)
         workdir.check_same_run(args.workdir, before, record)
         record = dataclasses.replace(record, starts=before.starts)
     else:
-        run_data.verify_shards(corpus)
+        store.verify(corpus)
         workdir.copy_tokenizer(corpus, args.workdir)
     workdir.write_record(args.workdir, dataclasses.replace(record, starts=(*record.starts, describe())))
 

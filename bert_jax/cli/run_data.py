@@ -1,11 +1,7 @@
 """The data of a run: checks that a corpus fits an experiment, and its batches as the loop takes them."""
 
 import functools
-import glob
-import hashlib
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from bert_jax.config import Experiment
@@ -19,42 +15,17 @@ HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 """Phase -> the held-out batches at its sequence length, always the same."""
 
 
-def fingerprint(corpus: str) -> str:
-    """A hash of a corpus's tokens and vocabulary, the same wherever the corpus lies.
-
-    Raises:
-      UserError: there is no whole corpus.
-    """
-    from data_pipeline.corpus import read_manifest
-
-    if not is_prepared(corpus):
-        # TFRecords have no manifest: their names and sizes must do.
-        pattern = f"{corpus}/*" if Path(corpus).is_dir() else corpus
-        paths = [Path(name) for name in sorted(glob.glob(pattern))]
-        return _hash([(path.name, path.stat().st_size) for path in paths])
-    manifest = read_manifest(Path(corpus))
-    shards = {split: part["shards"] for split, part in manifest["splits"].items()}
-    return _hash({"tokenizer": manifest["tokenizer"], "shards": shards})
-
-
-def is_prepared(corpus: str) -> bool:
-    """Whether a corpus is a folder made by `bert-jax prepare`, rather than TFRecords."""
-    from data_pipeline.corpus import MANIFEST_FILE
-
-    return (Path(corpus) / MANIFEST_FILE).exists()
-
-
 def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
     """Compares the corpus's vocabulary with the model's.
 
     Raises:
-      UserError: the model has fewer rows than the vocabulary has ids.
+      UserError: the model has fewer rows than the vocabulary has ids, or there is no corpus.
     """
-    from data_pipeline.corpus import read_manifest
+    from data_pipeline.store import vocabulary_size
 
-    if not is_prepared(corpus):
+    ids, rows = vocabulary_size(corpus), experiment.model.vocab_size
+    if ids is None:
         return
-    ids, rows = read_manifest(Path(corpus))["tokenizer"]["vocab_size"], experiment.model.vocab_size
     if ids > rows:
         raise UserError(
             f"the vocabulary of {corpus} has {ids} entries, but model.vocab_size is {rows}; "
@@ -64,20 +35,14 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
         say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus} has {ids} entries")
 
 
-def verify_shards(corpus: str) -> None:
-    """Compares every shard with its checksum. Raises UserError that names an altered one."""
-    from data_pipeline.corpus import open_corpus, read_manifest
-
-    if is_prepared(corpus):
-        splits = read_manifest(Path(corpus))["splits"]
-        for split in ("train", "heldout"):
-            if splits[split]["shards"]:
-                open_corpus(corpus, split).verify()
-
-
 def make_data(experiment: Experiment, corpus: str) -> Data:
-    """The training batches of an experiment from the corpus at a path."""
+    """The training batches of an experiment from the corpus at a path.
+
+    Raises:
+      UserError: there is no whole corpus.
+    """
     from data_pipeline.batches import training_batches
+    from data_pipeline.store import fingerprint
 
     training = functools.partial(
         training_batches,
@@ -93,7 +58,8 @@ def make_data(experiment: Experiment, corpus: str) -> Data:
 
 def heldout_batches(experiment: Experiment, corpus: str) -> HeldoutBatches | None:
     """The evaluation batches of an experiment; None if no documents are held out."""
-    from data_pipeline.batches import evaluation_batches, has_heldout
+    from data_pipeline.batches import evaluation_batches
+    from data_pipeline.store import has_heldout
 
     if not has_heldout(corpus):
         return None
@@ -124,13 +90,15 @@ def check_batches(experiment: Experiment, data: Data, heldout: HeldoutBatches | 
     """Opens the data of every phase, so that what is missing shows before training, not after days.
 
     Raises:
-      UserError: a phase gets no training or no held-out batch.
+      UserError: a phase gets no training or no held-out batch, or ids that the model has no row for.
     """
-    data.training(0)
+    first, rows = next(data.training(0)), experiment.model.vocab_size
+    highest = max(int(first[key].max(initial=0)) for key in ("input_ids", "masked_lm_ids"))
+    if highest >= rows:
+        raise UserError(
+            f"{data.identity['corpus']} holds the token id {highest}, but model.vocab_size is {rows}; "
+            f"pass --model.vocab-size with the size of the vocabulary that it was made with"
+        )
     if heldout is not None:
         for phase in experiment.data.phases:
             heldout(phase)
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

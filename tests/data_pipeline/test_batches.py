@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+from data_pipeline.batches import evaluation_batches, make_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
+from data_pipeline.instances import cut_instances
+from data_pipeline.store import has_heldout, open_store
 from tests.data_pipeline.small_corpus import make_corpus, random_documents, write_corpus
 
 PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
@@ -113,6 +115,20 @@ def test_an_epoch_visits_every_instance_once(tmp_path):
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
+def test_instances_are_as_long_as_the_text_of_a_sequence(corpus):
+    store = open_store(corpus, "train")
+    for pairing, text_tokens in (("next_sentence", 45), ("contiguous", 46)):
+        source = make_source(store, DataConfig(pairing=pairing), Phase(48, 7))
+        assert len(source) == len(cut_instances(store.sentence_starts, store.document_starts, text_tokens))
+
+
+def test_phases_of_one_length_see_other_examples(corpus):
+    halves = DataConfig(phases=(Phase(48, 7, 0.5), Phase(48, 7, 0.5)))
+    batches = train(corpus, halves)
+    for a, b in zip(batches[: STEPS // 2], batches[STEPS // 2 :], strict=True):
+        assert (a["input_ids"] != b["input_ids"]).any()
+
+
 def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
     """Restored from its labels, each segment is a run of tokens of one document; label 1: of two."""
     opened = open_corpus(corpus, "train")
@@ -127,6 +143,7 @@ def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
         for row in range(len(restored)):
             used = batch["input_mask"][row] == 1
             assert not restored[row][~used].any()
+            assert not batch["segment_ids"][row][~used].any()
             segments = [restored[row][used & (batch["segment_ids"][row] == s)].tolist() for s in (0, 1)]
             assert (segments[0][0], segments[0][-1], segments[1][-1]) == (2, 3, 3)
             a, b = ("," + ",".join(map(str, text)) + "," for text in (segments[0][1:-1], segments[1][:-1]))
@@ -149,6 +166,13 @@ def test_evaluation_is_always_the_same_and_filled_up_with_zeros(corpus):
     assert is_row.tolist() == [True] * 20 + [False] * 4
     for values in batches[-1].values():
         assert not values[4:].any()
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(corpus):
+    whole = evaluate(corpus, batch_size=20)[0]
+    parts = evaluate(corpus, batch_size=5)
+    for key, values in whole.items():
+        np.testing.assert_array_equal(np.concatenate([b[key] for b in parts]), values)
 
 
 def test_evaluation_takes_no_more_than_there_is_and_spreads_over_all_of_it(tmp_path):
@@ -181,6 +205,9 @@ def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):
     single = str(write_corpus(tmp_path / "single", [random_documents(1)]))
     with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more"):
         training_batches(single, DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+    kept = str(write_corpus(tmp_path / "kept", [random_documents(3)], [random_documents(1)]))
+    with pytest.raises(UserError, match=r"heldout split of .*kept has 1 document.*larger --holdout"):
+        evaluation_batches(kept, DATA, PHASES[0], batch_size=8, examples=20)
     empty = str(write_corpus(tmp_path / "empty", [[]]))
     with pytest.raises(UserError, match=r"train split of .*empty is empty"):
         train(empty, DataConfig(pairing="contiguous"))

@@ -45,8 +45,8 @@ def make_text(rows: int, seed: int = 0, length: int = LENGTH) -> Text:
     return Text(ids.astype(np.int32), second_starts.astype(np.int32), ends.astype(np.int32))
 
 
-def make_words(rows: int, slots: int = SLOTS, seed: int = 0) -> np.ndarray:
-    words = mask_words(Phase(LENGTH, slots))
+def make_words(rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH) -> np.ndarray:
+    words = mask_words(Phase(length, slots))
     return np.random.default_rng(seed + 1000).integers(0, 2**32, (rows, words), np.uint32)
 
 
@@ -63,10 +63,12 @@ def chosen(batch: dict[str, np.ndarray]) -> np.ndarray:
     return flags
 
 
+@pytest.mark.parametrize("length", [LENGTH, 43])
 @pytest.mark.parametrize("unit", ["token", "whole_word"])
-def test_only_text_is_ever_chosen_or_changed(unit):
-    text = make_text(3000)
-    batch = mask(text, make_words(3000), MaskingConfig(rate=0.3, unit=unit))
+def test_only_text_is_ever_chosen_or_changed(unit, length):
+    text = make_text(3000, length=length)
+    batch = mask(text, make_words(3000, length=length), MaskingConfig(rate=0.3, unit=unit))
+    assert chosen(batch).sum() == batch["masked_lm_weights"].sum()
     assert not (chosen(batch) & ~text.is_text).any()
     np.testing.assert_array_equal(batch["input_ids"][~chosen(batch)], text.ids[~chosen(batch)])
 

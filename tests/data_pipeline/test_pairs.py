@@ -188,3 +188,73 @@ def test_same_words_same_spans_whatever_the_batch(corpus):
     part = choose_spans(corpus, instances, numbers[7:19], words[7:19], DataConfig(), LENGTH)
     for field in dataclasses.fields(spans):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(spans, field.name)[7:19])
+
+
+def words_of_visit(instances) -> np.ndarray:
+    """The words that `visit` drew."""
+    rng = np.random.default_rng(0)
+    rng.integers(0, len(instances), VISITS)
+    return rng.integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
+
+
+def test_random_b_goes_on_to_the_first_boundary_that_fills_up_the_target(corpus):
+    data = DataConfig(short_seq_prob=1.0, random_next_prob=1.0)
+    instances, _, spans = visit(corpus, data, max_seq_length=512)
+    targets = 2 + (words_of_visit(instances)[:, 1].astype(int) * 508 >> 32)
+    ends = corpus.sentence_starts[corpus.document_starts][documents_of(corpus, spans.b_start) + 1]
+    stops = spans.b_start + spans.b_length
+    missing = np.maximum(targets - spans.a_length, 1)
+    uncut = spans.a_length + spans.b_length < 509
+    assert uncut[:2000].mean() > 0.5
+    for row in np.flatnonzero(uncut[:2000]):
+        reached = min(spans.b_start[row] + missing[row], ends[row])
+        assert stops[row] == corpus.sentence_starts[corpus.sentence_starts.searchsorted(reached)]
+
+
+def assert_even(places: np.ndarray, choices: np.ndarray) -> None:
+    """`places` [n] are drawn evenly from 0 to `choices` [n] - 1."""
+    assert ((places >= 0) & (places < choices)).all()
+    middles = (places + 0.5) / choices - 0.5
+    spread = np.sqrt(((1 - 1 / choices**2) / 12).sum())
+    assert abs(middles.sum()) < 5 * spread
+
+
+def test_a_ends_at_any_sentence_but_the_last(corpus):
+    data = DataConfig(short_seq_prob=0.0, random_next_prob=0.0)
+    instances, numbers, spans = visit(corpus, data, max_seq_length=512)
+    first, last = (instances.first_sentences.astype(int)[numbers + i] for i in (0, 1))
+    whole = (spans.a_length + spans.b_length < 509) & ~spans.is_forced
+    stops = corpus.sentence_starts.searchsorted((spans.a_start + spans.a_length)[whole])
+    assert_even(stops - first[whole] - 1, (last - first - 1)[whole])
+
+
+def test_short_sequences_begin_at_any_sentence_of_their_instance(corpus):
+    data = DataConfig(pairing="contiguous", short_seq_prob=1.0)
+    instances, numbers, spans = visit(corpus, data, max_seq_length=512)
+    first, last = (instances.first_sentences.astype(int)[numbers + i] for i in (0, 1))
+    whole = spans.a_length < 510
+    begun = corpus.sentence_starts.searchsorted(spans.a_start[whole])
+    assert_even(begun - first[whole], (last - first)[whole])
+
+
+def test_random_b_begins_at_any_sentence_of_its_document(corpus):
+    data = DataConfig(short_seq_prob=1.0, random_next_prob=1.0)
+    _, _, spans = visit(corpus, data, max_seq_length=512)
+    whole = spans.a_length + spans.b_length < 509
+    start = spans.b_start[whole]
+    document = documents_of(corpus, start)
+    first, stop = corpus.document_starts[document], corpus.document_starts[document + 1]
+    place = corpus.sentence_starts.searchsorted(start) - first
+    assert_even(place, stop - first)
+    correlation = np.corrcoef(document, (place + 0.5) / (stop - first))[0, 1]
+    assert abs(correlation) < 5 / np.sqrt(whole.sum())
+
+
+def test_a_and_b_are_cut_by_words_of_their_own(corpus):
+    instances, numbers, spans = visit(corpus)
+    for first, moved, kept in ((8, "a_start", "b_start"), (12, "b_start", "a_start")):
+        words = words_of_visit(instances)
+        words[:, first : first + 4] ^= np.uint32(2**32 - 1)
+        changed = choose_spans(corpus, instances, numbers, words, PAPER, LENGTH)
+        assert (getattr(changed, moved) != getattr(spans, moved)).any()
+        np.testing.assert_array_equal(getattr(changed, kept), getattr(spans, kept))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,12 @@ from data_pipeline import pieces
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.partial import claim, partial_directory
-from data_pipeline.pieces import digest, gather_pieces, heldout_bar
-from data_pipeline.prepare import PrepareSettings, prepare
+from data_pipeline.pieces import Piece, digest, gather_pieces, heldout_bar, tokenize_document
+from data_pipeline.prepare import PrepareSettings, _make_shards, prepare
 from data_pipeline.readers import Source
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import DuplicateSketch, summarize_shard, warnings_about
-from data_pipeline.tokenizer import SPECIAL_TOKENS
+from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
 from tests.data_pipeline.test_corpus import WORDS, write_text
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +30,10 @@ ROOT = Path(__file__).parents[2]
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
 # Small pieces make many shards out of little text. Workers never look at the size of a piece.
+# A shell's background processes ignore Ctrl-C; these must not, wherever the tests run.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from data_pipeline import pieces
 pieces.PIECE_BYTES = 1500
 from bert_jax.cli.main import main
@@ -149,10 +152,13 @@ def test_killed_and_run_again_it_ends_with_the_same_shards(tmp_path, command):
 
 
 @needs_proc
-def test_ctrl_c_leaves_one_line_and_no_process(tmp_path, command):
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupt_leaves_one_line_and_no_process(tmp_path, command, send, number):
     process = start(command, tmp_path / "made", "--workers", 2)
     wait_for_shards(process, tmp_path / "made.partial", 2)
-    os.killpg(process.pid, signal.SIGINT)
+    send(process.pid, number)
     _, errors = process.communicate()
     assert errors == "bert-jax: interrupted; run the same command again to go on\n"
     assert process.returncode == 75
@@ -171,6 +177,17 @@ def test_ctrl_c_while_the_workers_start_leaves_one_line_too(tmp_path, command):
     assert errors == "bert-jax: interrupted; run the same command again to go on\n"
     assert process.returncode == 75
     wait_until_gone(process)
+
+
+@needs_proc
+def test_a_killed_worker_is_named_and_what_is_done_is_kept(tmp_path, command):
+    process = start(command, tmp_path / "made", "--workers", 2)
+    wait_for_shards(process, tmp_path / "made.partial", 2)
+    os.kill(next(pid for pid in living(process) if b"spawn_main" in command_line(pid)), signal.SIGKILL)
+    _, errors = process.communicate()
+    assert re.fullmatch("bert-jax: error: a worker process was killed, .* with fewer --workers\n", errors)
+    assert process.returncode == 2
+    assert len(list((tmp_path / "made.partial").glob("*.arrow"))) >= 2
 
 
 @needs_proc
@@ -216,10 +233,20 @@ def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
         assert (np.unique(hashes, return_counts=True)[1] >= 3).all()
 
 
-def test_at_least_one_document_is_held_out(tmp_path, text, vocabulary):
+def test_a_small_share_holds_out_what_evaluation_needs(tmp_path, text, vocabulary):
+    text.write_text("\n".join([text.read_text()] * 2))
     settings = settings_for(text, vocabulary, holdout=1e-9)
     manifest = prepare(settings, tmp_path / "made", workers=1)
-    assert manifest["splits"]["heldout"]["documents"] == 1
+    assert manifest["splits"]["heldout"]["documents"] == 4, "two documents and their copies"
+
+
+def test_two_documents_are_held_out_where_two_remain():
+    for count, fewest in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (100, 2)):
+        documents = [f"document {i}" for i in range(count)]
+        for share in (1e-9, 0.3):
+            heldout = sum(digest(d).split < heldout_bar(documents, share) for d in documents)
+            wanted = sum(digest(d).split < int(share * 2**64) for d in documents)
+            assert heldout == max(fewest, wanted)
 
 
 def test_the_share_held_out_is_about_what_was_asked_for():
@@ -227,6 +254,18 @@ def test_the_share_held_out_is_about_what_was_asked_for():
     bar = heldout_bar(documents, 0.1)
     assert 330 <= sum(digest(d).split < bar for d in documents) <= 470
     assert heldout_bar(documents, 0) == 0
+
+
+def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
+    bar = int(0.1 * 2**64)
+    aside = [d for i in range(300) if digest([d := f"qqq number{i}"]).split < bar]
+    text.write_text(
+        "\n\n".join([*(d for i in range(300) if digest([d := f"cat number{i}"]).split >= bar), *aside])
+    )
+    settings = settings_for(text, None, train_vocab="wordpiece", vocab_size=100)
+    manifest = prepare(settings, tmp_path / "made", workers=1)
+    assert manifest["splits"]["heldout"]["documents"] == len(aside) > 10
+    assert open_corpus(tmp_path / "made", "train").tokenizer.token_to_id("q") is None
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
@@ -242,12 +281,33 @@ def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind)
 def test_pieces_depend_on_the_documents_alone(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 100)
     documents = [f"document {i:03d}." for i in range(60)]
-    found = [piece for piece, _ in gather_pieces(iter(documents), bar=1 << 62)]
+    gathered = list(gather_pieces(iter(documents), bar=1 << 62))
+    found = [piece for piece, _ in gathered]
+    assert [size for _, size in gathered] == [len("".join(piece.documents)) for piece in found]
+    assert all(size >= 100 for _, size in gathered[:-2])
     assert [p.number for p in found if p.split == "train"] == list(
         range(sum(p.split == "train" for p in found))
     )
     assert sorted(d for piece in found for d in piece.documents) == documents
     assert all(len("".join(piece.documents)) < 100 + 13 for piece in found)
+
+
+def test_pieces_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary):
+    load_vocabulary(vocabulary, "uncased").save(tmp_path / "tokenizer")
+    waiting = iter([(Piece("train", number, ["the cat sat"]), 11) for number in range(20)])
+    with ThreadPoolExecutor(2) as pool:
+        made = _make_shards(tmp_path, waiting, "en", pool, workers=2)
+        next(made)
+        assert len(list(waiting)) == 17, "three are under way"
+        assert [shard.file for _, shard, _ in made] == ["train-00001.arrow", "train-00002.arrow"]
+
+
+def test_no_sentence_of_a_long_document_is_lost(vocabulary):
+    tokenizer = load_vocabulary(vocabulary, "uncased")
+    document = [f"the {WORDS[i % len(WORDS)]}" for i in range(700)]
+    assert [ids.tolist() for ids in tokenize_document(document, tokenizer, "en")] == [
+        tokenizer.encode(sentence) for sentence in document
+    ]
 
 
 @pytest.mark.parametrize("size", [1 << 17, 4000])
@@ -290,6 +350,25 @@ def test_other_settings_do_not_mix_into_a_partial_corpus(tmp_path, text, vocabul
     assert b"of the other" not in shards(output)["train-00000.arrow"]
 
 
+def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, vocabulary):
+    def stop(name: str, done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1, on_progress=stop)
+    vocabulary.write_text(vocabulary.read_text() + "owl\n")
+    with pytest.raises(UserError, match=r"made\.partial was begun with other vocab;"):
+        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1)
+
+
+def test_a_partial_corpus_is_kept_by_its_own_command_unless_it_overwrites(tmp_path):
+    for overwrite, kept in ((False, True), (True, False)):
+        with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False) as directory:
+            (directory / "train-00000.arrow").touch()
+        with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=overwrite) as directory:
+            assert (directory / "train-00000.arrow").exists() == kept
+
+
 def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text):
     process = start(command, tmp_path / "made")
     wait_for_shards(process, tmp_path / "made.partial", 1)
@@ -312,6 +391,7 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
     output = tmp_path / "made"
     prepare(settings_for(text, vocabulary), output, workers=1)
     before = shards(output)
+    (tmp_path / "made.replaced" / "tokenizer").mkdir(parents=True)
     text.write_text("the cat sat\n\nthe dog ran\n")
     with pytest.raises(UserError, match=r"made exists already; .*--overwrite"):
         prepare(settings_for(text, vocabulary), output, workers=1)

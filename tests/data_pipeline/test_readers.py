@@ -114,11 +114,17 @@ def test_bytes_that_are_not_utf8_are_located(tmp_path):
     assert replaced == [["Ü.", "ok", "na\ufffdve"]]
 
 
+def test_half_a_surrogate_pair_can_be_replaced(tmp_path):
+    (tmp_path / "a.jsonl").write_text(r'{"text": "a \ud800 b \ud83d\ude00"}')
+    assert read(tmp_path / "a.jsonl", encoding_errors="replace") == ["a \ufffd b 😀"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"text": "cut', r"a\.jsonl, line 2 is not JSON"),
         ('["text"]', r"a\.jsonl, line 2 is not a JSON object"),
+        (r'{"text": "a \ud800 b"}', r"a\.jsonl, line 2 holds half of a surrogate pair; .*replace"),
         ('{"body": 1}', r"a\.jsonl, line 2 has no text in the field text; .*: body"),
     ],
 )

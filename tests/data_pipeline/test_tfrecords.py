@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from data_pipeline.batches import evaluation_batches, has_heldout, training_batches
+from data_pipeline.batches import evaluation_batches, training_batches
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import UserError
+from data_pipeline.store import has_heldout
 from data_pipeline.tensorflow_cpu import tf
 
 PHASE = Phase(16, 3)
@@ -19,7 +20,7 @@ def make_example(number: int) -> dict[str, list]:
         "input_mask": [1] * 10 + [0] * 6,
         "segment_ids": [0] * 5 + [1] * 11,
         "masked_lm_positions": [1, 4, 0],
-        "masked_lm_ids": rng.integers(0, 10**6, 3).tolist(),
+        "masked_lm_ids": rng.integers(0, 70_000, 3).tolist(),
         "masked_lm_weights": [1.0, 1.0, 0.0],
         "next_sentence_labels": [number % 2],
     }

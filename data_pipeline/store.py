@@ -1,0 +1,77 @@
+"""What `data.corpus` names: a folder made by `bert-jax prepare`, or TFRecords by their folder or a glob.
+
+Nothing else tells them apart.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+from data_pipeline.corpus import MANIFEST_FILE, Corpus, Split, open_corpus, read_manifest
+from data_pipeline.errors import UserError
+from data_pipeline.tfrecords import Records, find_records, index_records
+
+Store = Corpus | Records
+
+_SPLITS: tuple[Split, ...] = ("train", "heldout")
+
+
+def is_prepared(corpus: str) -> bool:
+    """Whether `bert-jax prepare` made it; otherwise it is TFRecords. Raises UserError if it is neither."""
+    if (Path(corpus) / MANIFEST_FILE).exists():
+        return True
+    if any(find_records(corpus, split) for split in _SPLITS):
+        return False
+    raise UserError(
+        f"{corpus} is not a corpus; give a folder made by `bert-jax prepare INPUT --output DIR`, "
+        f"or a folder or a glob of TFRecords"
+    )
+
+
+def open_store(corpus: str, split: Split) -> Store:
+    """Raises UserError if it is no corpus, is damaged, or has nothing in this split."""
+    if is_prepared(corpus):
+        return open_corpus(corpus, split)
+    paths = find_records(corpus, split)
+    if not paths:
+        raise UserError(f"{corpus} has no {split} TFRecords; files named heldout* are held out")
+    return index_records(paths)
+
+
+def has_heldout(corpus: str) -> bool:
+    """Whether anything is kept aside for evaluation. Raises UserError if it is no corpus."""
+    if is_prepared(corpus):
+        return bool(read_manifest(Path(corpus))["splits"]["heldout"]["documents"])
+    return bool(find_records(corpus, "heldout"))
+
+
+def vocabulary_size(corpus: str) -> int | None:
+    """Number of ids; None for TFRecords, which do not tell. Raises UserError if it is no corpus."""
+    return read_manifest(Path(corpus))["tokenizer"]["vocab_size"] if is_prepared(corpus) else None
+
+
+def fingerprint(corpus: str) -> str:
+    """A hash of a corpus's tokens and vocabulary, the same wherever it lies.
+
+    Of TFRecords, which have no checksums, names and sizes must do. Raises UserError if it is no corpus.
+    """
+    if not is_prepared(corpus):
+        paths = [path for split in _SPLITS for path in find_records(corpus, split)]
+        return _hash(sorted((path.name, path.stat().st_size) for path in paths))
+    manifest = read_manifest(Path(corpus))
+    shards = {split: part["shards"] for split, part in manifest["splits"].items()}
+    return _hash({"tokenizer": manifest["tokenizer"], "shards": shards})
+
+
+def verify(corpus: str) -> None:
+    """Compares every shard with its checksum; TFRecords have none. Raises UserError naming an altered one."""
+    if not is_prepared(corpus):
+        return
+    splits = read_manifest(Path(corpus))["splits"]
+    for split in _SPLITS:
+        if splits[split]["shards"]:
+            open_corpus(corpus, split).verify()
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

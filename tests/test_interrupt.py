@@ -1,0 +1,49 @@
+"""Ctrl-C in a process of its own: the first is answered, the second ends it whatever it does."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert_jax.checkpoints import saved_steps
+from tests.tiny_run import arguments, command, environment, write_corpus
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that says what it compiles. Eight layers take seconds to compile."""
+    flags = ("--model.num-layers", "8")
+    with subprocess.Popen(
+        command(*arguments(tmp_path / "w", write_corpus(tmp_path / "corpus"), *flags)),
+        env={**environment(tmp_path / "compiled"), "JAX_LOG_COMPILES": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """What it says up to the line that holds the text."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(said)
+
+
+def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str], tmp_path: Path) -> None:
+    read_until(process, "Finished jaxpr to MLIR module conversion jit(train_step)")
+    time.sleep(0.5)  # what is left for Python to do before XLA takes over
+    process.send_signal(signal.SIGINT)
+    said = read_until(process, "SIGINT: saving after this step; Ctrl-C ends at once")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == -signal.SIGINT
+    assert "Finished XLA compilation of jit(train_step)" not in said + process.stdout.read()
+    assert saved_steps(tmp_path / "w") == []
