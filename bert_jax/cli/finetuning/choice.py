@@ -1,7 +1,6 @@
 """Multiple choice: SWAG, CODAH, and generic JSONL."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
-from bert_jax.cli.finetuning.labels import outputs_of
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -65,25 +64,20 @@ class ChoiceData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
-        right = self._decide("dev", apply) == self._rows["dev"].targets["labels"]
-        return {"accuracy": float(right.mean())}
+        return self._figures(outputs_of(self._rows["dev"], apply))
 
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if the choice is always the one of the same place."""
-        chosen = set(self._decide("dev", apply).tolist())
-        return f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
-
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
         """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
-        for name in self._rows:
-            if name != "train":
-                lines = describe(self._examples[name], outputs_of(self._rows[name], apply))
-                text = "".join(json.dumps(line) + "\n" for line in lines)
-                (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
-        return {}
+        outputs = {name: outputs_of(rows, apply) for name, rows in self._rows.items() if name != "train"}
+        for name, scores in outputs.items():
+            write_lines(folder / f"predictions-{name}.jsonl", describe(self._examples[name], scores))
+        chosen = set(outputs["dev"].argmax(-1).tolist())
+        degenerate = f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
+        return Outcome(self._figures(outputs["dev"]), degenerate)
 
-    def _decide(self, part: str, apply: Apply) -> np.ndarray:
-        return outputs_of(self._rows[part], apply).argmax(-1)
+    def _figures(self, scores: np.ndarray) -> dict[str, float]:
+        right = scores.argmax(-1) == self._rows["dev"].targets["labels"]
+        return {"accuracy": float(right.mean())}
 
 
 def read(file: Path) -> "list[ChoiceExample]":

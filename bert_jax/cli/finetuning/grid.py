@@ -47,6 +47,7 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
+        _check_rows(data.train, model, args.settings.max_seq_length)
         self.args = args
         self.model = model
         self.data = data
@@ -162,14 +163,13 @@ class Grid:
         """Writes predictions and, last, the cell's result."""
         folder = self._folder(cell)
         _, params = load_params(folder)
-        apply = self._apply(program, program.put_params(params))
-        learnt = self.data.write(apply, folder)
-        write_record(folder, dataclasses.replace(read_record(folder), learnt=learnt))
+        outcome = self.data.finish(self._apply(program, program.put_params(params)), folder)
+        write_record(folder, dataclasses.replace(read_record(folder), learnt=outcome.learnt))
         result = {
             "cell": cell.name,
             **dataclasses.asdict(cell),
-            "figures": self.data.evaluate(apply),
-            "degenerate": self.data.degenerate(apply),
+            "figures": outcome.figures,
+            "degenerate": outcome.degenerate,
         }
         beside = folder / f"{RESULT_FILE}.tmp"
         beside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -229,3 +229,13 @@ class Grid:
                 f"{row['best']:.4g}",
             )
         Console().print(table)
+
+
+def _check_rows(rows: Rows, model: Pretrained, max_seq_length: int) -> None:
+    """Says how many texts were cut. Raises UserError if there is an id that the model has no row for."""
+    model.check_ids([max(int(ids.max(initial=0)) for ids in rows.tokens["input_ids"])])
+    if rows.num_cut:
+        print(
+            f"warning: {rows.num_cut:,} of {len(rows.tokens['input_ids']):,} training sequences were cut to "
+            f"--max-seq-length {max_seq_length}"
+        )

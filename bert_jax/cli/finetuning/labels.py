@@ -1,6 +1,8 @@
-"""Outputs of a model to labels with probabilities, or to numbers."""
+"""Outputs of a model to labels with probabilities, or to numbers; and those to files."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,3 +39,9 @@ def describe(kind: "Kind", labels: Sequence[str], outputs: np.ndarray) -> list[d
         }
         for row in shares
     ]
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Writes JSON lines."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """Ranking: a query's candidates in order, by the nearness of what the model makes of each text."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
-from bert_jax.cli.finetuning.labels import outputs_of
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,25 +85,22 @@ class RankingData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10."""
-        from data_pipeline.tasks.ranking_metrics import score_rankings
+        return self._figures(similarities(self._encoded["dev"], apply))
 
-        dev = self._encoded["dev"]
-        return score_rankings(dev.relevance, similarities(dev, apply))
-
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if no candidate is told from another."""
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """`predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
         from data_pipeline.tasks.ranking_metrics import find_degenerate_scores
 
-        return find_degenerate_scores(similarities(self._encoded["dev"], apply))
-
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
-        """`predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
+        scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
         for name, queries in self._queries.items():
-            scores = similarities(self._encoded[name], apply)
-            lines = [describe(query, row) for query, row in zip(queries, scores, strict=True)]
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-            (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
-        return {}
+            lines = [describe(query, row) for query, row in zip(queries, scores[name], strict=True)]
+            write_lines(folder / f"predictions-{name}.jsonl", lines)
+        return Outcome(self._figures(scores["dev"]), find_degenerate_scores(scores["dev"]))
+
+    def _figures(self, scores: list[np.ndarray]) -> dict[str, float]:
+        from data_pipeline.tasks.ranking_metrics import score_rankings
+
+        return score_rankings(self._encoded["dev"].relevance, scores)
 
 
 def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:

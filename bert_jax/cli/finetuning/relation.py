@@ -1,13 +1,14 @@
 """Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+import numpy as np
+
+from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import EntityStyle
 
@@ -77,29 +78,23 @@ class RelationData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """F1 and accuracy."""
-        from data_pipeline.tasks.metrics import score
+        return self._figures(outputs_of(self._rows["dev"], apply))
 
-        rows = self._rows["dev"]
-        return score(
-            self.metrics, rows.targets["labels"], decide(self.kind, outputs_of(rows, apply)), self.labels
-        )
-
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if the model says the same of every example."""
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """`predictions-PART.jsonl`: the relation and the probabilities of all."""
         from data_pipeline.tasks.metrics import find_degenerate_classes
 
-        rows = self._rows["dev"]
-        decided = decide(self.kind, outputs_of(rows, apply))
-        return find_degenerate_classes(rows.targets["labels"], decided, self.labels)
+        outputs = {name: outputs_of(rows, apply) for name, rows in self._rows.items() if name != "train"}
+        for name, values in outputs.items():
+            write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
+        gold, decided = self._rows["dev"].targets["labels"], decide(self.kind, outputs["dev"])
+        return Outcome(self._figures(outputs["dev"]), find_degenerate_classes(gold, decided, self.labels))
 
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
-        """`predictions-PART.jsonl`: the relation and the probabilities of all."""
-        for name, rows in self._rows.items():
-            if name != "train":
-                lines = describe(self.kind, self.labels, outputs_of(rows, apply))
-                text = "".join(json.dumps(line) + "\n" for line in lines)
-                (folder / f"predictions-{name}.jsonl").write_text(text, encoding="utf-8")
-        return {}
+    def _figures(self, outputs: np.ndarray) -> dict[str, float]:
+        from data_pipeline.tasks.metrics import score
+
+        gold = self._rows["dev"].targets["labels"]
+        return score(self.metrics, gold, decide(self.kind, outputs), self.labels)
 
 
 def read(file: Path) -> "list[RelationExample]":

@@ -1,13 +1,13 @@
 """SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -84,28 +84,28 @@ class SquadData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 in percent; for 2.0 with the best null threshold."""
-        from data_pipeline.tasks.squad_metrics import score_squad_1, score_squad_2
-
         answers = answer(self._dev, self._search, apply)
-        threshold = self._tune(answers)
-        texts = {found.id: found.text(threshold) for found in answers}
-        score = score_squad_1 if threshold is None else score_squad_2
-        return score(self._dev.examples, texts)
+        return self._figures(answers, self._tune(answers))
 
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
-        """predictions.json, nbest_predictions.json, null_odds.json; returns the null threshold."""
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """predictions.json, nbest_predictions.json, and for 2.0 null_odds.json."""
         from data_pipeline.tasks.squad_answers import write_answers
 
         answers = answer(self._dev, self._search, apply)
         threshold = self._tune(answers)
         write_answers(folder, answers, threshold)
-        return {} if threshold is None else {"null_threshold": threshold}
+        is_empty = all(found.text(threshold) == "" for found in answers)
+        return Outcome(
+            self._figures(answers, threshold),
+            "every answer is empty" if is_empty else None,
+            {} if threshold is None else {"null_threshold": threshold},
+        )
 
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if every answer is empty."""
-        answers = answer(self._dev, self._search, apply)
-        texts = {found.text(self._tune(answers)) for found in answers}
-        return "every answer is empty" if texts == {""} else None
+    def _figures(self, answers: "Sequence[PredictedAnswer]", threshold: float | None) -> dict[str, float]:
+        from data_pipeline.tasks.squad_metrics import score_squad_1, score_squad_2
+
+        score = score_squad_1 if threshold is None else score_squad_2
+        return score(self._dev.examples, {found.id: found.text(threshold) for found in answers})
 
     def _tune(self, answers: "Sequence[PredictedAnswer]") -> float | None:
         from data_pipeline.tasks.squad_metrics import tune_null_threshold

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, Scheme
 
@@ -111,29 +111,29 @@ class TaggingData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities, in percent."""
-        from data_pipeline.tasks.ner_metrics import score_entities
+        return self._figures(tag(self._parts["dev"], self.labels, apply))
 
-        dev = self._parts["dev"]
-        return score_entities([s.tags for s in dev.sentences], tag(dev, self.labels, apply))
-
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if no entity is found."""
-        found = {word for sentence in tag(self._parts["dev"], self.labels, apply) for word in sentence}
-        return f"every word is tagged {found.pop()}" if len(found) == 1 else None
-
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
         """The files with one more column, and `report.json` with the scores of each type."""
         from data_pipeline.partial import write_json
         from data_pipeline.tasks.conll import write_columns
         from data_pipeline.tasks.ner_metrics import report_entities
 
-        for name, part in self._parts.items():
-            tags = tag(part, self.labels, apply)
-            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, tags)
-            if name == "dev":
-                gold = [sentence.tags for sentence in part.sentences]
-                write_json(folder / "report.json", report_entities(gold, tags))
-        return {}
+        tags = {name: tag(part, self.labels, apply) for name, part in self._parts.items()}
+        for name, found in tags.items():
+            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, found)
+        write_json(folder / "report.json", report_entities(self._gold(), tags["dev"]))
+        words = {word for sentence in tags["dev"] for word in sentence}
+        degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
+        return Outcome(self._figures(tags["dev"]), degenerate)
+
+    def _figures(self, tags: list[list[str]]) -> dict[str, float]:
+        from data_pipeline.tasks.ner_metrics import score_entities
+
+        return score_entities(self._gold(), tags)
+
+    def _gold(self) -> list[tuple[str, ...]]:
+        return [sentence.tags for sentence in self._parts["dev"].sentences]
 
 
 def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[str]]:

@@ -19,6 +19,18 @@ Apply: TypeAlias = "Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]"
 """Rows -> numbers int32 [R] of some rows and the model's outputs [R, ...] for them, until all came."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a trained model came to."""
+
+    figures: Mapping[str, float]
+    """As `TaskData.evaluate`."""
+    degenerate: str | None
+    """One sentence if the model says the same of every example of the development set."""
+    learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was tuned on the development set and predicting has to know, such as a threshold."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
     """What `bert-jax predict` asks of a task."""
@@ -78,11 +90,6 @@ class TaskData(Protocol):
         """Figures on the development set."""
         ...
 
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if the model says the same of every example of the development set."""
-        ...
-
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
-        """Writes predictions of the development and test sets; returns what predicting later has to
-        know, such as a threshold tuned here."""
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """Evaluates once more and writes predictions of the development and test sets."""
         ...

@@ -1,7 +1,6 @@
 """GLUE, and classification and regression on a user's own tables."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
-from bert_jax.cli.finetuning.labels import decide, describe, outputs_of
+from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_table import predict_table
-from bert_jax.cli.finetuning.task_data import Apply, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -101,35 +100,32 @@ class TextData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
+        return self._figures({part.name: outputs_of(part.rows, apply) for part in self._dev})
+
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """`predictions-PART.jsonl` for each part, and GLUE's zip if there are its test sets."""
+        outputs = {part.name: outputs_of(part.rows, apply) for part in (*self._dev, *self._test)}
+        for name, values in outputs.items():
+            write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
+        if self._glue and self._test:
+            self._write_submission(folder, outputs)
+        return Outcome(self._figures(outputs), self._degenerate(outputs[self._dev[0].name]))
+
+    def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         figures: dict[str, float] = {}
         for part in self._dev:
             prefix = "" if part is self._dev[0] else f"{part.name}_"
-            scores = self._score(part, decide(self.kind, outputs_of(part.rows, apply)))
+            scores = self._score(part, decide(self.kind, outputs[part.name]))
             figures |= {prefix + name: value for name, value in scores.items()}
         return figures
 
-    def write(self, apply: Apply, folder: Path) -> Mapping[str, Any]:
-        """`predictions-PART.jsonl` for each part, and GLUE's zip if there are its test sets."""
-        decided = {}
-        for part in (*self._dev, *self._test):
-            outputs = outputs_of(part.rows, apply)
-            decided[part.name] = decide(self.kind, outputs)
-            lines = describe(self.kind, self.labels, outputs)
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-            (folder / f"predictions-{part.name}.jsonl").write_text(text, encoding="utf-8")
-        if self._glue and self._test:
-            self._write_submission(folder, decided)
-        return {}
-
-    def degenerate(self, apply: Apply) -> str | None:
-        """One sentence if the model says the same of every example."""
+    def _degenerate(self, outputs: np.ndarray) -> str | None:
         from data_pipeline.tasks.metrics import find_degenerate_classes, find_degenerate_values
 
-        part = self._dev[0]
-        decided = decide(self.kind, outputs_of(part.rows, apply))
+        targets, decided = self._dev[0].rows.targets, decide(self.kind, outputs)
         if self.kind == "regression":
-            return find_degenerate_values(part.rows.targets["values"], decided)
-        return find_degenerate_classes(part.rows.targets["labels"], decided, self.labels)
+            return find_degenerate_values(targets["values"], decided)
+        return find_degenerate_classes(targets["labels"], decided, self.labels)
 
     def _score(self, part: Part, decided: np.ndarray) -> dict[str, float]:
         from data_pipeline.tasks.metrics import score
@@ -137,15 +133,15 @@ class TextData:
         targets = part.rows.targets["values" if self.kind == "regression" else "labels"]
         return score(self.metrics, targets, decided, self.labels)
 
-    def _write_submission(self, folder: Path, decided: Mapping[str, np.ndarray]) -> None:
+    def _write_submission(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
         from data_pipeline.tasks.glue_submission import submission_text, write_submission
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
         assert self._glue is not None
         texts = {}
         for split, file in GLUE_TASKS[self._glue].submissions.items():
-            if split in decided:
-                values = decided[split].tolist()
+            if split in outputs:
+                values = decide(self.kind, outputs[split]).tolist()
                 texts[file] = submission_text([self.labels[v] for v in values] if self.labels else values)
         write_submission(folder / "submission.zip", texts)
 
@@ -163,7 +159,10 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     kind: TextKind = "classification" if task.labels else "regression"
 
     def read(split: Any) -> Part:
-        examples = read_glue(data, task, split).examples
+        found = read_glue(data, task, split)
+        if found.broken:
+            print(f"warning: left out {len(found.broken)} lines without all columns, first {found.broken[0]}")
+        examples = found.examples
         targets = {} if split in task.submissions else _targets(kind, examples, task.labels)
         return encoder.encode(split, examples, targets)
 
