@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
@@ -12,6 +13,18 @@ from bert_jax.formats.vocabulary import Vocabulary
 from data_pipeline.errors import UserError
 
 HEADS = ("pooler", "language_model", "next_sentence")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TaskHead:
+    """The new layer of a fine-tuned model."""
+
+    kind: str
+    """As `bert_jax.finetuning.config.Kind`."""
+    labels: tuple[str, ...]
+    """In the order of its outputs."""
+    params: Mapping[str, np.ndarray]
+    """float32 `kernel` [D, outputs] and `bias` [outputs]."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,6 +45,8 @@ class Pretrained:
     """Names of tensors in the folder that are no part of a pretrained BERT, such as a classifier's."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What is known of its training, for a model card."""
+    head: TaskHead | None = None
+    """What fine-tuning put on it; training on another task begins without."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -63,7 +78,8 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
     """Reads a model from a folder of any kind that this project knows.
 
     Args:
-      directory: the work directory of a run; what `bert-jax convert` wrote; a Hugging Face model
+      directory: the work directory of a run; what `bert-jax convert` or `bert-jax finetune` wrote; a
+        Hugging Face model
         (`config.json` and weights); or a TensorFlow checkpoint of google-research/bert
         (`bert_config.json`, `vocab.txt`, `*.index`).
       step: checkpoint of a work directory; None takes the newest.
@@ -73,7 +89,7 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
       UserError: the folder is no model, or one of another architecture, or a file in it is missing
         or damaged.
     """
-    from bert_jax.formats import google_tf1, huggingface, npz, run  # they import this module
+    from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run  # they import this module
 
     if not directory.is_dir():
         raise UserError(f"{directory} is no folder; --model takes the folder of a model")
@@ -81,6 +97,8 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
         raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
     if run.recognises(directory):
         model = run.read(directory, step)
+    elif finetuned.recognises(directory):
+        model = finetuned.read(directory)
     elif npz.recognises(directory):
         model = npz.read(directory)
     elif huggingface.recognises(directory):

@@ -20,7 +20,7 @@ from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.tensors import Row, Tensors, expand, from_tensors, left_out, to_tensors
-from bert_jax.pretrained import Pretrained
+from bert_jax.pretrained import Pretrained, TaskHead
 from data_pipeline.errors import UserError
 
 CONFIG_FILE = "config.json"
@@ -71,6 +71,14 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
     ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
 )
+# Kind of fine-tuning: class, and name of its new layer there.
+_TASK_CLASSES = {
+    "classification": ("BertForSequenceClassification", "classifier"),
+    "regression": ("BertForSequenceClassification", "classifier"),
+    "choice": ("BertForMultipleChoice", "classifier"),
+    "tagging": ("BertForTokenClassification", "classifier"),
+    "spans": ("BertForQuestionAnswering", "qa_outputs"),
+}
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER = "cls.predictions.decoder.weight"
 # Constants, and the tied decoder's second name.
@@ -131,7 +139,7 @@ def write(folder: Path, model: Pretrained) -> None:
     write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
     config = to_config(model, special_id(model.tokenizer, PAD))
     write_json(folder / CONFIG_FILE, config)
-    tensors = to_tensors(model.params, rows(model.config.num_layers))
+    tensors = to_tensors(model.params, rows(model.config.num_layers)) | _head_tensors(model)
     if transformers_class(model) == "BertModel":
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
     # transformers refuses files that do not say for which framework they are.
@@ -140,7 +148,13 @@ def write(folder: Path, model: Pretrained) -> None:
 
 
 def transformers_class(model: Pretrained) -> str:
-    """Name of the class in transformers that has the heads of a model."""
+    """Name of the class in transformers that has the heads of a model.
+
+    Raises:
+      UserError: a fine-tuned model that transformers has no class for.
+    """
+    if model.head is not None:
+        return _task_class(model, model.head)
     if "language_model" not in model.params:
         return "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
     if model.config.attention == "causal":
@@ -161,7 +175,39 @@ def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
         "pad_token_id": pad_token_id,
         "tie_word_embeddings": True,
         "dtype": "float32",
+        **_task_settings(model),
     }
+
+
+def _task_class(model: Pretrained, head: TaskHead) -> str:
+    if head.kind not in _TASK_CLASSES or (model.config.attention == "causal" and "pooler" in model.params):
+        raise UserError(
+            f"transformers has no class for {model.name} ({head.kind}, {model.config.attention} attention); "
+            f"it has for {', '.join(_TASK_CLASSES)} with bidirectional attention"
+        )
+    return _TASK_CLASSES[head.kind][0]
+
+
+def _task_settings(model: Pretrained) -> dict[str, Any]:
+    """What `config.json` says of a fine-tuned model's labels."""
+    if model.head is None or model.head.kind not in ("classification", "regression", "tagging"):
+        return {}
+    labels = model.head.labels or ("value",)
+    settings = {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+    is_number = model.head.kind == "regression"
+    return settings | ({"problem_type": "regression"} if is_number else {})
+
+
+def _head_tensors(model: Pretrained) -> dict[str, np.ndarray]:
+    """The new layer of a fine-tuned model, in torch's layout."""
+    if model.head is None:
+        return {}
+    name = _TASK_CLASSES[model.head.kind][1]
+    kernel = np.ascontiguousarray(np.asarray(model.head.params["kernel"]).T)
+    return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(model.head.params["bias"])}
 
 
 def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:

@@ -1,0 +1,44 @@
+"""A fine-tuned model's folder as a pretrained model: its encoder, and the head of its task beside it."""
+
+import dataclasses
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from bert_jax.checkpoints import load_params
+from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
+from bert_jax.finetuning.record import read_record
+from bert_jax.formats.configuration import read_json
+from bert_jax.pretrained import Pretrained, TaskHead
+from bert_jax.workdir import FILE_NAME
+
+
+def recognises(directory: Path) -> bool:
+    """Whether `bert-jax finetune` made a folder, or one of its cells."""
+    file = _cell(directory) / FILE_NAME
+    return file.is_file() and {"task", "labels"} <= set(read_json(file))
+
+
+def read(directory: Path) -> Pretrained:
+    """Reads the best cell, or the one that is named.
+
+    Raises:
+      UserError: the checkpoint is damaged or was deleted.
+    """
+    folder = _cell(directory)
+    record = read_record(folder)
+    _, params = load_params(folder)
+    head = params.pop("classifier", None)
+    return Pretrained(
+        name=f"{record.trained_from}-{record.task}",
+        config=dataclasses.replace(record.config.model, dtype="float32"),
+        params=params,
+        tokenizer=Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
+        vocabulary=None,
+        facts={"task": record.task, "fine-tuned from": record.trained_from},
+        head=TaskHead(record.config.kind, record.labels, head) if head else None,
+    )
+
+
+def _cell(directory: Path) -> Path:
+    return directory / BEST_FOLDER if (directory / BEST_FOLDER).exists() else directory
