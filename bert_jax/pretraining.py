@@ -44,6 +44,9 @@ class PretrainingTask:
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         return metrics.means(sums, self.model.objective)
 
+    def rate_share(self, path: tuple[str, ...]) -> float:
+        return 1.0
+
     def flops_per_sequence(self, batch: Batch) -> int:
         length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]
         return flops_per_sequence(self.model, length, predictions)

@@ -47,6 +47,10 @@ class Task(Protocol):
         """Readable metrics, "loss" among them, from numerators and denominators on the host."""
         ...
 
+    def rate_share(self, path: tuple[str, ...]) -> float:
+        """What part of the learning rate the parameter at a path gets; 0 leaves it as it is."""
+        ...
+
     def flops_per_sequence(self, batch: Batch) -> int:
         """Floating-point operations of training on one row of a batch of this shape."""
         ...

@@ -11,6 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import tree_map_with_path
 
 from bert_jax.task import Batch, Sums, Task
 
@@ -99,7 +100,7 @@ def train_step(
     finite = jnp.isfinite(task.loss(sums, totals)) & jnp.isfinite(grad_norm)
     healthy = finite & (state.first_nonfinite_step < 0)
     updates, opt_state = tx.update(gradients, state.opt_state, state.params, learning_rate=learning_rate)
-    params = optax.apply_updates(state.params, updates)
+    params = optax.apply_updates(state.params, _share(task, updates))
 
     step_sums = {**sums, **totals, "grad_norm": grad_norm, "steps": jnp.float32(1)}
     return TrainState(
@@ -149,9 +150,33 @@ def _accumulate(
 
 
 def _loss(task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array) -> tuple[jax.Array, Sums]:
+    params = _freeze(task, params)
     outputs = task.module.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
     sums = task.numerators(outputs, batch)
     return task.loss(sums, totals), sums
+
+
+def _freeze(task: Task, params: Params) -> Params:
+    """Stops gradients at parameters that are to stay, so that what is below them costs nothing."""
+
+    def stop(path: tuple, array: jax.Array) -> jax.Array:
+        return array if task.rate_share(_names(path)) else jax.lax.stop_gradient(array)
+
+    return tree_map_with_path(stop, params)
+
+
+def _share(task: Task, updates: Params) -> Params:
+    """The updates, each at its parameter's part of the learning rate."""
+
+    def scale(path: tuple, update: jax.Array) -> jax.Array:
+        share = task.rate_share(_names(path))
+        return update if share == 1 else update * share
+
+    return tree_map_with_path(scale, updates)
+
+
+def _names(path: tuple) -> tuple[str, ...]:
+    return tuple(str(entry.key) for entry in path)
 
 
 def _split_rows(x: jax.Array, parts: int) -> jax.Array:

@@ -11,6 +11,7 @@ import tyro
 
 from bert_jax.cli.flags import nearest, parse_flags
 from bert_jax.config import BiasCorrection, DType, ParallelConfig, check_positive
+from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Training:
     """The paper's grid: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs 2 3 4."""
     seeds: int = 1
     """Repeats of every cell of the grid, with the seeds 0, 1, ..."""
+    rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
+    features: FeatureConfig = FeatureConfig()
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
     bias_correction: BiasCorrection = "none"

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_positive
+from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.finetuning.tasks import (
     Classification,
     FineTuningTask,
@@ -14,6 +15,7 @@ from bert_jax.finetuning.tasks import (
     SpanExtraction,
     Tagging,
 )
+from data_pipeline.errors import UserError
 
 Kind = Literal[
     "classification",
@@ -38,10 +40,18 @@ class FineTuning(RunConfig):
     model: ModelConfig = ModelConfig()
     num_labels: int = 2
     """Of classification, tagging and relation."""
+    rates: LayerRates = LayerRates()
+    features: FeatureConfig = FeatureConfig()
+    """Of tagging and spans."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("num_labels", self.num_labels)
+        self.features.check(self.model.num_layers)
+        if (self.rates.frozen_layers or 0) > self.model.num_layers:
+            raise UserError(
+                f"frozen_layers is {self.rates.frozen_layers}; the model has {self.model.num_layers} layers"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,18 +79,18 @@ def make_task(config: FineTuning) -> FineTuningTask:
     """The task of a run."""
     match config.kind:
         case "classification":
-            return Classification(config.model, config.num_labels)
+            return Classification(config.model, config.num_labels, rates=config.rates)
         case "relation":
-            return RelationClassification(config.model, config.num_labels)
+            return RelationClassification(config.model, config.num_labels, rates=config.rates)
         case "tagging":
-            return Tagging(config.model, config.num_labels)
+            return Tagging(config.model, config.num_labels, rates=config.rates, features=config.features)
         case "regression":
-            return Regression(config.model)
+            return Regression(config.model, rates=config.rates)
         case "choice":
-            return MultipleChoice(config.model)
+            return MultipleChoice(config.model, rates=config.rates)
         case "spans":
-            return SpanExtraction(config.model)
+            return SpanExtraction(config.model, rates=config.rates, features=config.features)
         case "in_batch_ranking":
-            return Ranking(config.model, "in_batch")
+            return Ranking(config.model, "in_batch", rates=config.rates)
         case "triplet_ranking":
-            return Ranking(config.model, "triplet")
+            return Ranking(config.model, "triplet", rates=config.rates)

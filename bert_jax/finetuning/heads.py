@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
+from bert_jax.finetuning.features import sequence_features
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
@@ -50,11 +52,12 @@ class SpanHead(nn.Module):
     """float32 [B, T, 2]: scores of a span's start and end; padded positions score -10000."""
 
     config: ModelConfig
+    features: FeatureConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTD = _sequence(self.config, batch, deterministic)
-        logits = Linear(self.config, (2,), name="classifier")(sequence_BTD).astype(jnp.float32)
+        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        logits = Linear(self.config, (2,), name="classifier")(sequence_BTW).astype(jnp.float32)
         return jnp.where(batch["input_mask"][:, :, None] > 0, logits, IMPOSSIBLE)
 
 
@@ -62,14 +65,15 @@ class TokenHead(nn.Module):
     """float32 [B, T, L]: label scores of every position."""
 
     config: ModelConfig
+    features: FeatureConfig
     num_labels: int
+    dropout_rate: float
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTD = Dropout(self.config.dropout_rate)(
-            _sequence(self.config, batch, deterministic), deterministic
-        )
-        return Linear(self.config, (self.num_labels,), name="classifier")(sequence_BTD).astype(jnp.float32)
+        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        sequence_BTW = Dropout(self.dropout_rate)(sequence_BTW, deterministic)
+        return Linear(self.config, (self.num_labels,), name="classifier")(sequence_BTW).astype(jnp.float32)
 
 
 class EntityPairHead(nn.Module):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from bert_jax.accounting import encoder_flops
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
+from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.losses import cross_entropy
 from bert_jax.task import Batch, Sums
 
@@ -31,6 +32,7 @@ class FineTuningTask(abc.ABC):
     """A loss that is a mean over `targets`: rows, or labelled tokens."""
 
     model: ModelConfig
+    rates: LayerRates = dataclasses.field(default=LayerRates(), kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -53,6 +55,9 @@ class FineTuningTask(abc.ABC):
         targets = max(sums["targets"], 1.0)
         figures = {"loss": sums["loss"] / targets}
         return figures | ({"accuracy": sums["correct"] / targets} if "correct" in sums else {})
+
+    def rate_share(self, path: tuple[str, ...]) -> float:
+        return self.rates.share(path, self.model.num_layers)
 
     def flops_per_sequence(self, batch: Batch) -> int:
         *_, choices, length = (1, *batch["input_ids"].shape[1:])
@@ -124,13 +129,27 @@ class MultipleChoice(FineTuningTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpanExtraction(FineTuningTask):
+class SequenceTask(FineTuningTask):
+    """A task that looks at every position, through `features`."""
+
+    features: FeatureConfig = dataclasses.field(default=FeatureConfig(), kw_only=True)
+
+    @property
+    def encoder_config(self) -> ModelConfig:
+        """The model's; where all of it is frozen, its features are fixed and it has no dropout."""
+        if self.rates.frozen_layers != self.model.num_layers:
+            return self.model
+        return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanExtraction(SequenceTask):
     """Where an answer starts and ends. Targets: `start_positions`, `end_positions` int32 [B];
     the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
 
     @property
     def module(self) -> nn.Module:
-        return heads.SpanHead(self.model)
+        return heads.SpanHead(self.encoder_config, self.features)
 
     def example_batch(self) -> dict[str, jax.Array]:
         position = jnp.zeros((1,), jnp.int32)
@@ -145,14 +164,16 @@ class SpanExtraction(FineTuningTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(FineTuningTask):
+class Tagging(SequenceTask):
     """One of `num_labels` tags for some tokens. Targets: `tag_ids` int32 [B, T], -1 for none."""
 
     num_labels: int
 
     @property
     def module(self) -> nn.Module:
-        return heads.TokenHead(self.model, self.num_labels)
+        return heads.TokenHead(
+            self.encoder_config, self.features, self.num_labels, dropout_rate=self.model.dropout_rate
+        )
 
     def example_batch(self) -> dict[str, jax.Array]:
         inputs = _example_inputs()

@@ -165,6 +165,16 @@ class Encoder(nn.Module):
         self.sow("intermediates", "hidden_states", last)
         return last
 
+    def hidden_states(
+        self, input_ids: jax.Array, input_mask: jax.Array, segment_ids: jax.Array, deterministic: bool
+    ) -> list[jax.Array]:
+        """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
+        bias = attention_bias(self.config, input_mask)
+        states = [self.embeddings(input_ids, segment_ids, deterministic)]
+        for layer in self.layers:
+            states.append(layer(states[-1], states[-1], bias, deterministic))
+        return states
+
     def word_embedding_table(self) -> jax.Array:
         """float32 [vocab_size, D]: the table that the language model head shares."""
         return self.embeddings.word_embeddings.embedding

@@ -25,12 +25,14 @@ from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.parallel import Program
 from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
 
@@ -47,6 +49,8 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
+        if args.training.features != FeatureConfig() and data.kind not in ("tagging", "spans"):
+            raise UserError(f"--features.* goes with tagging and span tasks, not with {args.task}")
         _check_rows(data.train, model, args.settings.max_seq_length)
         self.args = args
         self.model = model
@@ -59,6 +63,8 @@ class Grid:
             parallel=args.training.parallel,
             kind=data.kind,
             model=dataclasses.replace(model.config, dtype=args.training.dtype),
+            rates=args.training.rates,
+            features=args.training.features,
             num_labels=max(len(data.labels), 1),
         )
 

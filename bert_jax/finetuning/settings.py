@@ -1,0 +1,68 @@
+"""Settings of fine-tuning that need nothing but the standard library, so that flags are read at once."""
+
+import dataclasses
+from typing import Literal
+
+from data_pipeline.errors import UserError
+
+Combination = Literal["concat", "sum", "weighted"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRates:
+    """Learning rates by depth: embeddings are 0, layers 1 to L, head and pooler L + 1."""
+
+    layer_decay: float = 1.0
+    """Every layer's rate, as a share of the rate of the one above (Howard and Ruder 2018; Clark et al.
+    2020 use 0.8 and 0.9). 1: all the same."""
+    frozen_layers: int | None = None
+    """The embeddings and that many of the lowest layers stay as they are; 0 is the embeddings alone,
+    None nothing."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"layer_decay is {self.layer_decay}; it must be above 0 and at most 1")
+        if self.frozen_layers is not None and self.frozen_layers < 0:
+            raise UserError(f"frozen_layers is {self.frozen_layers}; it must be at least 0")
+
+    def share(self, path: tuple[str, ...], num_layers: int) -> float:
+        """The part of the learning rate for the parameter at a path of the tree."""
+        depth = _depth(path, num_layers)
+        if self.frozen_layers is not None and depth <= self.frozen_layers:
+            return 0.0
+        return self.layer_decay ** (num_layers + 1 - depth)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """The default is the last layer alone, as in fine-tuning."""
+
+    layers: tuple[int, ...] = (-1,)
+    """Numbers of layers: 0 is the embedding output, -1 the last layer."""
+    combine: Combination = "concat"
+    """What to do with several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
+    lstm_layers: int = 0
+    """BiLSTM layers on top; 2 in the paper."""
+    lstm_width: int = 768
+    """Units of each direction."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise UserError("layers is empty; name at least one, such as -1")
+        if self.lstm_layers < 0 or self.lstm_width < 1:
+            raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
+
+    def check(self, num_layers: int) -> None:
+        """Raises UserError if a layer is named that a model does not have."""
+        for layer in self.layers:
+            if not -num_layers - 1 <= layer <= num_layers:
+                raise UserError(f"layers names {layer}; the model has {-num_layers - 1} to {num_layers}")
+
+
+def _depth(path: tuple[str, ...], num_layers: int) -> int:
+    match path:
+        case ("encoder", "embeddings", *_):
+            return 0
+        case ("encoder", layer, *_):
+            return int(layer.removeprefix("layer_")) + 1
+    return num_layers + 1
