@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from data_pipeline.errors import UserError
 
@@ -19,9 +20,9 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
 
     Raises UserError if the system killed one of them.
     """
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=_WorkerContext(), initializer=_start_worker
-    )
+    # Starting the tracker lifts the block on Ctrl-C that workers are started under.
+    multiprocessing.resource_tracker.ensure_running()
+    pool = _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
         yield pool
     except concurrent.futures.process.BrokenProcessPool:
@@ -31,8 +32,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
         ) from None
     except BaseException:
         for process in multiprocessing.active_children():
-            if isinstance(process, _Worker):
-                process.terminate()
+            process.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -47,41 +47,41 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Worker(multiprocessing.context.SpawnProcess):
-    """A process that never sees Ctrl-C: it inherits the signal blocked.
+class _Pool(concurrent.futures.ProcessPoolExecutor):
+    """A pool whose workers never see Ctrl-C: they inherit the signal blocked.
 
-    Ignoring the signal in the process itself would come too late: until it has imported this
-    module, a Ctrl-C would end it with a traceback.
+    Ignoring it in the worker itself would come too late: until a worker has imported this module, a
+    Ctrl-C would end it with a traceback. Handing over a task is what starts workers, and the thread
+    that serves them; it is done whole or not at all.
     """
 
-    def start(self) -> None:
-        # Starting the tracker lifts the block, so it has to run before.
-        multiprocessing.resource_tracker.ensure_running()
+    def submit(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future:
         with _interrupt_deferred():
-            super().start()
+            return super().submit(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def _interrupt_deferred() -> Iterator[None]:
-    """Ctrl-C waits until the block ends: a process left half started would end with a traceback.
+    """Ctrl-C, and SIGTERM where it is handled, wait until the block ends.
 
-    The mask holds for this thread and for what it starts. Other threads can still take the signal,
-    and Python then runs the handler here; so that is put off too.
+    The mask holds for this thread and for what it starts; other threads can still take the signal,
+    and Python then runs the handler here. So the handlers are put off too. Workers are ended by
+    SIGTERM, so they must not inherit it blocked.
     """
     seen: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in put_off:
+        signal.signal(number, lambda number, frame: seen.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-    if seen:
-        signal.raise_signal(signal.SIGINT)
-
-
-class _WorkerContext(multiprocessing.context.SpawnContext):
-    Process = _Worker
+        for number, handler in put_off.items():
+            signal.signal(number, handler)
+    for taken in seen:
+        signal.raise_signal(taken)
 
 
 def _start_worker() -> None:

@@ -60,7 +60,7 @@ WRONG = {
     ),
     "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
-    "two flags missing": (["export"], ["missing --workdir DIR, --output DIR"]),
+    "two flags missing": (["convert"], ["missing --model PATH, --output PATH"]),
     "no corpus to inspect": (["inspect"], ["missing CORPUS"]),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
     "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),

@@ -97,8 +97,11 @@ def environment(cache: Path) -> dict[str, str]:
 def final_state(workdir: Path) -> dict[str, Any]:
     """The newest checkpoint's arrays by their path: parameters, optimizer state, step and sums."""
     step = saved_steps(workdir)[-1]
+    source = (workdir / "checkpoints" / str(step) / "default").absolute()
     with ocp.PyTreeCheckpointer() as checkpointer:
-        tree = checkpointer.restore((workdir / "checkpoints" / str(step) / "default").absolute())
+        saved = checkpointer.metadata(source).item_metadata.tree
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved)
+        tree = checkpointer.restore(source, args=ocp.args.PyTreeRestore(restore_args=as_numpy))
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 

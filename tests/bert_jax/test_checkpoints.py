@@ -136,6 +136,8 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+# TensorStore tells an event loop of the failure that asyncio has closed by then.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 10)
     checkpoints = Checkpoints(tmp_path, keep=2, say=print)

@@ -350,14 +350,15 @@ def test_other_settings_do_not_mix_into_a_partial_corpus(tmp_path, text, vocabul
     assert b"of the other" not in shards(output)["train-00000.arrow"]
 
 
-def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, vocabulary):
+def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, vocabulary, monkeypatch):
     def stop(name: str, done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1, on_progress=stop)
     vocabulary.write_text(vocabulary.read_text() + "owl\n")
-    with pytest.raises(UserError, match=r"made\.partial was begun with other vocab;"):
+    monkeypatch.setattr("data_pipeline.prepare.PIECE_BYTES", 1000)
+    with pytest.raises(UserError, match=r"made\.partial was begun with other piece_bytes, vocab;"):
         prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1)
 
 
