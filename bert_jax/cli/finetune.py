@@ -1,6 +1,7 @@
 """`bert-jax finetune TASK --model DIR --data DIR --output DIR`: trains a head on a pretrained model."""
 
 import dataclasses
+import inspect
 import itertools
 import sys
 from collections.abc import Sequence
@@ -108,7 +109,10 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     default = Finetune(name, model=missing, data=missing, output=missing, settings=settings)
     # The settings' own class tells tyro which flags there are.
     kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
-    return parse_flags(kind, argv[1:], command=f"bert-jax finetune {name}", default=default)
+    description = f"{TASKS[name].summary}. --data: {inspect.getdoc(settings)}\n\n{inspect.getdoc(Finetune)}"
+    return parse_flags(
+        kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description
+    )
 
 
 def run(args: Finetune[Any]) -> int:

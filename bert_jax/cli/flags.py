@@ -17,7 +17,14 @@ T = TypeVar("T")
 _RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
 
 
-def parse_flags(kind: type[T], argv: Sequence[str], *, command: str, default: T | None = None) -> T:
+def parse_flags(
+    kind: type[T],
+    argv: Sequence[str],
+    *,
+    command: str,
+    default: T | None = None,
+    description: str | None = None,
+) -> T:
     """Reads flags into an instance of `kind`.
 
     Args:
@@ -25,6 +32,7 @@ def parse_flags(kind: type[T], argv: Sequence[str], *, command: str, default: T 
       argv: the arguments after the command.
       command: what stands before them on the command line, for the help text.
       default: values of flags that are not given; None takes the dataclass's own.
+      description: what the help text begins with; None takes the dataclass's docstring.
 
     Raises:
       UserError: an unknown flag, a value of the wrong type, a missing flag, an impossible value.
@@ -38,6 +46,7 @@ def parse_flags(kind: type[T], argv: Sequence[str], *, command: str, default: T 
                 kind,
                 args=argv,
                 prog=command,
+                description=description,
                 default=start,
                 return_unknown_args=True,
             )

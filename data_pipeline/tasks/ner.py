@@ -26,7 +26,7 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 class Tagging:
     max_seq_length: int = 128
     context: Context = "sentence"
-    """document: fill rows with the sentences before and after. The paper does, with 512 pieces."""
+    """document: fill rows with the sentences before and after, as the paper does."""
 
     def __post_init__(self) -> None:
         check_length(self.max_seq_length)

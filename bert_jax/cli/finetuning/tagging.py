@@ -32,7 +32,7 @@ class TaggingSettings:
     max_seq_length: int = 128
     """Sentences longer than that are cut into windows."""
     context: Context = "sentence"
-    """document: fill the sequence with the sentences around, as the paper did (with 512 pieces)."""
+    """document: fill the sequence with the sentences around, as the paper did."""
     word_column: str = "0"
     """Number of the words' column, from 0, or its name."""
     tag_column: str = "-1"
