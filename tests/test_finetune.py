@@ -102,7 +102,8 @@ def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:
     table, output = folder / "new.csv", folder / "predicted.csv"
     table.write_text('title,other\n"the dog, is here",7\nthe cat is on the mat here,8\n')
     assert main(["predict", f"--model={folder / 'output'}", f"--input={table}", f"--output={output}"]) == 0
-    rows = list(csv.DictReader(output.open()))
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
     assert [row["title"] for row in rows] == ["the dog, is here", "the cat is on the mat here"]
     assert rows[0]["predicted"] == "dog"
     assert rows[1]["other"] == "8"

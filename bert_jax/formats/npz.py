@@ -39,7 +39,8 @@ def read(directory: Path) -> Pretrained:
     except (KeyError, TypeError) as error:
         raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
     try:
-        with np.load(directory / WEIGHTS_FILE, allow_pickle=False) as file:
+        # numpy leaves a damaged file open if it opens it itself.
+        with (directory / WEIGHTS_FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
