@@ -10,7 +10,7 @@ import fcntl
 import json
 import shutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,10 +95,15 @@ def read_record(workdir: Path) -> RunRecord:
 
 
 def write_record(workdir: Path, record: RunRecord) -> None:
-    """Writes `config.json`, whole or not at all."""
-    beside = workdir / f"{FILE_NAME}.tmp"
-    beside.write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
-    beside.replace(workdir / FILE_NAME)
+    """Writes `config.json`."""
+    write_json(workdir / FILE_NAME, dataclasses.asdict(record))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    beside = path.with_name(f"{path.name}.tmp")
+    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:
@@ -115,13 +120,7 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
     Raises:
       UserError: names each difference as `setting before -> now`.
     """
-    old, new = flatten(before.experiment), flatten(now.experiment)
-    paths = [path for path in {**old, **new} if path not in MAY_CHANGE]
-    changes = [
-        f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}"
-        for path in paths
-        if old.get(path) != new.get(path)
-    ]
+    changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
     if before.corpus_fingerprint != now.corpus_fingerprint:
         changes.append("the text or the vocabulary of data.corpus changed")
     if changes:
@@ -129,6 +128,15 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
             f"{'; '.join(changes)}; take them back, or name another --workdir"
         )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_change: Container[str]) -> list[str]:
+    """`setting before -> now` for each setting that differs and must not."""
+    return [
+        f"{path} {before.get(path, 'unset')} -> {now.get(path, 'unset')}"
+        for path in {**before, **now}
+        if before.get(path) != now.get(path) and path not in may_change
+    ]
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -78,6 +78,26 @@ def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
     assert "settings.max_seq_length 16 -> 12" in capsys.readouterr().err
 
 
+def test_a_grid_grows_from_run_to_run_and_the_best_of_all_is_kept(folder: Path) -> None:
+    before = results(folder)["best"]["cell"]
+    grown = [flag if flag != "3e-3" else "2e-9" for flag in command(folder)]
+    assert main(grown) == 0
+    assert len(results(folder)["cells"]) == 3
+    assert results(folder)["best"]["cell"] == before
+    assert (folder / "output" / "best" / "checkpoints").is_dir()
+
+
+def test_other_training_data_are_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    train = folder / "data" / "train.csv"
+    content = train.read_text()
+    train.write_text(content.replace("mat is", "mat was", 1))
+    try:
+        assert main(command(folder)) == 2
+    finally:
+        train.write_text(content)
+    assert "other settings or data: data " in capsys.readouterr().err
+
+
 def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     from bert_jax import interrupt
 

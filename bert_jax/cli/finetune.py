@@ -125,7 +125,7 @@ def run(args: Finetune[Any]) -> int:
 
 def _train_grid(args: Finetune[Any]) -> int:
     from bert_jax.cli.finetuning.grid import Grid
-    from bert_jax.cli.pretrain import keep_compiled
+    from bert_jax.cli.pretrain import keep_compiled, memory_named
     from bert_jax.interrupt import EXIT_STATUS, listen
     from bert_jax.nonfinite import NonFiniteError
     from bert_jax.pretrained import open_model
@@ -141,7 +141,8 @@ def _train_grid(args: Finetune[Any]) -> int:
     grid = Grid(args, model, data)
     with listen() as interrupt:
         try:
-            finished = grid.train(interrupt)
+            with memory_named():
+                finished = grid.train(interrupt)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}", file=sys.stderr)
             return 1

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.workdir import FILE_NAME, flatten, from_json
+from bert_jax.workdir import FILE_NAME, differences, flatten, from_json, write_json
 from data_pipeline.errors import UserError
+
+# What may differ between two starts of one run: it does not change what the run computes.
+_MAY_CHANGE = frozenset(
+    ("config.log_every", "config.eval_every", "config.checkpoint_every", "config.parallel.mode")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +31,15 @@ class FineTuningRecord:
     """What was tuned on the development set, such as SQuAD's null threshold."""
     trained_from: str = ""
     """The pretrained model's name."""
+    data_fingerprint: str = ""
+    """Hash of the rows that it is trained on."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
 
 
 def write_record(folder: Path, record: FineTuningRecord) -> None:
-    """Writes `config.json`, whole or not at all."""
-    beside = folder / f"{FILE_NAME}.tmp"
-    beside.write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
-    beside.replace(folder / FILE_NAME)
+    """Writes `config.json`."""
+    write_json(folder / FILE_NAME, dataclasses.asdict(record))
 
 
 def read_record(folder: Path) -> FineTuningRecord:
@@ -58,32 +63,26 @@ def read_record(folder: Path) -> FineTuningRecord:
         ) from None
 
 
-# What may differ between two starts of one run: it does not change what the run computes.
-_MAY_CHANGE = frozenset(
-    ("config.log_every", "config.eval_every", "config.checkpoint_every", "config.parallel.mode")
-)
-
-
 def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) -> None:
     """Refuses to go on with other settings than a run began with.
 
     Raises:
       UserError: names each difference as `setting before -> now`.
     """
-    old, new = _comparable(before), _comparable(now)
-    changes = [
-        f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}"
-        for path in {**old, **new}
-        if old.get(path) != new.get(path) and path not in _MAY_CHANGE
-    ]
+    changes = differences(_comparable(before), _comparable(now), _MAY_CHANGE)
     if changes:
         raise UserError(
-            f"{folder} holds a run with other settings: {'; '.join(changes)}; "
+            f"{folder} holds a run with other settings or data: {'; '.join(changes)}; "
             "take them back, or name another --output"
         )
 
 
 def _comparable(record: FineTuningRecord) -> dict[str, Any]:
     settings = {f"settings.{name}": value for name, value in record.settings.items()}
-    labels = {"task": record.task, "labels": ", ".join(record.labels), "model": record.trained_from}
-    return {**labels, **flatten(record.config, "config"), **settings}
+    given = {
+        "task": record.task,
+        "labels": ", ".join(record.labels),
+        "model": record.trained_from,
+        "data": record.data_fingerprint[:12],
+    }
+    return {**given, **flatten(record.config, "config"), **settings}

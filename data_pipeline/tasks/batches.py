@@ -5,7 +5,7 @@ steps. Lengths come from a short ladder, so that a model is compiled few times a
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -77,15 +77,6 @@ def rows_of_step(num_rows: int, batch_size: int, seed: int, step: int) -> np.nda
     """int64 [B]: the rows of a training step."""
     epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), num_rows)
     return np.concatenate([_order(num_rows, seed, int(e))[places[epochs == e]] for e in np.unique(epochs)])
-
-
-def padding_share(batches: Iterable[NumpyBatch]) -> float:
-    """The share of all positions that hold no token, from 0 to 1."""
-    padding = total = 0
-    for batch in batches:
-        padding += int((batch["input_mask"] == 0).sum())
-        total += batch["input_mask"].size
-    return padding / total if total else 0.0
 
 
 @functools.lru_cache(maxsize=4)

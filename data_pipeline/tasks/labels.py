@@ -1,7 +1,7 @@
 """Labels as words in files, and as the numbers that a model is trained on."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,13 +35,6 @@ def find_labels(examples: Sequence[Labelled]) -> tuple[str, ...]:
     if all(_number(label) is not None for label in labels):
         return tuple(sorted(labels, key=lambda label: (_number(label), label)))
     return tuple(sorted(labels))
-
-
-def check_labels(found: Iterable[str], expected: Sequence[str], source: str) -> None:
-    """Raises UserError unless the labels of `source` are those that are expected."""
-    found = list(found)
-    if set(found) != set(expected):
-        raise UserError(f"{source} has the labels {_listed(found)}; expected are {_listed(expected)}")
 
 
 def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rows: a data set after tokenising, before padding. What every task makes and batches are cut from."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,6 +26,16 @@ class Rows:
     sequences_per_row: int = 1
     num_cut: int = 0
     """How many sequences were longer than the model allows and lost tokens."""
+
+    def fingerprint(self) -> str:
+        """A hash of all ids and targets."""
+        total = hashlib.sha256()
+        for name, sequences in sorted(self.tokens.items()):
+            total.update(f"{name} {[len(ids) for ids in sequences]}".encode())
+            total.update(np.concatenate(sequences).tobytes())
+        for name, values in sorted(self.targets.items()):
+            total.update(name.encode() + values.tobytes())
+        return total.hexdigest()
 
     def __len__(self) -> int:
         """Number of rows."""

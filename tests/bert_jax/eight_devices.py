@@ -20,27 +20,18 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.config import Experiment, ParallelConfig
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
+from tests.bert_jax.tiny_model import TINY
 
 ROWS, LENGTH, PREDICTIONS = 16, 12, 4
 RATE = np.float32(1e-3)
 
 EXPERIMENT = Experiment(
-    model=ModelConfig(
-        vocab_size=32,
-        num_layers=1,
-        hidden_size=16,
-        num_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        initializer_range=0.3,
-    ),
+    model=dataclasses.replace(TINY, dropout_rate=0.0, attention_dropout_rate=0.0, initializer_range=0.3),
     data=DataConfig(phases=(Phase(max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS),)),
     num_train_steps=4,
     global_batch_size=ROWS,

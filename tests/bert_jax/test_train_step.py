@@ -12,17 +12,9 @@ from bert_jax.config import ModelConfig, OptimizerConfig
 from bert_jax.optimizer import make_optimizer
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState, eval_step, init_state, train_step
+from tests.bert_jax.tiny_model import TINY
 
-CONFIG = ModelConfig(
-    vocab_size=32,
-    num_layers=1,
-    hidden_size=16,
-    num_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-    dropout_rate=0.0,
-    attention_dropout_rate=0.0,
-)
+CONFIG = dataclasses.replace(TINY, dropout_rate=0.0, attention_dropout_rate=0.0)
 RATE = np.float32(1e-2)
 NUMERATORS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
 DENOMINATORS = ("mlm_weight", "examples", "tokens")

@@ -32,6 +32,7 @@ from bert_jax.parallel import Program
 from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
+from bert_jax.workdir import write_json
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
@@ -57,6 +58,7 @@ class Grid:
         self.data = data
         self.cells: list[Cell] = args.training.cells()
         self.programs = Programs()
+        self.fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
             optimizer=OptimizerConfig(bias_correction=args.training.bias_correction),
@@ -70,9 +72,9 @@ class Grid:
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted."""
+        self._check_others()
         for number, cell in enumerate(self.cells, 1):
             if (self._folder(cell) / RESULT_FILE).exists():
-                self._check_same(cell)
                 continue
             print(f"cell {number} of {len(self.cells)}: {cell.name}", flush=True)
             if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
@@ -102,8 +104,7 @@ class Grid:
                 }
             )
         content = {"metric": self.data.metric, "best": best, "cells": results, "rows": rows}
-        path = self.args.output / "results.json"
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(self.args.output / "results.json", content)
         self._print_table(rows)
         for result in results:
             if result["degenerate"]:
@@ -151,10 +152,13 @@ class Grid:
         self.model.tokenizer.save(str(folder / TOKENIZER_FILE))
         write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
 
-    def _check_same(self, cell: Cell) -> None:
-        """Raises UserError if a finished cell was trained with other settings."""
-        config = cell_config(self.base, cell, len(self.data.train))
-        check_same(self._folder(cell), read_record(self._folder(cell)), self._record(config))
+    def _check_others(self) -> None:
+        """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
+        fields = [field.name for field in dataclasses.fields(Cell)]
+        for result in self._results():
+            cell = Cell(**{name: result[name] for name in fields})
+            config = cell_config(self.base, cell, len(self.data.train))
+            check_same(self._folder(cell), read_record(self._folder(cell)), self._record(config))
 
     def _record(self, config: FineTuning) -> FineTuningRecord:
         return FineTuningRecord(
@@ -163,6 +167,7 @@ class Grid:
             labels=self.data.labels,
             settings=dataclasses.asdict(self.args.settings),
             trained_from=self.model.name,
+            data_fingerprint=self.fingerprint,
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:
@@ -177,9 +182,7 @@ class Grid:
             "figures": outcome.figures,
             "degenerate": outcome.degenerate,
         }
-        beside = folder / f"{RESULT_FILE}.tmp"
-        beside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        beside.replace(folder / RESULT_FILE)
+        write_json(folder / RESULT_FILE, result)
 
     def _keep_best(self) -> None:
         """`best` names the best cell so far; the other finished ones lose their checkpoints."""
@@ -205,8 +208,9 @@ class Grid:
         return self.args.output / "cells" / cell.name
 
     def _results(self) -> list[dict[str, Any]]:
-        files = (self._folder(cell) / RESULT_FILE for cell in self.cells)
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        """Of every finished cell in the folder, so that a grid may grow from run to run."""
+        files = sorted((self.args.output / "cells").glob(f"*/{RESULT_FILE}"))
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
     def _rank(self, result: dict[str, Any]) -> float:
         value = result["figures"][self.data.metric]

@@ -102,10 +102,14 @@ class SquadData:
         )
 
     def _figures(self, answers: "Sequence[PredictedAnswer]", threshold: float | None) -> dict[str, float]:
-        from data_pipeline.tasks.squad_metrics import score_squad_1, score_squad_2
+        from data_pipeline.tasks.squad_metrics import best_thresholds, score_squad_1, score_squad_2
 
-        score = score_squad_1 if threshold is None else score_squad_2
-        return score(self._dev.examples, {found.id: found.text(threshold) for found in answers})
+        texts = {found.id: found.text(threshold) for found in answers}
+        if threshold is None:
+            return score_squad_1(self._dev.examples, texts)
+        odds = {found.id: found.null_odds for found in answers}
+        best = best_thresholds(self._dev.examples, {found.id: found.best for found in answers}, odds)
+        return score_squad_2(self._dev.examples, texts) | best
 
     def _tune(self, answers: "Sequence[PredictedAnswer]") -> float | None:
         from data_pipeline.tasks.squad_metrics import tune_null_threshold

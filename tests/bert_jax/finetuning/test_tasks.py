@@ -2,35 +2,19 @@
 
 import dataclasses
 import functools
+from typing import get_args
 
 import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning.config import FineTuning, Kind, make_task
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.train_step import eval_step, predict_step
+from tests.bert_jax.tiny_model import TINY
 
-MODEL = ModelConfig(
-    vocab_size=32,
-    num_layers=1,
-    hidden_size=16,
-    num_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-    initializer_range=0.5,
-)
-KINDS: tuple[Kind, ...] = (
-    "classification",
-    "regression",
-    "choice",
-    "spans",
-    "tagging",
-    "relation",
-    "in_batch_ranking",
-    "triplet_ranking",
-)
+MODEL = dataclasses.replace(TINY, initializer_range=0.5)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 LABELS = 3
 ROWS, LENGTH = 4, 8
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from data_pipeline.tasks.batches import (
     evaluation_batches,
     lengths_up_to,
-    padding_share,
     rows_of_step,
     training_batches,
 )
@@ -131,8 +130,3 @@ def test_no_batch_is_longer_than_the_model():
         evaluation_batches(rows, 2, lengths_up_to(64))
     with pytest.raises(ValueError, match="no rows"):
         training_batches(make_rows([]), batch_size=2, seed=0, first_step=0, num_steps=1)
-
-
-def test_padding_share_is_that_of_all_positions():
-    batches = evaluation_batches(make_rows([16, 8]), 2)
-    assert padding_share(batches) == 8 / 32

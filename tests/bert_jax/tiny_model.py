@@ -1,0 +1,12 @@
+"""The smallest model that has everything: what tests of steps, devices and heads compile."""
+
+from bert_jax.config import ModelConfig
+
+TINY = ModelConfig(
+    vocab_size=32,
+    num_layers=1,
+    hidden_size=16,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
