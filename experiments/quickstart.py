@@ -31,7 +31,7 @@ QUICKSTART = Experiment(
         phases=(Phase(max_seq_length=64, max_predictions_per_seq=10),),
     ),
     optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=200),
-    num_train_steps=2_000,
+    num_train_steps=2_800,
     global_batch_size=64,
     log_every=50,
     eval_every=250,
