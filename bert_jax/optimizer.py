@@ -41,14 +41,15 @@ def learning_rate(config: OptimizerConfig, num_train_steps: int) -> Callable[[in
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtraArgs:
     """The update rule: clip, moments, weight decay, (LAMB: trust ratio), learning rate.
 
-    The rate is an argument of `update`, so that one compiled step serves all rates and schedules:
+    The rate is an argument of `update`, so that one compiled step serves all rates and schedules; so
+    is the gradient's global norm, which the step computes anyway:
 
-        updates, opt_state = tx.update(gradients, opt_state, params, learning_rate=rate)
+        updates, opt_state = tx.update(gradients, opt_state, params, learning_rate=rate, grad_norm=norm)
 
     LAMB (You et al. 2020) leaves the parameters that are excluded from weight decay out of the
     trust ratio too, as its authors' code does.
     """
-    clip = optax.identity() if config.clip_norm is None else clip_by_global_norm(config.clip_norm)
+    clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
     bias_correction = "adam" if config.name == "lamb" else config.bias_correction
     trust_ratio = optax.masked(optax.scale_by_trust_ratio(), decayed)
@@ -78,21 +79,26 @@ def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-def clip_by_global_norm(clip_norm: float) -> optax.GradientTransformation:
-    """Scales a gradient whose global norm is larger than `clip_norm` down to it.
+def clip_by_given_norm(clip_norm: float) -> optax.GradientTransformationExtraArgs:
+    """Scales a gradient down to `clip_norm` if the `grad_norm` that `update` is given is larger.
 
-    As optax's function of this name, but by one multiplication with a scalar, which XLA folds into
-    the moments' update; a division for every element makes it store the clipped gradient first.
+    By one multiplication with a scalar, which XLA folds into the moments' update; optax's own clipping
+    divides every element, which makes it store the clipped gradient first.
     """
 
     def update(
-        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+        gradients: optax.Updates,
+        state: optax.OptState,
+        params: optax.Params | None = None,
+        *,
+        grad_norm: jax.Array,
+        **others: Any,
     ) -> tuple[optax.Updates, optax.OptState]:
-        del params
-        scale = clip_norm / jnp.maximum(optax.tree.norm(gradients), clip_norm)
+        del params, others
+        scale = clip_norm / jnp.maximum(grad_norm, clip_norm)
         return jax.tree.map(lambda g: g * scale, gradients), state
 
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def scale_by_moments(

@@ -99,14 +99,21 @@ def train_step(
     grad_norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(task.loss(sums, totals)) & jnp.isfinite(grad_norm)
     healthy = finite & (state.first_nonfinite_step < 0)
-    updates, opt_state = tx.update(gradients, state.opt_state, state.params, learning_rate=learning_rate)
-    params = optax.apply_updates(state.params, _share(task, updates))
 
+    def update() -> tuple[Params, optax.OptState]:
+        updates, opt_state = tx.update(
+            gradients, state.opt_state, state.params, learning_rate=learning_rate, grad_norm=grad_norm
+        )
+        return optax.apply_updates(state.params, _share(task, updates)), opt_state
+
+    # A branch rather than a choice between old and new arrays: XLA then updates them in place, where it
+    # otherwise copies both moments first.
+    params, opt_state = jax.lax.cond(healthy, update, lambda: (state.params, state.opt_state))
     step_sums = {**sums, **totals, "grad_norm": grad_norm, "steps": jnp.float32(1)}
     return TrainState(
         step=state.step + 1,
-        params=_where(healthy, params, state.params),
-        opt_state=_where(healthy, opt_state, state.opt_state),
+        params=params,
+        opt_state=opt_state,
         sums=jax.tree.map(jnp.add, state.sums, step_sums),
         first_nonfinite_step=jnp.where(
             ~finite & (state.first_nonfinite_step < 0), state.step, state.first_nonfinite_step
@@ -183,10 +190,6 @@ def _split_rows(x: jax.Array, parts: int) -> jax.Array:
     # Rows are dealt out in turn rather than in blocks: a device that holds a block of the batch
     # then holds its share of every micro-batch, and nothing moves between devices.
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-
-
-def _where(condition: jax.Array, yes: Params, no: Params) -> Params:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def _identity(x):  # type: ignore[no-untyped-def]
