@@ -13,6 +13,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import os
 import platform
 import resource
@@ -52,23 +53,27 @@ RECIPES = {
 
 @dataclass
 class Job:
-    """One run of one side: what the worker has read, in the form that both sides need."""
+    """One run of one side: what is to be learnt, in the form that both sides need."""
 
     model: Path
-    pretrained: Any
+    recipe: Recipe
+    seed: int
     data: Any
-    config: Any
     max_seq_length: int
+
+    @property
+    def num_steps(self) -> int:
+        return math.ceil(len(self.data.train) * self.recipe.epochs / self.recipe.batch_size)
 
     def batches(self, first_step: int, lengths: tuple[int, ...]) -> Iterator[dict[str, np.ndarray]]:
         from data_pipeline.tasks.batches import training_batches
 
         return training_batches(
             self.data.train,
-            batch_size=self.config.global_batch_size,
-            seed=self.config.seed,
+            batch_size=self.recipe.batch_size,
+            seed=self.seed,
             first_step=first_step,
-            num_steps=self.config.num_train_steps,
+            num_steps=self.num_steps,
             lengths=lengths,
         )
 
@@ -88,16 +93,30 @@ class Trained:
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.checkpoints import load_params
-    from bert_jax.finetuning.config import make_task
+    from bert_jax.config import OptimizerConfig
+    from bert_jax.finetuning.config import Cell, FineTuning, make_task
     from bert_jax.finetuning.predict import predict
+    from bert_jax.finetuning.run import cell_config
     from bert_jax.finetuning.start import start_from
     from bert_jax.interrupt import Interrupt
     from bert_jax.loop import Data, train
     from bert_jax.parallel import make_program
+    from bert_jax.pretrained import open_model
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
     lengths = lengths_up_to(job.max_seq_length)
-    program = make_program(make_task(job.config), job.config)
+    pretrained = open_model(job.model)
+    base = FineTuning(
+        kind=job.data.kind,
+        model=pretrained.config,
+        num_labels=max(len(job.data.labels), 1),
+        # As the other side: Adam as published, and a decay that begins where warm-up ends.
+        optimizer=OptimizerConfig(bias_correction="adam", decay_start="warmup_end"),
+    )
+    cell = Cell(job.recipe.learning_rate, job.recipe.batch_size, job.recipe.epochs, job.seed)
+    config = replace(cell_config(base, cell, len(job.data.train)), checkpoint_every=10**9)
+    assert config.num_train_steps == job.num_steps
+    program = make_program(make_task(config), config)
     began = time.perf_counter()
     for batch in one_of_each_length(job.batches(0, lengths)):
         program.train_step(program.init(), program.put(batch), np.float32(0)).step.block_until_ready()
@@ -110,13 +129,13 @@ def train_ours(job: Job) -> Trained:
             Path(folder),
             interrupt=Interrupt(),
             say=lambda line: None,
-            start=functools.partial(start_from, program, job.pretrained.params),
+            start=functools.partial(start_from, program, pretrained.params),
         )
         seconds = time.perf_counter() - compiled
         params = program.put_params(load_params(Path(folder))[1])
 
     def batches_of(rows: Any) -> Iterator[dict[str, np.ndarray]]:
-        return evaluation_batches(rows, 2 * job.config.global_batch_size, lengths)
+        return evaluation_batches(rows, 2 * job.recipe.batch_size, lengths)
 
     def apply(rows: Any) -> Outputs:
         return predict(program, params, batches_of(rows))
@@ -133,8 +152,7 @@ def train_theirs(job: Job) -> Trained:
     import torch
     import transformers
 
-    torch.manual_seed(job.config.seed)
-    config, optimizer_config = job.config, job.config.optimizer
+    torch.manual_seed(job.seed)
     if job.data.kind == "spans":
         model = transformers.BertForQuestionAnswering.from_pretrained(job.model)
     else:
@@ -144,16 +162,15 @@ def train_theirs(job: Job) -> Trained:
     others = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
     optimizer = torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": optimizer_config.weight_decay},
+            {"params": decayed, "weight_decay": 0.01},
             {"params": others, "weight_decay": 0.0},
         ],
-        lr=optimizer_config.learning_rate,
-        betas=(optimizer_config.beta1, optimizer_config.beta2),
-        eps=optimizer_config.epsilon,
+        lr=job.recipe.learning_rate,
+        eps=1e-6,
         fused=True,
     )
     schedule = transformers.get_linear_schedule_with_warmup(
-        optimizer, optimizer_config.warmup_steps, config.num_train_steps
+        optimizer, int(0.1 * job.num_steps), job.num_steps
     )
     model.train()
     began = time.perf_counter()
@@ -161,14 +178,14 @@ def train_theirs(job: Job) -> Trained:
         loss = model(**torch_inputs(batch), **torch_targets(batch)).loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer_config.clip_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
     seconds = time.perf_counter() - began
     model.eval()
 
     def apply(rows: Any) -> Outputs:
-        for numbers, batch in in_file_order(rows, 2 * config.global_batch_size):
+        for numbers, batch in in_file_order(rows, 2 * job.recipe.batch_size):
             with torch.inference_mode():
                 answer = model(**torch_inputs(batch))
             if job.data.kind == "spans":
@@ -177,7 +194,7 @@ def train_theirs(job: Job) -> Trained:
                 yield numbers, answer.logits.numpy()
 
     def warm_up(rows: Any) -> None:
-        for _numbers, batch in itertools.islice(in_file_order(rows, config.global_batch_size), 3):
+        for _numbers, batch in itertools.islice(in_file_order(rows, job.recipe.batch_size), 3):
             with torch.inference_mode():
                 model(**torch_inputs(batch))
 
@@ -229,29 +246,20 @@ def torch_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def make_job(args: argparse.Namespace) -> Job:
-    """Reads the model and the data, and settles what both sides are to do."""
+    """Reads the data; imports neither jax nor torch, so that each side's memory is its own."""
+    from tokenizers import Tokenizer
+
     from bert_jax.cli.finetuning import TASKS
-    from bert_jax.config import OptimizerConfig
-    from bert_jax.finetuning.config import Cell, FineTuning
-    from bert_jax.finetuning.run import cell_config
-    from bert_jax.pretrained import open_model
 
     recipe = make_recipe(args, args.task)
-    pretrained = open_model(args.model)
     settings: Any = TASKS[args.task].settings
-    folder = args.squad if args.task == "squad" else args.glue
-    data = settings.load(args.task, str(folder), pretrained.tokenizer)
+    tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    data = settings.load(args.task, str(args.squad if args.task == "squad" else args.glue), tokenizer)
     if recipe.train_rows:
         data.train = first_rows(data.train, recipe.train_rows)
-    base = FineTuning(
-        kind=data.kind,
-        model=pretrained.config,
-        num_labels=max(len(data.labels), 1),
-        optimizer=OptimizerConfig(bias_correction="adam"),
-    )
-    cell = Cell(recipe.learning_rate, recipe.batch_size, recipe.epochs, args.seed)
-    config = replace(cell_config(base, cell, len(data.train)), checkpoint_every=10**9)
-    return Job(args.model, pretrained, data, config, settings.max_seq_length)
+    return Job(args.model, recipe, args.seed, data, settings.max_seq_length)
 
 
 def make_recipe(args: argparse.Namespace, task: str) -> Recipe:
@@ -282,14 +290,13 @@ def run_worker(args: argparse.Namespace) -> None:
         return iter(parts)
 
     figures = job.data.evaluate(timed)
-    steps = job.config.num_train_steps
     result = {
         "metric": job.data.metric,
         "figures": figures,
-        "steps": steps,
+        "steps": job.num_steps,
         "train_seconds": trained.seconds,
         "compile_seconds": trained.compile_seconds,
-        "train_rows_per_second": steps * job.config.global_batch_size / trained.seconds,
+        "train_rows_per_second": job.num_steps * job.recipe.batch_size / trained.seconds,
         "predict_rows_per_second": sum(n for n, _ in passes) / sum(s for _, s in passes),
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
