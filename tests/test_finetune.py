@@ -11,7 +11,7 @@ import pytest
 from bert_jax.checkpoints import load_params
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record
-from tests.bert_jax.small_run import make_run, trainable_params
+from tests.bert_jax.small_run import make_run, random_params, trainable_params
 
 SUBJECTS = ("cat", "dog", "mat", "cafe")
 
@@ -96,6 +96,14 @@ def test_other_training_data_are_refused(folder: Path, capsys: pytest.CaptureFix
     finally:
         train.write_text(content)
     assert "other settings or data: data " in capsys.readouterr().err
+
+
+def test_another_model_of_the_same_name_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_run(tmp_path / "model", make_params=random_params)
+    assert main(command(folder, f"--model={tmp_path / 'model'}")) == 2
+    assert "other settings or data: model tiny " in capsys.readouterr().err
 
 
 def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

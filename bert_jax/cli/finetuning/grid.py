@@ -58,7 +58,8 @@ class Grid:
         self.data = data
         self.cells: list[Cell] = args.training.cells()
         self.programs = Programs()
-        self.fingerprint = data.train.fingerprint()
+        self.model_fingerprint = model.fingerprint()
+        self.data_fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
             optimizer=OptimizerConfig(bias_correction=args.training.bias_correction),
@@ -167,7 +168,8 @@ class Grid:
             labels=self.data.labels,
             settings=dataclasses.asdict(self.args.settings),
             trained_from=self.model.name,
-            data_fingerprint=self.fingerprint,
+            model_fingerprint=self.model_fingerprint,
+            data_fingerprint=self.data_fingerprint,
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:
