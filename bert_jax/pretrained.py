@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.vocabulary import Vocabulary
 from data_pipeline.errors import UserError
 
@@ -26,7 +27,9 @@ class TaskHead:
     labels: tuple[str, ...]
     """In the order of its outputs."""
     params: Mapping[str, np.ndarray]
-    """float32 `kernel` [D, outputs] and `bias` [outputs]."""
+    """float32 `kernel` [D, outputs] and `bias` [outputs]; rankings have none."""
+    features: FeatureConfig
+    """What it sees of the encoder; with a BiLSTM, `params` is not all of it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

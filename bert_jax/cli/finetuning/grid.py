@@ -25,7 +25,6 @@ from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
-from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.parallel import Program
@@ -33,7 +32,6 @@ from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
 from bert_jax.workdir import write_json
-from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
 
@@ -50,8 +48,6 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
-        if args.training.features != FeatureConfig() and data.kind not in ("tagging", "spans"):
-            raise UserError(f"--features.* goes with tagging and span tasks, not with {args.task}")
         _check_rows(data.train, model, args.settings.max_seq_length)
         self.args = args
         self.model = model
