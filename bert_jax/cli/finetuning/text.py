@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
-    from data_pipeline.tasks.glue_tasks import GlueName
+    from data_pipeline.tasks.glue_tasks import GlueName, GlueTask
     from data_pipeline.tasks.metrics import MetricName
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
@@ -87,8 +88,9 @@ class TextData:
         train: "Rows",
         dev: Sequence[Part],
         test: Sequence[Part],
-        glue: "GlueName | None" = None,
+        submissions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Args: what it holds; and for GLUE, the file of each test set in a zip for the server."""
         self.kind: Kind = kind
         self.labels = labels
         self.metrics = metrics
@@ -96,7 +98,7 @@ class TextData:
         self.train = train
         self._dev = dev
         self._test = test
-        self._glue = glue
+        self._submissions = submissions
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
@@ -107,7 +109,7 @@ class TextData:
         outputs = {part.name: outputs_of(part.rows, apply) for part in (*self._dev, *self._test)}
         for name, values in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
-        if self._glue and self._test:
+        if self._submissions and self._test:
             self._write_submission(folder, outputs)
         return Outcome(self._figures(outputs), self._degenerate(outputs[self._dev[0].name]))
 
@@ -134,16 +136,14 @@ class TextData:
         return score(self.metrics, targets, decided, self.labels)
 
     def _write_submission(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
-        from data_pipeline.tasks.glue_submission import submission_text, write_submission
-        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+        from data_pipeline.tasks.glue_submission import SUBMISSION_FILE, submission_text, write_submission
 
-        assert self._glue is not None
         texts = {}
-        for split, file in GLUE_TASKS[self._glue].submissions.items():
-            if split in outputs:
-                values = decide(self.kind, outputs[split]).tolist()
-                texts[file] = submission_text([self.labels[v] for v in values] if self.labels else values)
-        write_submission(folder / "submission.zip", texts)
+        for part in self._test:
+            values = decide(self.kind, outputs[part.name]).tolist()
+            words = [self.labels[value] for value in values] if self.labels else values
+            texts[self._submissions[part.name]] = submission_text(words)
+        write_submission(folder / SUBMISSION_FILE, texts)
 
 
 def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
@@ -158,8 +158,8 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     task = GLUE_TASKS[name]
     kind: TextKind = "classification" if task.labels else "regression"
 
-    def read(split: Any) -> Part:
-        found = read_glue(data, task, split)
+    def read(split: Any, task: "GlueTask" = task, source: str = data) -> Part:
+        found = read_glue(source, task, split)
         if found.broken:
             print(f"warning: left out {len(found.broken)} lines without all columns, first {found.broken[0]}")
         examples = found.examples
@@ -172,7 +172,12 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
         for split in task.submissions
         if data.startswith(TFDS_PREFIX) or _glue_file(data, task.folder, task.files[split]).exists()
     ]
-    return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, glue=name)
+    submissions = {str(split): file for split, file in task.submissions.items()}
+    if name == "mnli" and (source := _find_diagnostic(data)):
+        diagnostic = GLUE_TASKS["ax"]
+        tests.append(dataclasses.replace(read("test", diagnostic, source), name=diagnostic.folder))
+        submissions[diagnostic.folder] = diagnostic.submissions["test"]
+    return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, submissions)
 
 
 def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: "_Encoder") -> TextData:
@@ -223,6 +228,15 @@ def _targets(
     if kind == "regression":
         return {"values": label_values(examples)}
     return {"labels": label_ids(examples, labels)}
+
+
+def _find_diagnostic(data: str) -> str | None:
+    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it is not there."""
+    from data_pipeline.tasks.glue import TFDS_PREFIX
+
+    if data.startswith(TFDS_PREFIX):
+        return f"{TFDS_PREFIX}glue/ax"
+    return data if _glue_file(data, "diagnostic", "diagnostic.tsv").exists() else None
 
 
 def _glue_file(data: str, folder: str, name: str) -> Path:
