@@ -9,12 +9,13 @@ import json
 import math
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
@@ -106,6 +107,7 @@ class Grid:
         for result in results:
             if result["degenerate"]:
                 print(f"warning: {result['cell']}: {result['degenerate']}")
+        _print_examples(best["examples"])
         figures = "  ".join(f"{name} {value:.4g}" for name, value in best["figures"].items())
         print(f"best: {best['cell']}: {figures}")
         print(f"model and predictions: {self.args.output / BEST_FOLDER}")
@@ -179,6 +181,7 @@ class Grid:
             **dataclasses.asdict(cell),
             "figures": outcome.figures,
             "degenerate": outcome.degenerate,
+            "examples": outcome.examples,
         }
         write_json(folder / RESULT_FILE, result)
 
@@ -237,6 +240,18 @@ class Grid:
                 f"{row['best']:.4g}",
             )
         Console().print(table)
+
+
+def _print_examples(rows: Sequence[Mapping[str, str]]) -> None:
+    """A table of what the best model says, if the task shows such."""
+    if not rows:
+        return
+    table = Table(title="the best model on the development set")
+    for name in rows[0]:
+        table.add_column(name, no_wrap=name in ("rank", "score", "relevance"))
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    Console().print(table)
 
 
 def _check_rows(rows: Rows, model: Pretrained, max_seq_length: int) -> None:

@@ -1,6 +1,7 @@
 """GLUE, and classification and regression on a user's own tables."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +11,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_table import predict_table
+from bert_jax.cli.finetuning.predict_records import predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.glue_tasks import GlueName, GlueTask
     from data_pipeline.tasks.metrics import MetricName
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
 
@@ -41,7 +43,7 @@ class GlueSettings:
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
         columns = GLUE_TASKS[cast("GlueName", job.record.task)].columns
-        return predict_table(job, columns, self.max_seq_length)
+        return predict_texts(job, columns, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class TableSettings:
     def predict(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
         columns = [name for name in (self.text_column, self.pair_column) if name is not None]
-        return predict_table(job, columns, self.max_seq_length)
+        return predict_texts(job, columns, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -203,6 +205,29 @@ def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: 
     metrics: tuple[MetricName, ...]
     metrics = ("accuracy", "macro_f1", "matthews") if labels else ("spearman", "pearson")
     return TextData(kind, labels, metrics, parts[0].rows, parts[1:], tests)
+
+
+def predict_texts(job: Prediction, columns: Sequence[str], max_length: int) -> int:
+    """Adds `label` and a probability for each label, or `value`, to every record of a table or JSONL.
+
+    Args:
+      columns: of the text, or of both texts of a pair.
+
+    Raises:
+      UserError: as `data_pipeline.tasks.records.read_records`, or an empty text.
+    """
+    from data_pipeline.tasks.encode import make_task_tokenizer
+    from data_pipeline.tasks.records import read_records
+    from data_pipeline.tasks.texts import text_example, text_rows
+
+    tokenizer = make_task_tokenizer(job.tokenizer)
+
+    def encode(records: "Sequence[Record]") -> "Rows":
+        examples = [text_example(record, *columns) for record in records]
+        return text_rows(examples, tokenizer, max_length, {})
+
+    say = functools.partial(describe, job.record.config.kind, job.record.labels)
+    return predict_records(job, read_records(job.input, columns), encode, say)
 
 
 class _Encoder:
