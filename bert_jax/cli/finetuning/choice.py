@@ -11,11 +11,13 @@ from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.choice import ChoiceExample
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
 
@@ -23,24 +25,43 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class ChoiceSettings:
     """A folder with train, dev and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
-    {"context", "question", "choices", "label"}, the question being optional."""
+    {"context", "question", "choices", "label"}, the question being optional. Or with one file for
+    all, CODAH's full_data.tsv or all.csv, all.tsv, all.jsonl, for cross-validation."""
 
     max_seq_length: int = 128
     """Of one choice with its context; longer ones are cut."""
+    folds: int = 5
+    """Parts of a data set of one file. Examples of one context are in one part."""
+    dev_fold: int = 0
+    """The part that is the development set, from 0; the others are trained on."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dev_fold < self.folds or self.folds < 2:
+            raise UserError(
+                f"dev_fold is {self.dev_fold} of {self.folds} folds; it must be from 0, and folds 2 or more"
+            )
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
         """Reads and encodes the parts that are there."""
-        from data_pipeline.tasks.choice import choice_rows, read_choices
+        from data_pipeline.tasks.choice import choice_rows
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         del task
         folder, plain = Path(data), make_task_tokenizer(tokenizer)
-        files = {name: require_table(folder, name) for name in ("train", "dev")}
-        test = find_table(folder, "test")
-        named = files | ({"test": test} if test else {})
-        parts = {name: read_choices(file) for name, file in named.items()}
+        parts = self._parts(folder)
         rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
         return ChoiceData(rows)
+
+    def _parts(self, folder: Path) -> "dict[str, list[ChoiceExample]]":
+        from data_pipeline.tasks.choice import read_choices, split_fold
+
+        one = find_table(folder, "full_data") or find_table(folder, "all")
+        if one and not find_table(folder, "train"):
+            train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
+            return {"train": train, "dev": dev}
+        files = {name: require_table(folder, name) for name in ("train", "dev")}
+        test = find_table(folder, "test")
+        return {name: read_choices(file) for name, file in (files | ({"test": test} if test else {})).items()}
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""

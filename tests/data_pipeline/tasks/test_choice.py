@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices
+from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices, split_fold
 from data_pipeline.tasks.records import Place
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
@@ -105,3 +105,15 @@ def test_bad_lines_are_named(tmp_path, line, message):
 def test_bad_lines_of_codah_are_named(tmp_path, line, message):
     with pytest.raises(UserError, match=message):
         read_choices(write(tmp_path / "x.tsv", line))
+
+
+def test_folds_part_the_contexts():
+    contexts = [f"context {number // 3}" for number in range(90)]
+    examples = [ChoiceExample(Place("x", n), context, ("a", "b"), 0) for n, context in enumerate(contexts)]
+    folds = [split_fold(examples, 5, fold) for fold in range(5)]
+    assert sorted(e.place.line for _, dev in folds for e in dev) == list(range(90))
+    for train, dev in folds:
+        assert len(train) + len(dev) == 90
+        assert not {e.context for e in train} & {e.context for e in dev}
+    with pytest.raises(UserError, match="x has too few contexts for 5 folds"):
+        split_fold(examples[:3], 5, 0)
