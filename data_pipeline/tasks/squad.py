@@ -64,6 +64,13 @@ def read_squad(path: Path) -> tuple[SquadExample, ...]:
     return examples
 
 
+def require_answers(examples: Sequence[SquadExample], path: Path) -> None:
+    """Raises UserError naming the first question that has no answer to score by, as SQuAD 1.1's all have."""
+    for example in examples:
+        if not example.answers:
+            raise UserError(f"question {example.id} of {path} has no answer; SQuAD 1.1 asks for one or more")
+
+
 def read_question(record: Record) -> SquadExample:
     """A question without answer from a record with {"question", "context"} and perhaps "id".
 

@@ -41,12 +41,15 @@ class SquadSettings:
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "SquadData":
         """Reads and encodes training and development questions."""
-        from data_pipeline.tasks.squad import find_answers, read_squad
+        from data_pipeline.tasks.squad import find_answers, read_squad, require_answers
         from data_pipeline.tasks.squad_windows import label_windows
 
         train = find_answers(read_squad(_find(Path(data), "train", task)))
         windows = self.windows(train.examples, tokenizer)
-        dev = read_squad(_find(Path(data), "dev", task))
+        file = _find(Path(data), "dev", task)
+        dev = read_squad(file)
+        if task == "squad":
+            require_answers(dev, file)
         if train.misplaced:
             print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
         return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))

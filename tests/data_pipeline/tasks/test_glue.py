@@ -137,7 +137,7 @@ def test_few_broken_lines_are_told_and_many_refused(tmp_path):
     assert [place.line for place in data.broken] == [502]
     assert len(data.examples) == 1000
     file.write_text(f"{header}broken\n{good}{good}again\n")
-    with pytest.raises(UserError, match=r"train\.tsv, line 2 and 1 more lines do not have 6 columns"):
+    with pytest.raises(UserError, match=r"train\.tsv, line 2 has not 6 columns, one of 2 such lines"):
         read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
 
 
