@@ -107,7 +107,7 @@ class Grid:
         for result in results:
             if result["degenerate"]:
                 print(f"warning: {result['cell']}: {result['degenerate']}")
-        _print_examples(best["examples"])
+        print_examples(best["examples"])
         figures = "  ".join(f"{name} {value:.4g}" for name, value in best["figures"].items())
         print(f"best: {best['cell']}: {figures}")
         print(f"model and predictions: {self.args.output / BEST_FOLDER}")
@@ -242,7 +242,7 @@ class Grid:
         Console().print(table)
 
 
-def _print_examples(rows: Sequence[Mapping[str, str]]) -> None:
+def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
     """A table of what the best model says, if the task shows such."""
     if not rows:
         return
