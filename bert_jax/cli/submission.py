@@ -19,6 +19,10 @@ class Submission:
     output: Path
     """Zip to make; it must not exist."""
 
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UserError("--runs names no run; name one or more")
+
 
 def run(args: Submission) -> None:
     """Writes the zip.
