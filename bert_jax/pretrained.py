@@ -1,14 +1,17 @@
 """A pretrained model as everything else takes it, and the one way to name it: a folder."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.vocabulary import Vocabulary
 from data_pipeline.errors import UserError
 
@@ -24,7 +27,9 @@ class TaskHead:
     labels: tuple[str, ...]
     """In the order of its outputs."""
     params: Mapping[str, np.ndarray]
-    """float32 `kernel` [D, outputs] and `bias` [outputs]."""
+    """float32 `kernel` [D, outputs] and `bias` [outputs]; rankings have none."""
+    features: FeatureConfig
+    """What it sees of the encoder; with a BiLSTM, `params` is not all of it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,6 +57,14 @@ class Pretrained:
     def missing(self) -> tuple[str, ...]:
         """Those of `HEADS` that it lacks."""
         return tuple(head for head in HEADS if head not in self.params)
+
+    def fingerprint(self) -> str:
+        """A hash of all parameters with their names and shapes; half a second for BASE."""
+        total = hashlib.sha256()
+        for path, array in sorted(flatten_dict(self.params).items()):
+            total.update(f"{'/'.join(path)} {array.shape} {array.dtype}".encode())
+            total.update(np.ascontiguousarray(array).data)
+        return total.hexdigest()
 
     @property
     def rowless_tokens(self) -> list[str]:

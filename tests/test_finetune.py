@@ -11,7 +11,7 @@ import pytest
 from bert_jax.checkpoints import load_params
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record
-from tests.bert_jax.small_run import make_run, trainable_params
+from tests.bert_jax.small_run import make_run, random_params, trainable_params
 
 SUBJECTS = ("cat", "dog", "mat", "cafe")
 
@@ -87,15 +87,27 @@ def test_a_grid_grows_from_run_to_run_and_the_best_of_all_is_kept(folder: Path) 
     assert (folder / "output" / "best" / "checkpoints").is_dir()
 
 
-def test_other_training_data_are_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_other_training_data_or_labels_are_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
     train = folder / "data" / "train.csv"
     content = train.read_text()
-    train.write_text(content.replace("mat is", "mat was", 1))
-    try:
-        assert main(command(folder)) == 2
-    finally:
-        train.write_text(content)
-    assert "other settings or data: data " in capsys.readouterr().err
+    for changed, message in (
+        (content.replace("mat is", "mat was", 1), "other settings or data: data "),
+        (content + "the city,city\n", "labels cafe, cat, dog, mat -> cafe, cat, city, dog, mat"),
+    ):
+        train.write_text(changed)
+        try:
+            assert main(command(folder)) == 2
+        finally:
+            train.write_text(content)
+        assert message in capsys.readouterr().err
+
+
+def test_another_model_of_the_same_name_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_run(tmp_path / "model", make_params=random_params)
+    assert main(command(folder, f"--model={tmp_path / 'model'}")) == 2
+    assert "other settings or data: model tiny " in capsys.readouterr().err
 
 
 def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

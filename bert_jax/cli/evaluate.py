@@ -24,7 +24,7 @@ class EvaluationData:
 class Evaluate:
     """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
 
-    Prints a line for each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
+    Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
     accuracy stands that of always guessing the most frequent label (`guess`).
     """
 
@@ -80,7 +80,8 @@ def _corpus_of(workdir: Path, experiment: Experiment) -> str:
 def _report(path: Path, rows: list[dict]) -> None:
     for row in rows:
         figures = {name: value for name, value in row.items() if isinstance(value, float)}
-        text = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        print(f"step {row['step']}, length {row['max_seq_length']}:  {text}")
+        print(f"step {row['step']}, length {row['max_seq_length']}:")
+        for name, value in figures.items():
+            print(f"  {name:<{max(map(len, figures))}}  {value:.4g}")
     path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {path}")

@@ -16,6 +16,7 @@ from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
+    from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.finetuning.config import Cell
 
 _HELP = """\
@@ -118,16 +119,8 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
 def run(args: Finetune[Any]) -> int:
     """Trains every cell that is not finished. Returns 0; 75 if interrupted and saved; 1 on NaN."""
     from bert_jax import workdir
-
-    with workdir.lock(args.output):
-        return _train_grid(args)
-
-
-def _train_grid(args: Finetune[Any]) -> int:
     from bert_jax.cli.finetuning.grid import Grid
-    from bert_jax.cli.pretrain import keep_compiled, memory_named
-    from bert_jax.interrupt import EXIT_STATUS, listen
-    from bert_jax.nonfinite import NonFiniteError
+    from bert_jax.cli.pretrain import keep_compiled
     from bert_jax.pretrained import open_model
 
     model = open_model(args.model)
@@ -136,9 +129,18 @@ def _train_grid(args: Finetune[Any]) -> int:
         raise UserError(
             f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions"
         )
-    keep_compiled(args.output)
-    data = args.settings.load(args.task, args.data, model.tokenizer)
-    grid = Grid(args, model, data)
+    # The output folder is not made before all that is read has been found good.
+    grid = Grid(args, model, args.settings.load(args.task, args.data, model.tokenizer))
+    with workdir.lock(args.output):
+        keep_compiled(args.output)
+        return _train_grid(grid)
+
+
+def _train_grid(grid: "Grid") -> int:
+    from bert_jax.cli.pretrain import memory_named
+    from bert_jax.interrupt import EXIT_STATUS, listen
+    from bert_jax.nonfinite import NonFiniteError
+
     with listen() as interrupt:
         try:
             with memory_named():

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "measure a checkpoint on held-out documents",
     "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",
     "predict": "apply a fine-tuned model to new data",
+    "submission": "join the predictions of GLUE tasks into a zip for its server",
     "convert": "write a model for transformers, google-research/bert or numpy",
     "fill-mask": "guess the [MASK] tokens of a sentence",
     "features": "write the hidden states of texts to a file",

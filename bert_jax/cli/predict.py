@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Predict:
     """Apply a fine-tuned model to a file in the form of its task's data; labels are not needed.
 
-    Tables come back with columns added, tagged words with one more column; the rest is JSONL.
+    The file comes back in its form: tables and tagged words with columns added, JSON with a field
+    "prediction", candidates in order.
     """
 
     model: Path
@@ -49,9 +50,17 @@ def run(args: Predict) -> None:
     settings = dataclasses.replace(TASKS[model.record.task].settings, **model.record.settings)  # type: ignore[type-var]
     lengths = lengths_up_to(settings.max_seq_length)
 
+    num_cut = 0
+
     def apply(rows: "Rows") -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        nonlocal num_cut
+        num_cut += rows.num_cut
         return model.predict(evaluation_batches(rows, args.batch_size, lengths))
 
     args.output.parent.mkdir(parents=True, exist_ok=True)
     job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
-    print(f"{settings.predict(job):,} examples: {args.output}")
+    count = settings.predict(job)
+    print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
+    if num_cut:
+        cut = "text was" if num_cut == 1 else "texts were"
+        print(f"warning: {num_cut:,} {cut} cut to {settings.max_seq_length} tokens")

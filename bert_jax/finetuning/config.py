@@ -1,7 +1,7 @@
 """What decides a fine-tuning run: a value, written to the `config.json` of its folder."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_positive
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
@@ -42,7 +42,7 @@ class FineTuning(RunConfig):
     """Of classification, tagging and relation."""
     rates: LayerRates = LayerRates()
     features: FeatureConfig = FeatureConfig()
-    """Of tagging and spans."""
+    """What the head sees of the encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,20 +77,21 @@ def make_optimizer_config(base: OptimizerConfig, cell: Cell, num_train_steps: in
 
 def make_task(config: FineTuning) -> FineTuningTask:
     """The task of a run."""
+    depth: dict[str, Any] = {"rates": config.rates, "features": config.features}
     match config.kind:
         case "classification":
-            return Classification(config.model, config.num_labels, rates=config.rates)
+            return Classification(config.model, config.num_labels, **depth)
         case "relation":
-            return RelationClassification(config.model, config.num_labels, rates=config.rates)
+            return RelationClassification(config.model, config.num_labels, **depth)
         case "tagging":
-            return Tagging(config.model, config.num_labels, rates=config.rates, features=config.features)
+            return Tagging(config.model, config.num_labels, **depth)
         case "regression":
-            return Regression(config.model, rates=config.rates)
+            return Regression(config.model, **depth)
         case "choice":
-            return MultipleChoice(config.model, rates=config.rates)
+            return MultipleChoice(config.model, **depth)
         case "spans":
-            return SpanExtraction(config.model, rates=config.rates, features=config.features)
+            return SpanExtraction(config.model, **depth)
         case "in_batch_ranking":
-            return Ranking(config.model, "in_batch", rates=config.rates)
+            return Ranking(config.model, "in_batch", **depth)
         case "triplet_ranking":
-            return Ranking(config.model, "triplet", rates=config.rates)
+            return Ranking(config.model, "triplet", **depth)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning.settings import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
+from bert_jax.model.heads import Pooler
 from bert_jax.task import Batch
 
 
@@ -36,6 +37,32 @@ def sequence_features(
     return x.astype(config.dtype)
 
 
+def pooled_features(
+    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
+) -> jax.Array:
+    """[B, width] in the compute type: one vector for each sequence of a batch.
+
+    - The last layer alone, as in fine-tuning: the pretrained pooler on [CLS].
+    - Other layers, or several: what they say at [CLS], without the pooler, which was trained on the
+      last layer.
+    - With a BiLSTM: its forward direction at the last token beside its backward direction at the
+      first, each of which has read the whole sequence.
+
+    In a left-to-right model [CLS] has seen nothing; the last token takes its place, as in GPT.
+
+    To be called as `sequence_features`.
+    """
+    if features == FeatureConfig():
+        return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic))
+    sequence_BTW = sequence_features(config, features, batch, deterministic)
+    if features.lstm_layers:
+        forward, backward = jnp.split(sequence_BTW, 2, axis=-1)
+        return jnp.concatenate([_at_last_token(forward, batch)[:, 0], backward[:, 0]], axis=-1)
+    if config.attention == "bidirectional":
+        return sequence_BTW[:, 0]
+    return _at_last_token(sequence_BTW, batch)[:, 0]
+
+
 class LayerWeights(nn.Module):
     """A weighted sum of arrays of one shape; softmax weights and a scale are learnt."""
 
@@ -44,6 +71,21 @@ class LayerWeights(nn.Module):
         weights = nn.softmax(self.param("weights", nn.initializers.zeros, (len(states),)))
         scale = self.param("scale", nn.initializers.ones, ())
         return scale * sum(w * x for w, x in zip(weights, states, strict=True))
+
+
+def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
+    """[B, 1, D]: the last layer where it is pooled; at [CLS] it is computed there alone."""
+    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    encoder = Encoder(config, name="encoder")
+    if config.attention == "bidirectional":
+        return encoder(*inputs, deterministic, jnp.zeros((inputs[0].shape[0], 1), jnp.int32))
+    return _at_last_token(encoder(*inputs, deterministic), batch)
+
+
+def _at_last_token(sequence_BTW: jax.Array, batch: Batch) -> jax.Array:
+    """[B, 1, W]; of an empty sequence, what is at its first position."""
+    last = jnp.maximum(batch["input_mask"].sum(-1) - 1, 0)
+    return jnp.take_along_axis(sequence_BTW, last[:, None, None], axis=1)
 
 
 def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:

@@ -31,6 +31,8 @@ class FineTuningRecord:
     """What was tuned on the development set, such as SQuAD's null threshold."""
     trained_from: str = ""
     """The pretrained model's name."""
+    model_fingerprint: str = ""
+    """Hash of the pretrained parameters."""
     data_fingerprint: str = ""
     """Hash of the rows that it is trained on."""
     starts: tuple[dict[str, Any], ...] = ()
@@ -82,7 +84,7 @@ def _comparable(record: FineTuningRecord) -> dict[str, Any]:
     given = {
         "task": record.task,
         "labels": ", ".join(record.labels),
-        "model": record.trained_from,
+        "model": f"{record.trained_from} {record.model_fingerprint[:12]}",
         "data": record.data_fingerprint[:12],
     }
     return {**given, **flatten(record.config, "config"), **settings}

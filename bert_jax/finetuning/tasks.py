@@ -33,6 +33,7 @@ class FineTuningTask(abc.ABC):
 
     model: ModelConfig
     rates: LayerRates = dataclasses.field(default=LayerRates(), kw_only=True)
+    features: FeatureConfig = dataclasses.field(default=FeatureConfig(), kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -43,6 +44,13 @@ class FineTuningTask(abc.ABC):
 
     @abc.abstractmethod
     def numerators(self, outputs: Any, batch: Batch) -> Sums: ...
+
+    @property
+    def encoder_config(self) -> ModelConfig:
+        """The model's; where all of it is frozen, its features are fixed and it has no dropout."""
+        if self.rates.frozen_layers != self.model.num_layers:
+            return self.model
+        return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
 
     def denominators(self, batch: Batch) -> Sums:
         rows, tokens = _real_rows(batch), batch["input_mask"].astype(jnp.float32)
@@ -75,7 +83,9 @@ class Classification(FineTuningTask):
 
     @property
     def module(self) -> nn.Module:
-        return heads.PooledHead(self.model, self.num_labels)
+        return heads.PooledHead(
+            self.encoder_config, self.features, self.num_labels, dropout_rate=self.model.dropout_rate
+        )
 
     def example_batch(self) -> dict[str, jax.Array]:
         return _example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -91,7 +101,9 @@ class RelationClassification(Classification):
 
     @property
     def module(self) -> nn.Module:
-        return heads.EntityPairHead(self.model, self.num_labels)
+        return heads.EntityPairHead(
+            self.encoder_config, self.features, self.num_labels, dropout_rate=self.model.dropout_rate
+        )
 
     def example_batch(self) -> dict[str, jax.Array]:
         return super().example_batch() | {"entity_positions": jnp.zeros((1, 2), jnp.int32)}
@@ -103,7 +115,9 @@ class Regression(FineTuningTask):
 
     @property
     def module(self) -> nn.Module:
-        return heads.PooledHead(self.model, 1)
+        return heads.PooledHead(
+            self.encoder_config, self.features, num_labels=1, dropout_rate=self.model.dropout_rate
+        )
 
     def example_batch(self) -> dict[str, jax.Array]:
         return _example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}
@@ -119,7 +133,7 @@ class MultipleChoice(FineTuningTask):
 
     @property
     def module(self) -> nn.Module:
-        return heads.ChoiceHead(self.model)
+        return heads.ChoiceHead(self.encoder_config, self.features, dropout_rate=self.model.dropout_rate)
 
     def example_batch(self) -> dict[str, jax.Array]:
         return _example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -129,21 +143,7 @@ class MultipleChoice(FineTuningTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class SequenceTask(FineTuningTask):
-    """A task that looks at every position, through `features`."""
-
-    features: FeatureConfig = dataclasses.field(default=FeatureConfig(), kw_only=True)
-
-    @property
-    def encoder_config(self) -> ModelConfig:
-        """The model's; where all of it is frozen, its features are fixed and it has no dropout."""
-        if self.rates.frozen_layers != self.model.num_layers:
-            return self.model
-        return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class SpanExtraction(SequenceTask):
+class SpanExtraction(FineTuningTask):
     """Where an answer starts and ends. Targets: `start_positions`, `end_positions` int32 [B];
     the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
 
@@ -164,7 +164,7 @@ class SpanExtraction(SequenceTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(SequenceTask):
+class Tagging(FineTuningTask):
     """One of `num_labels` tags for some tokens. Targets: `tag_ids` int32 [B, T], -1 for none."""
 
     num_labels: int
@@ -200,7 +200,7 @@ class Ranking(FineTuningTask):
 
     @property
     def module(self) -> nn.Module:
-        return heads.EmbeddingHead(self.model)
+        return heads.EmbeddingHead(self.encoder_config, self.features)
 
     def example_batch(self) -> dict[str, jax.Array]:
         return _example_inputs((1, 3, 2))

@@ -8,8 +8,9 @@ from tokenizers import Tokenizer
 from bert_jax.checkpoints import load_params
 from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
 from bert_jax.finetuning.record import read_record
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.configuration import read_json
-from bert_jax.pretrained import Pretrained, TaskHead
+from bert_jax.pretrained import HEADS, Pretrained, TaskHead
 from bert_jax.workdir import FILE_NAME
 
 
@@ -27,16 +28,18 @@ def read(directory: Path) -> Pretrained:
     """
     folder = _cell(directory)
     record = read_record(folder)
+    config = record.config
     _, params = load_params(folder)
-    head = params.pop("classifier", None)
+    head = params.get("classifier", {})
+    has_head = head or config.features != FeatureConfig()
     return Pretrained(
         name=f"{record.trained_from}-{record.task}",
-        config=dataclasses.replace(record.config.model, dtype="float32"),
-        params=params,
+        config=dataclasses.replace(config.model, dtype="float32"),
+        params={part: params[part] for part in ("encoder", *HEADS) if part in params},
         tokenizer=Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
         vocabulary=None,
         facts={"task": record.task, "fine-tuned from": record.trained_from},
-        head=TaskHead(record.config.kind, record.labels, head) if head else None,
+        head=TaskHead(config.kind, record.labels, head, config.features) if has_head else None,
     )
 
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import Activation, ModelConfig
+from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
@@ -180,6 +181,11 @@ def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
 
 
 def _task_class(model: Pretrained, head: TaskHead) -> str:
+    if head.features != FeatureConfig():
+        raise UserError(
+            f"{model.name} was fine-tuned with --features.*, and transformers' classes see the last layer "
+            "alone; bert-jax predict applies it"
+        )
     if head.kind not in _TASK_CLASSES or (model.config.attention == "causal" and "pooler" in model.params):
         raise UserError(
             f"transformers has no class for {model.name} ({head.kind}, {model.config.attention} attention); "

@@ -1,7 +1,8 @@
 """Multiple choice: a context and several ways to go on or answer, one of which is right."""
 
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from data_pipeline.tasks.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.rows import Rows
 
 _SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
-_CODAH_COLUMNS = 7
+_SWAG_COLUMNS = ("sent1", "sent2", *_SWAG_ENDINGS)
+_CODAH_ENDINGS = ("completion0", "completion1", "completion2", "completion3")
+_CODAH_COLUMNS = ("category", "prompt", *_CODAH_ENDINGS, "label")
 _FEWEST_CHOICES = 2
 
 
@@ -28,45 +31,61 @@ class ChoiceExample:
     """The index of the right one; None in examples to predict."""
 
 
-def read_swag(file: Path) -> list[ChoiceExample]:
-    """SWAG's CSV: sent1 is the context, sent2 and an ending are a choice (section 4.4 of the BERT paper).
+@dataclasses.dataclass(frozen=True)
+class ChoiceForm:
+    """How a file holds its examples."""
 
-    Raises UserError as `read_records`, and if a label is no index of an ending.
+    records: Iterator[Record]
+    example: Callable[[Record], ChoiceExample]
+    has_names: bool
+    """Whether a table begins with the names of its columns."""
+
+
+def open_choices(file: Path) -> ChoiceForm:
+    """A file by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
+
+    SWAG: sent1 is the context, sent2 and an ending are a choice (section 4.4 of the BERT paper). CODAH:
+    no line of names; category, prompt, four completions, index of the right one. JSONL: {"context",
+    "choices": [two or more], "question" and "label" where there are such}; the number of choices may
+    differ from line to line, and a choice is encoded after its question.
+
+    Raises:
+      UserError: as `read_records`; a line of another form; a label that is no index of a choice.
     """
-    return [
-        ChoiceExample(
-            place=record.place,
-            context=record.text("sent1"),
-            choices=tuple(f"{record.fields['sent2']} {record.text(name)}".strip() for name in _SWAG_ENDINGS),
-            label=_index(record.place, record.fields["label"], 4) if "label" in record.fields else None,
-        )
-        for record in read_records(file, ("sent1", "sent2", *_SWAG_ENDINGS))
-    ]
-
-
-def read_codah(file: Path) -> list[ChoiceExample]:
-    """CODAH's TSV without a line of names: category, prompt, four completions, index of the right one.
-
-    Raises UserError: no such file, not UTF-8, empty, a line of another form, an index that is none.
-    """
-    examples = []
-    for place, values in split_tabs(file):
-        if len(values) != _CODAH_COLUMNS:
-            raise UserError(f"{place} has {len(values)} columns instead of CODAH's {_CODAH_COLUMNS}")
-        _, prompt, *choices, label = values
-        if not all(text.strip() for text in (prompt, *choices)):
-            raise UserError(f"{place} has an empty prompt or completion")
-        examples.append(ChoiceExample(place, prompt, tuple(choices), _index(place, label, len(choices))))
-    return examples
+    match file.suffix:
+        case ".csv":
+            return ChoiceForm(read_records(file, _SWAG_COLUMNS), _swag_example, has_names=True)
+        case ".tsv":
+            return ChoiceForm(_codah_records(file), _codah_example, has_names=False)
+    return ChoiceForm(read_records(file, ("context", "choices")), _json_example, has_names=True)
 
 
 def read_choices(file: Path) -> list[ChoiceExample]:
-    """JSONL of {"context", "choices": [two or more], "question" and "label" where there are such}.
+    """All examples of a file, as `open_choices`."""
+    form = open_choices(file)
+    return [form.example(record) for record in form.records]
 
-    The number of choices may differ from line to line. A choice is encoded after its question. Raises
-    UserError as `read_records`, and if a label is no index of a choice.
+
+def split_fold(
+    examples: Sequence[ChoiceExample], folds: int, fold: int
+) -> tuple[list[ChoiceExample], list[ChoiceExample]]:
+    """The examples that are not of a fold, and those that are.
+
+    A hash of its context says of which fold an example is: CODAH asks many questions of one context
+    in a row, and a model that has seen one of them knows something of the others.
+
+    Raises UserError if either is empty.
     """
-    return [_read_choice(record) for record in read_records(file, ("context", "choices"))]
+    split: tuple[list[ChoiceExample], list[ChoiceExample]] = ([], [])
+    for example in examples:
+        number = int.from_bytes(hashlib.sha256(example.context.encode()).digest()) % folds
+        split[number == fold].append(example)
+    if not all(split):
+        raise UserError(
+            f"{examples[0].place.source} has too few contexts for {folds} folds; number {fold} would leave "
+            "training or development without examples"
+        )
+    return split
 
 
 def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
@@ -97,7 +116,33 @@ def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
     return {"labels": np.array(labels, np.int32)}
 
 
-def _read_choice(record: Record) -> ChoiceExample:
+def _swag_example(record: Record) -> ChoiceExample:
+    label = record.fields.get("label")
+    return ChoiceExample(
+        place=record.place,
+        context=record.text("sent1"),
+        choices=tuple(f"{record.fields['sent2']} {record.text(name)}".strip() for name in _SWAG_ENDINGS),
+        label=None if label is None else _index(record.place, label, len(_SWAG_ENDINGS)),
+    )
+
+
+def _codah_records(file: Path) -> Iterator[Record]:
+    for place, values in split_tabs(file):
+        if len(values) != len(_CODAH_COLUMNS):
+            raise UserError(f"{place} has {len(values)} columns instead of CODAH's {len(_CODAH_COLUMNS)}")
+        yield Record(place, dict(zip(_CODAH_COLUMNS, values, strict=True)))
+
+
+def _codah_example(record: Record) -> ChoiceExample:
+    return ChoiceExample(
+        place=record.place,
+        context=record.text("prompt"),
+        choices=tuple(record.text(name) for name in _CODAH_ENDINGS),
+        label=_index(record.place, record.fields["label"], len(_CODAH_ENDINGS)),
+    )
+
+
+def _json_example(record: Record) -> ChoiceExample:
     choices = record.texts("choices", _FEWEST_CHOICES)
     if "question" in record.fields:
         choices = tuple(f"{record.text('question')} {choice}" for choice in choices)

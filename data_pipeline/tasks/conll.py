@@ -5,7 +5,7 @@ Tags of every scheme become IOB2, so that nothing later asks how a file wrote th
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -54,42 +54,45 @@ class Sentence:
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[Sentence, ...]:
-    """The sentences of a file.
+    """All of `iterate_columns`."""
+    return tuple(iterate_columns(path, columns))
+
+
+def iterate_columns(path: Path, columns: Columns) -> Iterator[Sentence]:
+    """The sentences of a file, one after the other.
 
     Raises:
       UserError: the file can't be read or has no words; a line has not as many columns as those before
         it, or a tag that does not fit the scheme.
     """
-    lines = list(_read_lines(path, columns))
-    has_documents = any(line.kind == "document" for line in lines)
+    has_documents = any(line.kind == "document" for line in _read_lines(path, columns))
     document = 0
-    sentences = []
-    for kind, group in itertools.groupby(lines, key=lambda line: line.kind):
+    is_empty = True
+    for kind, group in itertools.groupby(_read_lines(path, columns), key=lambda line: line.kind):
         if kind == "document":
             document += 1
         elif kind == "word":
             words = list(group)
             tags = () if columns.tag is None else _tags_of(words, columns.scheme)
             number = document if has_documents else None
-            sentences.append(Sentence(tuple(line.word for line in words), tags, number))
-    if not sentences:
+            is_empty = False
+            yield Sentence(tuple(line.word for line in words), tags, number)
+    if is_empty:
         raise UserError(f"{path} has no words")
-    return tuple(sentences)
 
 
-def write_columns(source: Path, output: Path, columns: Columns, tags: Sequence[Sequence[str]]) -> None:
-    """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end."""
-    of_words = itertools.chain.from_iterable(tags)
+def write_columns(source: Path, output: Path, columns: Columns, tags: Iterable[Sequence[str]]) -> None:
+    """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end.
+
+    Tags are taken as they are needed, so that neither file is ever held whole.
+    """
     partial = output.with_name(f".{output.name}.partial")
-    with partial.open("w", encoding=columns.encoding.removesuffix("-sig")) as file:
-        for line in _read_lines(source, columns):
-            if line.kind == "word":
-                file.write(line.with_column(next(of_words)))
-            elif line.kind == "names":
-                file.write(line.with_column(PREDICTED_COLUMN))
-            else:
-                file.write(line.with_column("O") if line.kind == "document" else "\n")
-    partial.replace(output)
+    try:
+        with partial.open("w", encoding=columns.encoding.removesuffix("-sig")) as file:
+            file.writelines(_tagged_lines(source, columns, tags))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
@@ -112,6 +115,17 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
     if scheme == "iobes" and open_type is not None:
         raise UserError(f"{places[-1]}: the sentence ends in {tags[-1]}, which iobes would write E- or S-")
     return tuple(converted)
+
+
+def _tagged_lines(source: Path, columns: Columns, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+    of_words = itertools.chain.from_iterable(tags)
+    for line in _read_lines(source, columns):
+        if line.kind == "word":
+            yield line.with_column(next(of_words))
+        elif line.kind == "names":
+            yield line.with_column(PREDICTED_COLUMN)
+        else:
+            yield line.with_column("O") if line.kind == "document" else "\n"
 
 
 def _tags_of(words: Sequence["_Line"], scheme: Scheme) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:
         else:
             broken.append(place)
     if len(broken) > _BROKEN_LINES * len(examples):
-        raise UserError(f"{broken[0]} and {len(broken) - 1} more lines do not have {len(names)} columns")
+        raise UserError(f"{broken[0]} has not {len(names)} columns, one of {len(broken)} such lines")
     if not examples:
         raise UserError(f"{file} has no example below its first line")
     return GlueData(examples, tuple(broken))

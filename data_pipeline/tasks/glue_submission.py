@@ -1,17 +1,35 @@
-"""The zip of predictions that GLUE's server takes: a file a test set, a line an example."""
+"""The zip of predictions that GLUE's server takes: a file a test set, a line an example.
+
+The server takes no zip without all of them; the file of a task that was left alone has one answer
+throughout.
+"""
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+SUBMISSION_FILE = "submission.zip"
 
 _HIGHEST_SCORE = 5.0  # of STS-B, from 0
 
-
-def submission_files() -> list[str]:
-    """All that a complete submission holds; the server refuses one that lacks any."""
-    return sorted(name for task in GLUE_TASKS.values() for name in task.submissions.values())
+_TEST_SIZES = {
+    "AX.tsv": 1104,
+    "CoLA.tsv": 1063,
+    "MNLI-m.tsv": 9796,
+    "MNLI-mm.tsv": 9847,
+    "MRPC.tsv": 1725,
+    "QNLI.tsv": 5463,
+    "QQP.tsv": 390965,
+    "RTE.tsv": 3000,
+    "SST-2.tsv": 1821,
+    "STS-B.tsv": 1379,
+    "WNLI.tsv": 146,
+}
+"""Examples of each test set."""
 
 
 def submission_text(predictions: Sequence[str] | Sequence[float]) -> str:
@@ -27,15 +45,54 @@ def submission_text(predictions: Sequence[str] | Sequence[float]) -> str:
     return "".join(["index\tprediction\n", *(f"{index}\t{word}\n" for index, word in enumerate(words))])
 
 
-def write_submission(output: Path, texts: Mapping[str, str]) -> list[str]:
-    """Write a zip of files by name, whole or not at all.
-
-    Returns:
-      the names of `submission_files` that `texts` lacks.
-    """
+def write_submission(output: Path, texts: Mapping[str, str]) -> None:
+    """Writes a zip of files by name, whole or not at all."""
     partial = output.with_name(f".{output.name}.partial")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(texts):
             archive.writestr(name, texts[name])
     partial.replace(output)
-    return [name for name in submission_files() if name not in texts]
+
+
+def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
+    """The files of several zips of `write_submission` by name.
+
+    Raises:
+      UserError: no such zip; two have one file; a file has not as many lines as its test set.
+    """
+    texts: dict[str, str] = {}
+    for source in sources:
+        try:
+            with zipfile.ZipFile(source) as archive:
+                found = {name: archive.read(name).decode() for name in archive.namelist()}
+        except (OSError, zipfile.BadZipFile):
+            raise UserError(
+                f"{source} is no zip of predictions; finetune writes it where a GLUE task has test files"
+            ) from None
+        for name, text in found.items():
+            _check(source, name, text)
+            if name in texts:
+                raise UserError(f"{source} has {name}, which another one has; name one run for each task")
+        texts |= found
+    return texts
+
+
+def placeholders(present: Iterable[str]) -> dict[str, str]:
+    """The files that a submission of those `present` lacks, each with one answer throughout."""
+    answers: dict[str, list[Any]] = {
+        file: list(task.labels[:1]) or [0.0]
+        for task in GLUE_TASKS.values()
+        for file in task.submissions.values()
+    }
+    missing = sorted(_TEST_SIZES.keys() - set(present))
+    return {name: submission_text(answers[name] * _TEST_SIZES[name]) for name in missing}
+
+
+def _check(source: Path, name: str, text: str) -> None:
+    if name not in _TEST_SIZES:
+        raise UserError(f"{source} has {name}; GLUE's files are {', '.join(_TEST_SIZES)}")
+    count = text.count("\n") - 1
+    if count != _TEST_SIZES[name]:
+        raise UserError(
+            f"{name} of {source} has {count} predictions; GLUE's test set has {_TEST_SIZES[name]}"
+        )

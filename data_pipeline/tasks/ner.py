@@ -182,7 +182,7 @@ def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
     ids = {tag: number for number, tag in enumerate(tags)}
     found = {tag for sentence in tagged.sentences for tag in sentence.tags}
     if found - ids.keys():
-        raise UserError(f"tag {min(found - ids.keys())} is unknown; the tags are {', '.join(tags)}")
+        raise UserError(f"tag {min(found - ids.keys())} is not one of training, which are {', '.join(tags)}")
     targets = []
     rows = tagged.rows
     for row, (number, positions) in enumerate(zip(rows.example, tagged.positions, strict=True)):

@@ -28,14 +28,14 @@ class RankingExample:
 
 @dataclasses.dataclass(frozen=True)
 class RankingQuery:
-    """To evaluate on: candidates to put in order."""
+    """Candidates to put in order."""
 
     place: Place
     query: str
     candidates: tuple[str, ...]
-    """Two or more."""
-    relevance: tuple[float, ...]
-    """Of each candidate: 0 is irrelevant, more is better."""
+    """Two or more, or one or more of which nothing is known."""
+    relevance: tuple[float, ...] = ()
+    """Of each candidate: 0 is irrelevant, more is better. Empty in queries to predict."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class EncodedQueries:
     candidate_rows: tuple[np.ndarray, ...]
     """int32 [C_q] for each query: the rows of its candidates."""
     relevance: tuple[np.ndarray, ...]
-    """float32 [C_q] for each query."""
+    """float32 [C_q] for each query; empty in queries to predict."""
 
 
 def read_ranking(
@@ -92,11 +92,59 @@ def read_queries(file: Path) -> list[RankingQuery]:
       UserError: what `read_records` raises; an empty text; fewer than two candidates; a relevance that is no
         number from 0; rows of one query that do not stand together.
     """
+    return [read_relevance(group) for group in split_queries(file, ("relevance",))]
+
+
+def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]]:
+    """The records of each query: one of JSONL, or the rows of a table with its query_id.
+
+    Args:
+      more: columns to require besides query_id, query, candidate, or query and candidates.
+
+    Raises UserError as `read_queries`, but asks for one candidate alone.
+    """
     if file.suffix in JSONL_SUFFIXES:
-        return [_read_query(record) for record in read_records(file, ("query", "candidates", "relevance"))]
-    records = read_records(file, ("query_id", "query", "candidate", "relevance"))
-    groups = itertools.groupby(records, lambda record: record.word("query_id"))
-    return list(_join_groups((name, list(group)) for name, group in groups))
+        yield from ([record] for record in read_records(file, ("query", "candidates", *more)))
+        return
+    records = read_records(file, ("query_id", "query", "candidate", *more))
+    seen: set[str] = set()
+    for name, group in itertools.groupby(records, lambda record: record.word("query_id")):
+        found = list(group)
+        if name in seen:
+            raise UserError(
+                f"{found[0].place}: query_id {name} came before; the rows of a query must stand together"
+            )
+        seen.add(name)
+        yield found
+
+
+def read_candidates(records: Sequence[Record]) -> RankingQuery:
+    """The query of one group of `split_queries`, without relevance."""
+    first = records[0]
+    if "candidates" in first.fields:
+        candidates = first.texts("candidates", 1)
+    else:
+        candidates = tuple(record.text("candidate") for record in records)
+    return RankingQuery(first.place, first.text("query"), candidates)
+
+
+def read_relevance(records: Sequence[Record]) -> RankingQuery:
+    """The query of one group of `split_queries`, with relevance, which it must have."""
+    query, first = read_candidates(records), records[0]
+    if len(query.candidates) < _FEWEST_CANDIDATES:
+        raise UserError(f"{query.place}: {query.query[:40]!r} has one candidate; ranking needs two or more")
+    values = [record.fields["relevance"] for record in records]
+    if "candidates" in first.fields:
+        [values] = values
+        if not isinstance(values, list) or len(values) != len(query.candidates):
+            raise UserError(
+                f"{query.place}: relevance must be a list of {len(query.candidates)}, one a candidate"
+            )
+        places = [query.place] * len(values)
+    else:
+        places = [record.place for record in records]
+    relevance = tuple(_relevance(place, value) for place, value in zip(places, values, strict=True))
+    return dataclasses.replace(query, relevance=relevance)
 
 
 def encode_queries(
@@ -113,32 +161,6 @@ def encode_queries(
         candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
         relevance=tuple(np.array(query.relevance, np.float32) for query in queries),
     )
-
-
-def _read_query(record: Record) -> RankingQuery:
-    candidates = record.texts("candidates", _FEWEST_CANDIDATES)
-    relevance = record.fields["relevance"]
-    if not isinstance(relevance, list) or len(relevance) != len(candidates):
-        raise UserError(f"{record.place}: relevance must be a list of {len(candidates)}, one a candidate")
-    values = tuple(_relevance(record.place, value) for value in relevance)
-    return RankingQuery(record.place, record.text("query"), candidates, values)
-
-
-def _join_groups(groups: Iterator[tuple[str, list[Record]]]) -> Iterator[RankingQuery]:
-    seen: set[str] = set()
-    for name, records in groups:
-        place = records[0].place
-        if name in seen:
-            raise UserError(f"{place}: query_id {name} came before; the rows of a query must stand together")
-        seen.add(name)
-        if len(records) < _FEWEST_CANDIDATES:
-            raise UserError(f"{place}: query_id {name} has one candidate; ranking needs two or more")
-        yield RankingQuery(
-            place=place,
-            query=records[0].text("query"),
-            candidates=tuple(record.text("candidate") for record in records),
-            relevance=tuple(_relevance(record.place, record.word("relevance")) for record in records),
-        )
 
 
 def _relevance(place: Place, value: object) -> float:

@@ -5,9 +5,13 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.records import Place, Record, read_lines, read_records
+
+RELATION_FIELDS = ("text", "head", "tail")
+PlacedLines: TypeAlias = list[tuple[Place, str]]
 
 _NUMBERED = re.compile(r'\d+\t"?(.*?)"?\s*')
 _TAG = re.compile(r"(</?e[12]>)")
@@ -47,7 +51,7 @@ def read_semeval(file: Path) -> list[RelationExample]:
     Raises:
       UserError: no such file, not UTF-8, empty, or an example without both entities.
     """
-    return [_parse_semeval(lines) for lines in _split_semeval(file)]
+    return [parse_semeval(lines) for lines in split_semeval(file)]
 
 
 def read_relations(file: Path) -> list[RelationExample]:
@@ -56,12 +60,12 @@ def read_relations(file: Path) -> list[RelationExample]:
     Offsets count characters; `stop` is behind the last. An entity may have a "type". Raises UserError as
     `read_records`, and if an entity is empty, outside the text or overlaps with the other one.
     """
-    return [_parse_json(record) for record in read_records(file, ("text", "head", "tail"))]
+    return [parse_relation(record) for record in read_records(file, RELATION_FIELDS)]
 
 
-def _split_semeval(file: Path) -> Iterator[list[tuple[Place, str]]]:
-    """The lines of each example."""
-    example: list[tuple[Place, str]] = []
+def split_semeval(file: Path) -> Iterator[PlacedLines]:
+    """The lines of each example, without blank ones."""
+    example: PlacedLines = []
     for place, line in read_lines(file):
         if _NUMBERED.fullmatch(line) and example:
             yield example
@@ -71,7 +75,8 @@ def _split_semeval(file: Path) -> Iterator[list[tuple[Place, str]]]:
     yield example
 
 
-def _parse_semeval(lines: list[tuple[Place, str]]) -> RelationExample:
+def parse_semeval(lines: PlacedLines) -> RelationExample:
+    """One example of `read_semeval`."""
     (place, line), *rest = lines
     numbered = _NUMBERED.fullmatch(line)
     if not numbered:
@@ -87,7 +92,8 @@ def _parse_semeval(lines: list[tuple[Place, str]]) -> RelationExample:
     return RelationExample(place, text, head, tail, relations[0] if relations else None)
 
 
-def _parse_json(record: Record) -> RelationExample:
+def parse_relation(record: Record) -> RelationExample:
+    """One example of `read_relations`."""
     text = record.text("text")
     head, tail = _parse_entity(record, "head"), _parse_entity(record, "tail")
     _check_entities(record.place, text, head, tail)

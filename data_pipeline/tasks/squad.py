@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.records import Record
 
 LARGEST_MISPLACED_SHARE = 0.01
 """Of the questions of a training file. More means that the file counts its offsets in other units."""
@@ -52,13 +53,7 @@ def read_squad(path: Path) -> tuple[SquadExample, ...]:
       UserError: the file can't be read, is not SQuAD's JSON, has no questions, two of one id, or an
         empty context.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}") from None
-    except ValueError:
-        raise UserError(f"{path} is not JSON in UTF-8; SQuAD files are") from None
-    examples = tuple(_examples(content, path))
+    examples = tuple(_examples(_read_json(path), path))
     if not examples:
         raise UserError(f"{path} has no questions")
     seen: set[str] = set()
@@ -67,6 +62,32 @@ def read_squad(path: Path) -> tuple[SquadExample, ...]:
             raise UserError(f"{path} has two questions of id {example.id}; ids must differ")
         seen.add(example.id)
     return examples
+
+
+def require_answers(examples: Sequence[SquadExample], path: Path) -> None:
+    """Raises UserError naming the first question that has no answer to score by, as SQuAD 1.1's all have."""
+    for example in examples:
+        if not example.answers:
+            raise UserError(f"question {example.id} of {path} has no answer; SQuAD 1.1 asks for one or more")
+
+
+def read_question(record: Record) -> SquadExample:
+    """A question without answer from a record with {"question", "context"} and perhaps "id".
+
+    Raises UserError if a text is empty.
+    """
+    name = str(record.fields.get("id", record.place.line))
+    return SquadExample(name, record.text("question"), record.text("context"), (), is_impossible=False)
+
+
+def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
+    """The JSON of a file of `read_squad` where each question has its `prediction`, by id."""
+    content = _read_json(path)
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                question["prediction"] = predictions[question["id"]]
+    return content
 
 
 def find_answers(examples: Sequence[SquadExample]) -> LabelledExamples:
@@ -94,6 +115,15 @@ def find_answers(examples: Sequence[SquadExample]) -> LabelledExamples:
             f"their answer_start; it must count the characters of the context before the answer"
         )
     return LabelledExamples(tuple(kept), np.array(spans, np.int32).reshape(-1, 2), tuple(misplaced))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}") from None
+    except ValueError:
+        raise UserError(f"{path} is not JSON in UTF-8; SQuAD files are") from None
 
 
 def _examples(content: Any, path: Path) -> Iterator[SquadExample]:

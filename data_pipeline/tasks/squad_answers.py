@@ -43,6 +43,8 @@ class AnswerSearch:
 @dataclasses.dataclass(frozen=True)
 class Candidate:
     text: str
+    start: int
+    """Its first character in the context; -1 of no answer."""
     start_logit: float
     end_logit: float
 
@@ -50,22 +52,39 @@ class Candidate:
     def score(self) -> float:
         return self.start_logit + self.end_logit
 
+    @property
+    def end(self) -> int:
+        """The character after its last; -1 of no answer."""
+        return self.start + len(self.text) if self.text else -1
+
+
+def no_answer(start_logit: float, end_logit: float) -> Candidate:
+    """The candidate ""."""
+    return Candidate("", -1, start_logit, end_logit)
+
 
 @dataclasses.dataclass(frozen=True)
 class PredictedAnswer:
     """What was found for a question."""
 
     id: str
-    best: str
-    """The best text; "" only if no span of the passage was valid."""
+    best: Candidate
+    """The best span of the passage; no answer only if no span was valid."""
+    null: Candidate
+    """No answer."""
     null_odds: float
-    """Score of no answer, the lowest of all windows, less that of `best`."""
+    """Score of `null`, the lowest of all windows, less that of `best`."""
     candidates: tuple[Candidate, ...]
     """Best first, no text twice; in 2.0 with "", in the place of its score or at the end."""
 
+    def choose(self, null_threshold: float | None) -> Candidate:
+        """None if the null odds exceed the threshold; never for that if it is None (SQuAD 1.1)."""
+        is_null = null_threshold is not None and self.null_odds > null_threshold
+        return self.null if is_null else self.best
+
     def text(self, null_threshold: float | None) -> str:
-        """The answer: "" if the null odds exceed the threshold; never for that if it is None (SQuAD 1.1)."""
-        return "" if null_threshold is not None and self.null_odds > null_threshold else self.best
+        """What `choose` chooses, in the words of the passage."""
+        return self.choose(null_threshold).text
 
     def probabilities(self) -> list[float]:
         """Softmax of the candidates' scores."""
@@ -96,7 +115,7 @@ def find_best_answers(
         for row, of_row in zip(rows.tolist(), spans, strict=True):
             found[row] = _take(_candidates(windows, row, of_row), search.n_best_size)
         for row, start, end in zip(rows.tolist(), start_logits[:, 0], end_logits[:, 0], strict=True):
-            nulls[row] = Candidate("", float(start), float(end))
+            nulls[row] = no_answer(float(start), float(end))
     if len(found) != len(windows):
         raise ValueError(f"logits of {len(windows) - len(found)} of {len(windows)} windows are missing")
     bounds = np.searchsorted(windows.rows.example, np.arange(len(windows.examples) + 1))
@@ -168,9 +187,12 @@ def _candidates(windows: Windows, row: int, spans: Iterable[_Span]) -> Iterator[
     passage, context = windows.passages[number], windows.examples[number].context
     shift = windows.first_pieces[row] - windows.text_starts[row]
     for start, end, start_logit, end_logit in spans:
-        text = context[passage.starts[start + shift] : passage.ends[end + shift]].strip()
+        first = int(passage.starts[start + shift])
+        span = context[first : passage.ends[end + shift]]
+        text = span.strip()
         if text:  # SentencePiece has pieces that are but a blank.
-            yield Candidate(text, start_logit, end_logit)
+            first += len(span) - len(span.lstrip())
+            yield Candidate(text, first, start_logit, end_logit)
 
 
 def _take(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
@@ -187,13 +209,13 @@ def _decide(name: str, texts: list[Candidate], null: Candidate, search: AnswerSe
     """From the candidates of all windows, in the order of the windows."""
     ranked = sorted(texts, key=lambda candidate: -candidate.score)
     # run_squad.py too lets 0 stand for the score of an answer that there is not.
-    best = ranked[0] if ranked else Candidate("", 0.0, 0.0)
+    best = ranked[0] if ranked else no_answer(0.0, 0.0)
     if search.version == "2.0":
         candidates = _take(sorted([*texts, null], key=lambda candidate: -candidate.score), search.n_best_size)
         candidates += [null] if null not in candidates else []
     else:
         candidates = _take(ranked, search.n_best_size) or [best]
-    return PredictedAnswer(name, best.text, null.score - best.score, tuple(candidates))
+    return PredictedAnswer(name, best, null, null.score - best.score, tuple(candidates))
 
 
 def _describe(answer: PredictedAnswer) -> list[dict[str, Any]]:

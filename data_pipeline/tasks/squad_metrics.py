@@ -69,7 +69,7 @@ def best_thresholds(
 def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[PredictedAnswer]) -> float:
     """The null threshold that gives these answers their best F1: lower than all odds if that is no answer."""
     odds = {answer.id: answer.null_odds for answer in answers}
-    texts = {answer.id: answer.best for answer in answers}
+    texts = {answer.id: answer.best.text for answer in answers}
     _, threshold = _sweep(examples, texts, odds, _f1_or_equal)
     return min(odds.values()) - 1.0 if threshold is None else threshold
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.tasks.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
-from data_pipeline.tasks.records import Place, read_records
+from data_pipeline.tasks.records import Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
 
@@ -32,15 +32,17 @@ def read_table(file: Path, text: str, pair: str | None = None, label: str | None
       UserError: what `read_records` raises; an empty text or label.
     """
     columns = [name for name in (text, pair, label) if name is not None]
-    return [
-        TextExample(
-            place=record.place,
-            text=record.text(text),
-            pair=None if pair is None else record.text(pair),
-            label=None if label is None else record.word(label),
-        )
-        for record in read_records(file, columns)
-    ]
+    return [text_example(record, text, pair, label) for record in read_records(file, columns)]
+
+
+def text_example(record: Record, text: str, pair: str | None = None, label: str | None = None) -> TextExample:
+    """The example of one record. Raises UserError if a text or the label is empty."""
+    return TextExample(
+        place=record.place,
+        text=record.text(text),
+        pair=None if pair is None else record.text(pair),
+        label=None if label is None else record.word(label),
+    )
 
 
 def text_rows(

@@ -9,23 +9,37 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.choice import ChoiceExample
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceSettings:
     """A folder with train, dev and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
-    {"context", "question", "choices", "label"}, the question being optional."""
+    {"context", "question", "choices", "label"}, the question being optional. Or with one file for
+    all, CODAH's full_data.tsv or all.csv, all.tsv, all.jsonl, for cross-validation."""
 
     max_seq_length: int = 128
     """Of one choice with its context; longer ones are cut."""
+    folds: int = 5
+    """Parts of a data set of one file. Examples of one context are in one part."""
+    dev_fold: int = 0
+    """The part that is the development set, from 0; the others are trained on."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dev_fold < self.folds or self.folds < 2:
+            raise UserError(
+                f"dev_fold is {self.dev_fold} of {self.folds} folds; it must be from 0, and folds 2 or more"
+            )
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
         """Reads and encodes the parts that are there."""
@@ -34,20 +48,34 @@ class ChoiceSettings:
 
         del task
         folder, plain = Path(data), make_task_tokenizer(tokenizer)
+        parts = self._parts(folder)
+        rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
+        return ChoiceData(rows)
+
+    def _parts(self, folder: Path) -> "dict[str, list[ChoiceExample]]":
+        from data_pipeline.tasks.choice import read_choices, split_fold
+
+        one = find_table(folder, "full_data") or find_table(folder, "all")
+        if one and not find_table(folder, "train"):
+            train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
+            return {"train": train, "dev": dev}
         files = {name: require_table(folder, name) for name in ("train", "dev")}
         test = find_table(folder, "test")
-        parts = {name: read(file) for name, file in (files | ({"test": test} if test else {})).items()}
-        rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
-        return ChoiceData(rows, parts)
+        return {name: read_choices(file) for name, file in (files | ({"test": test} if test else {})).items()}
 
     def predict(self, job: Prediction) -> int:
-        """A file of the same form, without labels; writes JSONL."""
-        from data_pipeline.tasks.choice import choice_rows
+        """A file of the same form; its labels are not looked at."""
+        from data_pipeline.tasks.choice import choice_rows, open_choices
         from data_pipeline.tasks.encode import make_task_tokenizer
 
-        examples = [dataclasses.replace(example, label=None) for example in read(job.input)]
-        rows = choice_rows(examples, make_task_tokenizer(job.tokenizer), self.max_seq_length)
-        return job.write_lines([describe(examples, outputs_of(rows, job.apply))])
+        form, tokenizer = open_choices(job.input), make_task_tokenizer(job.tokenizer)
+
+        def encode(records: "Sequence[Record]") -> "Rows":
+            examples = [dataclasses.replace(form.example(record), label=None) for record in records]
+            return choice_rows(examples, tokenizer, self.max_seq_length)
+
+        header: Header = "names" if form.has_names else "none"
+        return predict_records(job, form.records, encode, describe, header)
 
 
 class ChoiceData:
@@ -57,10 +85,9 @@ class ChoiceData:
     labels: tuple[str, ...] = ()
     metric = "accuracy"
 
-    def __init__(self, rows: "Mapping[str, Rows]", examples: "Mapping[str, Sequence[ChoiceExample]]") -> None:
+    def __init__(self, rows: "Mapping[str, Rows]") -> None:
         self.train = rows["train"]
         self._rows = rows
-        self._examples = examples
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
@@ -70,7 +97,7 @@ class ChoiceData:
         """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
         outputs = {name: outputs_of(rows, apply) for name, rows in self._rows.items() if name != "train"}
         for name, scores in outputs.items():
-            write_lines(folder / f"predictions-{name}.jsonl", describe(self._examples[name], scores))
+            write_lines(folder / f"predictions-{name}.jsonl", describe(scores))
         chosen = set(outputs["dev"].argmax(-1).tolist())
         degenerate = f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
         return Outcome(self._figures(outputs["dev"]), degenerate)
@@ -80,18 +107,13 @@ class ChoiceData:
         return {"accuracy": float(right.mean())}
 
 
-def read(file: Path) -> "list[ChoiceExample]":
-    """The examples of a file, by its suffix."""
-    from data_pipeline.tasks.choice import read_choices, read_codah, read_swag
+def describe(scores: np.ndarray) -> list[dict[str, Any]]:
+    """What to say of examples by their scores [R, C]; a choice that one lacks has none."""
+    from bert_jax.finetuning.heads import IMPOSSIBLE
 
-    return {".csv": read_swag, ".tsv": read_codah}.get(file.suffix, read_choices)(file)
-
-
-def describe(examples: "Sequence[ChoiceExample]", scores: np.ndarray) -> list[dict[str, Any]]:
-    """What to say of each example."""
     described = []
-    for example, row in zip(examples, scores, strict=True):
-        weights = np.exp(row - row.max())[: len(example.choices)]
+    for row in scores:
+        weights = np.exp(row - row.max())[row > IMPOSSIBLE]
         shares = weights / weights.sum()
         described.append(
             {"label": int(shares.argmax()), "probabilities": [round(float(p), 6) for p in shares]}

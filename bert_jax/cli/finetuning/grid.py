@@ -9,12 +9,13 @@ import json
 import math
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
@@ -25,7 +26,6 @@ from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
-from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.parallel import Program
@@ -33,7 +33,6 @@ from bert_jax.pretrained import Pretrained
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
 from bert_jax.workdir import write_json
-from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
 
@@ -50,15 +49,14 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
-        if args.training.features != FeatureConfig() and data.kind not in ("tagging", "spans"):
-            raise UserError(f"--features.* goes with tagging and span tasks, not with {args.task}")
         _check_rows(data.train, model, args.settings.max_seq_length)
         self.args = args
         self.model = model
         self.data = data
         self.cells: list[Cell] = args.training.cells()
         self.programs = Programs()
-        self.fingerprint = data.train.fingerprint()
+        self.model_fingerprint = model.fingerprint()
+        self.data_fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
             optimizer=OptimizerConfig(bias_correction=args.training.bias_correction),
@@ -109,6 +107,7 @@ class Grid:
         for result in results:
             if result["degenerate"]:
                 print(f"warning: {result['cell']}: {result['degenerate']}")
+        print_examples(best["examples"])
         figures = "  ".join(f"{name} {value:.4g}" for name, value in best["figures"].items())
         print(f"best: {best['cell']}: {figures}")
         print(f"model and predictions: {self.args.output / BEST_FOLDER}")
@@ -167,7 +166,8 @@ class Grid:
             labels=self.data.labels,
             settings=dataclasses.asdict(self.args.settings),
             trained_from=self.model.name,
-            data_fingerprint=self.fingerprint,
+            model_fingerprint=self.model_fingerprint,
+            data_fingerprint=self.data_fingerprint,
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:
@@ -181,6 +181,7 @@ class Grid:
             **dataclasses.asdict(cell),
             "figures": outcome.figures,
             "degenerate": outcome.degenerate,
+            "examples": outcome.examples,
         }
         write_json(folder / RESULT_FILE, result)
 
@@ -239,6 +240,18 @@ class Grid:
                 f"{row['best']:.4g}",
             )
         Console().print(table)
+
+
+def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
+    """A table of what the best model says, if the task shows such."""
+    if not rows:
+        return
+    table = Table(title="the best model on the development set")
+    for name in rows[0]:
+        table.add_column(name, no_wrap=name in ("rank", "score", "relevance"))
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    Console().print(table)
 
 
 def _check_rows(rows: Rows, model: Pretrained, max_seq_length: int) -> None:

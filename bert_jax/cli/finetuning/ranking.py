@@ -1,7 +1,7 @@
 """Ranking: a query's candidates in order, by the nearness of what the model makes of each text."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.ranking import EncodedQueries, RankingQuery
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
+
+# Each has many texts.
+_QUERIES_AT_ONCE = 256
+
+# Of the table on the terminal.
+_QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +44,14 @@ class RankingSettings:
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RankingData":
         """Reads and encodes the parts that are there."""
         from data_pipeline.tasks.encode import make_task_tokenizer
-        from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
+        from data_pipeline.tasks.ranking import (
+            encode_queries,
+            ranking_rows,
+            read_candidates,
+            read_queries,
+            read_ranking,
+            split_queries,
+        )
 
         del task
         if self.loss == "triplet" and self.negative_column is None:
@@ -46,7 +61,7 @@ class RankingSettings:
         train = read_ranking(require_table(folder, "train"), *columns)
         parts = {"dev": read_queries(require_table(folder, "dev"))}
         if file := find_table(folder, "test"):
-            parts["test"] = read_queries(file)
+            parts["test"] = [read_candidates(group) for group in split_queries(file)]
         return RankingData(
             "triplet_ranking" if self.loss == "triplet" else "in_batch_ranking",
             ranking_rows(train, plain, self.max_seq_length),
@@ -55,14 +70,28 @@ class RankingSettings:
         )
 
     def predict(self, job: Prediction) -> int:
-        """Queries with candidates, in the form of dev; writes JSONL."""
-        from data_pipeline.tasks.encode import make_task_tokenizer
-        from data_pipeline.tasks.ranking import encode_queries, read_queries
+        """Queries with candidates, in the form of dev; relevance is not needed.
 
-        queries = read_queries(job.input)
-        encoded = encode_queries(queries, make_task_tokenizer(job.tokenizer), self.max_seq_length)
-        scores = similarities(encoded, job.apply)
-        return job.write_lines([[describe(query, row) for query, row in zip(queries, scores, strict=True)]])
+        The rows of a table come back with their rank and score, those of a query best first.
+        """
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.ranking import encode_queries, read_candidates, split_queries
+
+        tokenizer, form = make_task_tokenizer(job.tokenizer), RecordForm(job.input.suffix)
+        count = 0
+
+        def parts() -> Iterator[list[str]]:
+            nonlocal count
+            for part in in_parts(split_queries(job.input), _QUERIES_AT_ONCE):
+                queries = [read_candidates(records) for records in part]
+                encoded = encode_queries(queries, tokenizer, self.max_seq_length)
+                scores = similarities(encoded, job.apply)
+                for records, query, row in zip(part, queries, scores, strict=True):
+                    yield form.lines(*order(records, query, row))
+                count += len(part)
+
+        job.write_text(parts())
+        return count
 
 
 class RankingData:
@@ -95,7 +124,11 @@ class RankingData:
         for name, queries in self._queries.items():
             lines = [describe(query, row) for query, row in zip(queries, scores[name], strict=True)]
             write_lines(folder / f"predictions-{name}.jsonl", lines)
-        return Outcome(self._figures(scores["dev"]), find_degenerate_scores(scores["dev"]))
+        return Outcome(
+            self._figures(scores["dev"]),
+            find_degenerate_scores(scores["dev"]),
+            examples=top_answers(self._queries["dev"], scores["dev"]),
+        )
 
     def _figures(self, scores: list[np.ndarray]) -> dict[str, float]:
         from data_pipeline.tasks.ranking_metrics import score_rankings
@@ -110,8 +143,40 @@ def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:
     return [vectors[candidates] @ vectors[query] for query, candidates in pairs]
 
 
+def order(
+    records: "Sequence[Record]", query: "RankingQuery", scores: np.ndarray
+) -> "tuple[Sequence[Record], list[dict[str, Any]]]":
+    """The records of a query, best first where each is a candidate, and what to say of each."""
+    ranked = describe(query, scores)["ranked"]
+    if "candidates" in records[0].fields:
+        return records, [{"ranked": ranked}]
+    places = np.argsort(-scores, kind="stable")
+    found = [{"rank": rank, "score": one["score"]} for rank, one in enumerate(ranked, 1)]
+    return [records[place] for place in places], found
+
+
 def describe(query: "RankingQuery", scores: np.ndarray) -> dict[str, Any]:
-    """What to say of a query."""
-    order = np.argsort(-scores, kind="stable")
-    ranked = [{"candidate": query.candidates[i], "score": round(float(scores[i]), 6)} for i in order]
+    """What to say of a query: its candidates, best first, with their relevance where it is known."""
+    ranked = [
+        {"candidate": query.candidates[place], "score": round(float(scores[place]), 6)}
+        | ({"relevance": query.relevance[place]} if query.relevance else {})
+        for place in np.argsort(-scores, kind="stable")
+    ]
     return {"query": query.query, "ranked": ranked}
+
+
+def top_answers(queries: "Sequence[RankingQuery]", scores: Sequence[np.ndarray]) -> list[dict[str, str]]:
+    """Rows of a table: the best answers to the first few queries."""
+    rows = []
+    for query, row in list(zip(queries, scores, strict=True))[:_QUERIES_SHOWN]:
+        for rank, one in enumerate(describe(query, row)["ranked"][:_ANSWERS_SHOWN], 1):
+            rows.append(
+                {
+                    "query": query.query if rank == 1 else "",
+                    "rank": str(rank),
+                    "answer": one["candidate"],
+                    "score": f"{one['score']:.3f}",
+                    "relevance": f"{one['relevance']:g}",
+                }
+            )
+    return rows

@@ -1,13 +1,15 @@
 """Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
+from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import EntityStyle
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.metrics import MetricName
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.relation import RelationExample
     from data_pipeline.tasks.rows import Rows
 
@@ -52,13 +56,14 @@ class RelationSettings:
         return RelationData(labels, rows)
 
     def predict(self, job: Prediction) -> int:
-        """A file of the same form, without labels; writes JSONL."""
-        from data_pipeline.tasks.encode import make_task_tokenizer
+        """A file of the same form; its labels are not looked at."""
+        return _predict_json(job, self) if job.input.suffix == ".jsonl" else _predict_semeval(job, self)
+
+    def rows(self, examples: "Sequence[RelationExample]", tokenizer: "TaskTokenizer") -> "Rows":
+        """Rows without targets."""
         from data_pipeline.tasks.relation_rows import relation_rows
 
-        plain = make_task_tokenizer(job.tokenizer)
-        rows = relation_rows(read(job.input), plain, self.max_seq_length, self.entities, {})
-        return job.write_lines([describe("relation", job.record.labels, outputs_of(rows, job.apply))])
+        return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, {})
 
 
 class RelationData:
@@ -102,6 +107,40 @@ def read(file: Path) -> "list[RelationExample]":
     from data_pipeline.tasks.relation import read_relations, read_semeval
 
     return read_relations(file) if file.suffix == ".jsonl" else read_semeval(file)
+
+
+def _predict_json(job: Prediction, settings: RelationSettings) -> int:
+    from data_pipeline.tasks.encode import make_task_tokenizer
+    from data_pipeline.tasks.records import read_records
+    from data_pipeline.tasks.relation import RELATION_FIELDS, parse_relation
+
+    tokenizer = make_task_tokenizer(job.tokenizer)
+
+    def encode(records: "Sequence[Record]") -> "Rows":
+        return settings.rows([parse_relation(record) for record in records], tokenizer)
+
+    say = functools.partial(describe, "relation", job.record.labels)
+    return predict_records(job, read_records(job.input, RELATION_FIELDS), encode, say)
+
+
+def _predict_semeval(job: Prediction, settings: RelationSettings) -> int:
+    """Each sentence with its relation below, as in the files with relations; the probability is a comment."""
+    from data_pipeline.tasks.encode import make_task_tokenizer
+    from data_pipeline.tasks.relation import parse_semeval, split_semeval
+
+    tokenizer = make_task_tokenizer(job.tokenizer)
+
+    def parts() -> Iterator[list[str]]:
+        for part in in_parts(split_semeval(job.input), RECORDS_AT_ONCE):
+            rows = settings.rows([parse_semeval(lines) for lines in part], tokenizer)
+            found = describe("relation", job.record.labels, outputs_of(rows, job.apply))
+            yield [
+                f"{lines[0][1]}\n{one['label']}\n"
+                f"Comment: probability {max(one['probabilities'].values())}\n\n"
+                for lines, one in zip(part, found, strict=True)
+            ]
+
+    return job.write_text(parts())
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -1,12 +1,14 @@
 """SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline.errors import UserError
 
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
 
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.squad import SquadExample
-    from data_pipeline.tasks.squad_answers import AnswerSearch, PredictedAnswer
+    from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
     from data_pipeline.tasks.squad_windows import Windows
+
+# Each has a few windows.
+_QUESTIONS_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,24 +41,45 @@ class SquadSettings:
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "SquadData":
         """Reads and encodes training and development questions."""
-        from data_pipeline.tasks.squad import find_answers, read_squad
+        from data_pipeline.tasks.squad import find_answers, read_squad, require_answers
         from data_pipeline.tasks.squad_windows import label_windows
 
         train = find_answers(read_squad(_find(Path(data), "train", task)))
         windows = self.windows(train.examples, tokenizer)
-        dev = read_squad(_find(Path(data), "dev", task))
+        file = _find(Path(data), "dev", task)
+        dev = read_squad(file)
+        if task == "squad":
+            require_answers(dev, file)
         if train.misplaced:
             print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
         return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
 
     def predict(self, job: Prediction) -> int:
-        """SQuAD's JSON, with answers or without; writes JSONL."""
-        from data_pipeline.tasks.squad import read_squad
+        """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
+        from data_pipeline.tasks.records import JSONL_SUFFIXES, read_records
+        from data_pipeline.tasks.squad import add_predictions, read_question, read_squad
 
-        windows = self.windows(read_squad(job.input), job.tokenizer)
-        answers = answer(windows, self.search(job.record.task), job.apply)
+        form = RecordForm(job.input.suffix)
+        if job.input.suffix in JSONL_SUFFIXES:
+            records = read_records(job.input, ("question", "context"))
+            return job.write_text(
+                form.lines(part, self._find([read_question(record) for record in part], job))
+                for part in in_parts(records, _QUESTIONS_AT_ONCE)
+            )
+        examples = read_squad(job.input)
+        found: dict[str, Any] = {}
+        for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
+            found |= zip((example.id for example in part), self._find(part, job), strict=True)
+        content = json.dumps(add_predictions(job.input, found), ensure_ascii=False, indent=1)
+        job.write_text([[content + "\n"]])
+        return len(examples)
+
+    def _find(self, examples: "Sequence[SquadExample]", job: Prediction) -> list[dict[str, Any]]:
+        """What to say of some questions."""
+        windows = self.windows(examples, job.tokenizer)
         threshold = job.record.learnt["null_threshold"] if job.record.task == "squad2" else None
-        return job.write_lines([[describe(found, threshold) for found in answers]])
+        answers = answer(windows, self.search(job.record.task), job.apply)
+        return [describe(found, threshold) for found in answers]
 
     def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":
         """The windows of some questions."""
@@ -108,7 +134,7 @@ class SquadData:
         if threshold is None:
             return score_squad_1(self._dev.examples, texts)
         odds = {found.id: found.null_odds for found in answers}
-        best = best_thresholds(self._dev.examples, {found.id: found.best for found in answers}, odds)
+        best = best_thresholds(self._dev.examples, {found.id: found.best.text for found in answers}, odds)
         return score_squad_2(self._dev.examples, texts) | best
 
     def _tune(self, answers: "Sequence[PredictedAnswer]") -> float | None:
@@ -131,10 +157,21 @@ def answer(windows: "Windows", search: "AnswerSearch", apply: Apply) -> "list[Pr
 
 
 def describe(found: "PredictedAnswer", null_threshold: float | None) -> dict[str, Any]:
-    """What to say of a question."""
-    texts = zip(found.candidates, found.probabilities(), strict=True)
-    n_best = [{"text": candidate.text, "probability": round(share, 6)} for candidate, share in texts]
-    return {"id": found.id, "answer": found.text(null_threshold), "n_best": n_best}
+    """What to say of a question: the answer and its rivals, each with its place in the passage.
+
+    `text` is context[start:end]; of no answer it is "", and its places are null. `score` is the sum of
+    the two logits, `probability` their softmax over `n_best`.
+    """
+    shares = dict(zip(found.candidates, found.probabilities(), strict=True))
+    chosen = found.choose(null_threshold)
+    odds = {} if null_threshold is None else {"null_odds": round(found.null_odds, 6)}
+    n_best = [{**_place(one), "probability": round(share, 6)} for one, share in shares.items()]
+    return {**_place(chosen), **odds, "n_best": n_best}
+
+
+def _place(candidate: "Candidate") -> dict[str, Any]:
+    start, end = (candidate.start, candidate.end) if candidate.text else (None, None)
+    return {"text": candidate.text, "start": start, "end": end, "score": round(candidate.score, 6)}
 
 
 def _find(folder: Path, part: str, task: str) -> Path:

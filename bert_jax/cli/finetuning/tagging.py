@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.ner import TaggingRows
 
+# Enough for full batches of like length, few enough to hold.
+_SENTENCES_AT_ONCE = 1024
+
 _TRAIN = ("train", "eng.train")
 _DEV = ("dev", "valid", "testa", "eng.testa")
 _TEST = ("test", "testb", "eng.testb")
@@ -66,13 +69,19 @@ class TaggingSettings:
 
     def predict(self, job: Prediction) -> int:
         """A file of words in columns, with tags or without; writes it with one more column."""
-        from data_pipeline.tasks.conll import read_columns, write_columns
+        from data_pipeline.tasks.conll import iterate_columns, write_columns
 
         columns = dataclasses.replace(self.columns(), tag=None)
-        sentences = read_columns(job.input, columns)
-        tags = tag(self.rows(sentences, job.tokenizer, None), job.record.labels, job.apply)
-        write_columns(job.input, job.output, columns, tags)
-        return len(sentences)
+        count = 0
+
+        def tags() -> Iterator[list[str]]:
+            nonlocal count
+            for part in _whole_documents(iterate_columns(job.input, columns)):
+                yield from tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
+                count += len(part)
+
+        write_columns(job.input, job.output, columns, tags())
+        return count
 
     def columns(self) -> "Columns":
         """How the files are written."""
@@ -145,6 +154,18 @@ def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[s
             yield rows, outputs.argmax(-1)
 
     return collect_tags(part, ids(), labels)
+
+
+def _whole_documents(sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
+    """Parts that end where a document does, since sentences of one document may be each other's context."""
+    part: list[Sentence] = []
+    for sentence in sentences:
+        is_same = bool(part) and sentence.document is not None and sentence.document == part[-1].document
+        if len(part) >= _SENTENCES_AT_ONCE and not is_same:
+            yield part
+            part = []
+        part.append(sentence)
+    yield part
 
 
 def _column(text: str) -> int | str:

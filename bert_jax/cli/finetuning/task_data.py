@@ -1,7 +1,6 @@
 """What a task of `bert-jax finetune` gives the training of a model, and what it does with outputs."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -29,6 +28,8 @@ class Outcome:
     """One sentence if the model says the same of every example of the development set."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What was tuned on the development set and predicting has to know, such as a threshold."""
+    examples: Sequence[Mapping[str, str]] = ()
+    """Rows of a table of predictions worth seeing, such as the best answers to a few queries."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,12 +42,6 @@ class Prediction:
     input: Path
     output: Path
     """A file that appears whole or not at all."""
-
-    def write_lines(self, parts: Iterable[Iterable[Mapping[str, Any]]]) -> int:
-        """Writes JSON lines part by part, and returns how many."""
-        return self.write_text(
-            [json.dumps(line, ensure_ascii=False) + "\n" for line in lines] for lines in parts
-        )
 
     def write_text(self, parts: Iterable[Sequence[str]]) -> int:
         """Writes texts part by part beside the output, which then gets its name; how many they were."""

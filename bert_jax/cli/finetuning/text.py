@@ -1,23 +1,26 @@
 """GLUE, and classification and regression on a user's own tables."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_table import predict_table
+from bert_jax.cli.finetuning.predict_records import predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
-    from data_pipeline.tasks.glue_tasks import GlueName
+    from data_pipeline.tasks.glue_tasks import GlueName, GlueTask
     from data_pipeline.tasks.metrics import MetricName
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
 
@@ -40,7 +43,7 @@ class GlueSettings:
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
         columns = GLUE_TASKS[cast("GlueName", job.record.task)].columns
-        return predict_table(job, columns, self.max_seq_length)
+        return predict_texts(job, columns, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +67,7 @@ class TableSettings:
     def predict(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
         columns = [name for name in (self.text_column, self.pair_column) if name is not None]
-        return predict_table(job, columns, self.max_seq_length)
+        return predict_texts(job, columns, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,8 +90,9 @@ class TextData:
         train: "Rows",
         dev: Sequence[Part],
         test: Sequence[Part],
-        glue: "GlueName | None" = None,
+        submissions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Args: what it holds; and for GLUE, the file of each test set in a zip for the server."""
         self.kind: Kind = kind
         self.labels = labels
         self.metrics = metrics
@@ -96,7 +100,7 @@ class TextData:
         self.train = train
         self._dev = dev
         self._test = test
-        self._glue = glue
+        self._submissions = submissions
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
@@ -107,7 +111,7 @@ class TextData:
         outputs = {part.name: outputs_of(part.rows, apply) for part in (*self._dev, *self._test)}
         for name, values in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
-        if self._glue and self._test:
+        if self._submissions and self._test:
             self._write_submission(folder, outputs)
         return Outcome(self._figures(outputs), self._degenerate(outputs[self._dev[0].name]))
 
@@ -134,16 +138,14 @@ class TextData:
         return score(self.metrics, targets, decided, self.labels)
 
     def _write_submission(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
-        from data_pipeline.tasks.glue_submission import submission_text, write_submission
-        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+        from data_pipeline.tasks.glue_submission import SUBMISSION_FILE, submission_text, write_submission
 
-        assert self._glue is not None
         texts = {}
-        for split, file in GLUE_TASKS[self._glue].submissions.items():
-            if split in outputs:
-                values = decide(self.kind, outputs[split]).tolist()
-                texts[file] = submission_text([self.labels[v] for v in values] if self.labels else values)
-        write_submission(folder / "submission.zip", texts)
+        for part in self._test:
+            values = decide(self.kind, outputs[part.name]).tolist()
+            words = [self.labels[value] for value in values] if self.labels else values
+            texts[self._submissions[part.name]] = submission_text(words)
+        write_submission(folder / SUBMISSION_FILE, texts)
 
 
 def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
@@ -158,8 +160,8 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     task = GLUE_TASKS[name]
     kind: TextKind = "classification" if task.labels else "regression"
 
-    def read(split: Any) -> Part:
-        found = read_glue(data, task, split)
+    def read(split: Any, task: "GlueTask" = task, source: str = data) -> Part:
+        found = read_glue(source, task, split)
         if found.broken:
             print(f"warning: left out {len(found.broken)} lines without all columns, first {found.broken[0]}")
         examples = found.examples
@@ -172,7 +174,12 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
         for split in task.submissions
         if data.startswith(TFDS_PREFIX) or _glue_file(data, task.folder, task.files[split]).exists()
     ]
-    return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, glue=name)
+    submissions = {str(split): file for split, file in task.submissions.items()}
+    if name == "mnli" and (source := _find_diagnostic(data)):
+        diagnostic = GLUE_TASKS["ax"]
+        tests.append(dataclasses.replace(read("test", diagnostic, source), name=diagnostic.folder))
+        submissions[diagnostic.folder] = diagnostic.submissions["test"]
+    return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, submissions)
 
 
 def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: "_Encoder") -> TextData:
@@ -200,6 +207,29 @@ def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: 
     return TextData(kind, labels, metrics, parts[0].rows, parts[1:], tests)
 
 
+def predict_texts(job: Prediction, columns: Sequence[str], max_length: int) -> int:
+    """Adds `label` and a probability for each label, or `value`, to every record of a table or JSONL.
+
+    Args:
+      columns: of the text, or of both texts of a pair.
+
+    Raises:
+      UserError: as `data_pipeline.tasks.records.read_records`, or an empty text.
+    """
+    from data_pipeline.tasks.encode import make_task_tokenizer
+    from data_pipeline.tasks.records import read_records
+    from data_pipeline.tasks.texts import text_example, text_rows
+
+    tokenizer = make_task_tokenizer(job.tokenizer)
+
+    def encode(records: "Sequence[Record]") -> "Rows":
+        examples = [text_example(record, *columns) for record in records]
+        return text_rows(examples, tokenizer, max_length, {})
+
+    say = functools.partial(describe, job.record.config.kind, job.record.labels)
+    return predict_records(job, read_records(job.input, columns), encode, say)
+
+
 class _Encoder:
     """Examples to parts, all with one tokenizer and one length."""
 
@@ -223,6 +253,15 @@ def _targets(
     if kind == "regression":
         return {"values": label_values(examples)}
     return {"labels": label_ids(examples, labels)}
+
+
+def _find_diagnostic(data: str) -> str | None:
+    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it is not there."""
+    from data_pipeline.tasks.glue import TFDS_PREFIX
+
+    if data.startswith(TFDS_PREFIX):
+        return f"{TFDS_PREFIX}glue/ax"
+    return data if _glue_file(data, "diagnostic", "diagnostic.tsv").exists() else None
 
 
 def _glue_file(data: str, folder: str, name: str) -> Path:

@@ -2,14 +2,16 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.finetuning.config import FineTuning, make_task
-from bert_jax.finetuning.settings import FeatureConfig, LayerRates
+from bert_jax.config import Objective
+from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError
@@ -22,13 +24,15 @@ CONFIG = FineTuning(kind="tagging", model=TWO_LAYERS, num_labels=LABELS)
 LAST_LAYER = FeatureConfig()
 
 
-def moved(rates: LayerRates, features: FeatureConfig = LAST_LAYER) -> dict[str, float]:
+def moved(
+    rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: Kind = "tagging"
+) -> dict[str, float]:
     """The largest change of each part of the parameters in one step of the same size for all."""
-    config = dataclasses.replace(CONFIG, rates=rates, features=features)
+    config = dataclasses.replace(CONFIG, rates=rates, features=features, kind=kind)
     task, tx = make_task(config), make_optimizer(dataclasses.replace(config.optimizer, weight_decay=0.1))
     before = jax.jit(functools.partial(init_state, task, tx))(0)
     step = jax.jit(functools.partial(train_step, task=task, tx=tx))
-    after = step(before, make_batch("tagging"), np.float32(1e-2), jax.random.key(0))
+    after = step(before, make_batch(kind), np.float32(1e-2), jax.random.key(0))
     changes: dict[str, float] = {}
     given = flatten_dict(before.params)
     for path, array in flatten_dict(after.params).items():
@@ -51,25 +55,51 @@ def test_lower_layers_learn_more_slowly() -> None:
         assert changes[lower] == pytest.approx(changes[upper] / 2, rel=0.1)
 
 
-def test_features_alone_train_nothing_of_the_encoder() -> None:
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_features_alone_train_nothing_of_the_encoder(kind: Kind) -> None:
     features = FeatureConfig(layers=(-1, -2, 0), combine="weighted", lstm_layers=1, lstm_width=4)
-    changes = moved(LayerRates(frozen_layers=2), features)
+    changes = moved(LayerRates(frozen_layers=2), features, kind)
     assert changes["embeddings"] == changes["layer_0"] == changes["layer_1"] == 0
-    assert {part for part, change in changes.items() if change > 0} >= {"layer_weights", "classifier"}
-    assert any(change > 0 for part, change in changes.items() if part.startswith("lstm_0"))
+    head = {"layer_weights", "lstm_0_forward", "lstm_0_backward", "classifier"}
+    assert {part for part, change in changes.items() if change > 0} == head
 
 
-@pytest.mark.parametrize("combine", ["concat", "sum", "weighted"])
-def test_a_bilstm_does_not_see_padding(combine: str) -> None:
-    features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=1, lstm_width=4)  # type: ignore[arg-type]
-    task = make_task(dataclasses.replace(CONFIG, features=features))
+def make(config: FineTuning) -> tuple[Any, Any]:
+    """Parameters, and the compiled outputs of a batch."""
+    task = make_task(config)
     init = functools.partial(task.module.init, deterministic=True)
     params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
-    predict = jax.jit(functools.partial(predict_step, task=task))
-    short, long = (make_batch("tagging", length=length) for length in (8, 12))
-    real = short["input_mask"] > 0
-    one, other = predict(params, short), predict(params, long)[:, :8]
-    np.testing.assert_allclose(one[real], other[real], atol=1e-6)
+    return params, jax.jit(functools.partial(predict_step, task=task))
+
+
+@pytest.mark.parametrize(
+    ("kind", "combine"),
+    [("tagging", "concat"), ("choice", "weighted"), ("relation", "sum"), ("in_batch_ranking", "concat")],
+)
+def test_a_bilstm_does_not_see_padding(kind: Kind, combine: Combination) -> None:
+    features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=1, lstm_width=4)
+    params, predict = make(dataclasses.replace(CONFIG, kind=kind, features=features))
+    short, long = (make_batch(kind, length=length) for length in (8, 12))
+    one, other = np.asarray(predict(params, short)), np.asarray(predict(params, long))
+    if kind in ("tagging", "spans"):
+        real = short["input_mask"] > 0
+        one, other = one[real], other[:, :8][real]
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
+@pytest.mark.parametrize("lstm_layers", [0, 1])
+def test_pooled_features_have_read_the_whole_text(objective: Objective, lstm_layers: int) -> None:
+    features = FeatureConfig(layers=(-1, -2), lstm_layers=lstm_layers, lstm_width=4)
+    model = dataclasses.replace(TWO_LAYERS, objective=objective)
+    params, predict = make(FineTuning(kind="classification", model=model, num_labels=2, features=features))
+    assert "pooler" not in params
+    batch = make_batch("classification")
+    last = batch["input_mask"].sum(-1) - 1
+    for place in (np.zeros_like(last), last):
+        other = {**batch, "input_ids": batch["input_ids"].copy()}
+        other["input_ids"][np.arange(len(place)), place] += 1
+        assert (np.abs(predict(params, batch) - predict(params, other)).max(-1) > 1e-5).all()
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices, read_codah, read_swag
+from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices, split_fold
 from data_pipeline.tasks.records import Place
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
@@ -20,7 +20,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_swags_endings_follow_the_start_of_the_sentence(tmp_path):
     file = write(tmp_path / "train.csv", f'{SWAG},label\n0,v,1,s,He sat.,"Then, he",gold,ran.,"a, b",c,d,2\n')
-    assert read_swag(file) == [
+    assert read_choices(file) == [
         ChoiceExample(
             Place(str(file), 2),
             "He sat.",
@@ -29,13 +29,13 @@ def test_swags_endings_follow_the_start_of_the_sentence(tmp_path):
         )
     ]
     test = write(tmp_path / "test.csv", f"{SWAG}\n0,v,1,s,He sat.,,gold,ran.,b,c,d\n")
-    assert read_swag(test)[0].choices == ("ran.", "b", "c", "d")
-    assert read_swag(test)[0].label is None
+    assert read_choices(test)[0].choices == ("ran.", "b", "c", "d")
+    assert read_choices(test)[0].label is None
 
 
 def test_codah_has_no_header_and_no_quoting(tmp_path):
     file = write(tmp_path / "x.tsv", 'o\tHe said\t"Rat!!\tb\tc\td\t3\n\tShe\te\tf\tg\th\t0\n')
-    first, second = read_codah(file)
+    first, second = read_choices(file)
     assert (first.context, first.choices, first.label) == ("He said", ('"Rat!!', "b", "c", "d"), 3)
     assert (second.context, second.label, second.place.line) == ("She", 0, 2)
 
@@ -98,10 +98,22 @@ def test_bad_lines_are_named(tmp_path, line, message):
     ("line", "message"),
     [
         ("o\ta\tb\tc\td\t0", "line 1 has 6 columns instead of CODAH's 7"),
-        ("o\ta\tb\tc\td\t\t0", "line 1 has an empty prompt or completion"),
+        ("o\ta\tb\tc\td\t\t0", "line 1: completion3 is empty"),
         ("o\ta\tb\tc\td\te\t4", "line 1 has the label '4'; it must be from 0 to 3"),
     ],
 )
 def test_bad_lines_of_codah_are_named(tmp_path, line, message):
     with pytest.raises(UserError, match=message):
-        read_codah(write(tmp_path / "x.tsv", line))
+        read_choices(write(tmp_path / "x.tsv", line))
+
+
+def test_folds_part_the_contexts():
+    contexts = [f"context {number // 3}" for number in range(90)]
+    examples = [ChoiceExample(Place("x", n), context, ("a", "b"), 0) for n, context in enumerate(contexts)]
+    folds = [split_fold(examples, 5, fold) for fold in range(5)]
+    assert sorted(e.place.line for _, dev in folds for e in dev) == list(range(90))
+    for train, dev in folds:
+        assert len(train) + len(dev) == 90
+        assert not {e.context for e in train} & {e.context for e in dev}
+    with pytest.raises(UserError, match="x has too few contexts for 5 folds"):
+        split_fold(examples[:3], 5, 0)

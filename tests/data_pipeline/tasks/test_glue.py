@@ -1,13 +1,17 @@
 """GLUE: each task's files in the form in which GLUE publishes them, TFDS's form, and the server's zip."""
 
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue import read_glue
-from data_pipeline.tasks.glue_submission import submission_files, submission_text, write_submission
+from data_pipeline.tasks.glue_submission import (
+    join_submissions,
+    placeholders,
+    submission_text,
+    write_submission,
+)
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 from data_pipeline.tasks.labels import label_ids, label_values
 
@@ -133,7 +137,7 @@ def test_few_broken_lines_are_told_and_many_refused(tmp_path):
     assert [place.line for place in data.broken] == [502]
     assert len(data.examples) == 1000
     file.write_text(f"{header}broken\n{good}{good}again\n")
-    with pytest.raises(UserError, match=r"train\.tsv, line 2 and 1 more lines do not have 6 columns"):
+    with pytest.raises(UserError, match=r"train\.tsv, line 2 has not 6 columns, one of 2 such lines"):
         read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
 
 
@@ -205,18 +209,32 @@ def test_tfds_gives_glues_own_order_and_words(tmp_path):
         read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev", str(tmp_path))
 
 
-def test_the_zip_is_what_the_server_takes(tmp_path):
+def test_a_submission_has_a_file_for_every_test_set(tmp_path):
     texts = {
-        "CoLA.tsv": submission_text(["1", "0"]),
-        "MNLI-m.tsv": submission_text(["neutral"]),
-        "STS-B.tsv": submission_text([5.2, -0.1, 2.34567]),
+        "WNLI.tsv": submission_text(["1", "0"] * 73),
+        "STS-B.tsv": submission_text([5.2, -0.1, 2.34567] + [1.0] * 1376),
     }
-    missing = write_submission(tmp_path / "glue.zip", texts)
-    assert submission_files() == sorted([*missing, *texts])
-    assert len(submission_files()) == 11
-    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
-        assert archive.namelist() == sorted(texts)
-        assert archive.read("CoLA.tsv") == b"index\tprediction\n0\t1\n1\t0\n"
-        assert archive.read("MNLI-m.tsv") == b"index\tprediction\n0\tneutral\n"
-        assert archive.read("STS-B.tsv") == b"index\tprediction\n0\t5.000\n1\t0.000\n2\t2.346\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["glue.zip"]
+    for name, text in texts.items():
+        write_submission(tmp_path / f"{name}.zip", {name: text})
+    joined = join_submissions(tmp_path / f"{name}.zip" for name in texts)
+    assert joined == texts
+    assert joined["WNLI.tsv"].startswith("index\tprediction\n0\t1\n1\t0\n")
+    assert joined["STS-B.tsv"].startswith("index\tprediction\n0\t5.000\n1\t0.000\n2\t2.346\n")
+    filled = placeholders(joined)
+    named = {name for task in GLUE_TASKS.values() for name in task.submissions.values()}
+    assert len(named) == 11
+    assert filled.keys() == named - texts.keys()
+    assert filled["QNLI.tsv"].count("\n") == 5464
+    assert filled["QNLI.tsv"].endswith("5462\tentailment\n")
+
+
+def test_what_cannot_be_submitted_is_named(tmp_path):
+    whole, short = tmp_path / "a.zip", tmp_path / "b.zip"
+    write_submission(whole, {"WNLI.tsv": submission_text(["1"] * 146)})
+    write_submission(short, {"RTE.tsv": submission_text(["entailment"])})
+    with pytest.raises(UserError, match=r"RTE.tsv of .*b.zip has 1 predictions; GLUE's test set has 3000"):
+        join_submissions([whole, short])
+    with pytest.raises(UserError, match=r"a.zip has WNLI.tsv, which another one has"):
+        join_submissions([whole, whole])
+    with pytest.raises(UserError, match=r"c.zip is no zip of predictions"):
+        join_submissions([tmp_path / "c.zip"])

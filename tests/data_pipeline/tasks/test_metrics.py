@@ -88,6 +88,38 @@ def test_rankings_of_known_order():
     )
 
 
+judged = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2)), min_size=2, max_size=12)
+
+
+def literal_ranking(
+    relevance: list[int], scores: list[int], cutoff: int
+) -> tuple[float, float, float, float]:
+    """mrr, recall@1, recall@k, ndcg@k of one query; equal scores stand worst first, in ndcg in between."""
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], relevance[i]))
+    is_right = [relevance[i] > 0 for i in order]
+    right = max(sum(is_right), 1)
+    mrr = 1 / (is_right.index(True) + 1) if any(is_right) else 0.0
+    weights = [1 / np.log2(rank + 2) if rank < cutoff else 0.0 for rank in range(len(scores))]
+    gain = 0.0
+    for tied in set(scores):
+        places = [rank for rank, i in enumerate(order) if scores[i] == tied]
+        mean = sum(relevance[order[rank]] for rank in places) / len(places)
+        gain += mean * sum(weights[rank] for rank in places)
+    best = sum(w * r for w, r in zip(weights, sorted(relevance, reverse=True), strict=True))
+    return mrr, is_right[0] / right, sum(is_right[:cutoff]) / right, gain / best if best else 0.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(judged, min_size=1, max_size=8), st.integers(2, 10))
+def test_rankings_by_their_definitions(queries, cutoff):
+    columns = [tuple(zip(*query, strict=True)) for query in queries]
+    expected = np.mean([literal_ranking(*column, cutoff) for column in columns], axis=0)
+    arrays = [tuple(map(np.array, column)) for column in columns]
+    found = score_rankings([a for a, _ in arrays], [b for _, b in arrays], cutoff)
+    assert list(found) == ["mrr", "recall@1", f"recall@{cutoff}", f"ndcg@{cutoff}"]
+    assert tuple(found.values()) == pytest.approx(tuple(expected))
+
+
 def test_equal_scores_gain_nothing_from_the_order_of_the_file():
     found = score_rankings([np.array([1.0, 0, 0])], [np.zeros(3)])
     assert found["mrr"] == pytest.approx(1 / 3)

@@ -7,7 +7,7 @@ import pytest
 
 from data_pipeline.tasks.ner_metrics import report_entities, score_entities
 
-TAGS = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "B-PER", "I-PER", "I-PER"]
+TAGS = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "B-地-名", "I-地-名", "I-地-名"]
 
 
 def chunks(tags: list[str]) -> set[tuple[int, int, str]]:
@@ -44,7 +44,7 @@ def literal_scores(gold, predicted) -> dict[str, tuple[float, float, float, int]
 
 
 def random_tags(rng: np.random.Generator) -> list[list[str]]:
-    return [rng.choice(TAGS, length).tolist() for length in rng.integers(1, 9, 20)]
+    return [rng.choice(TAGS, length).tolist() for length in rng.integers(1, 9, 60)]
 
 
 @pytest.mark.parametrize("seed", range(20))

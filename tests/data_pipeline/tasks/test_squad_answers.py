@@ -88,7 +88,10 @@ def test_answers_are_those_of_the_literal_loops(windows, version, n_best_size, m
             assert [(c.text, c.start_logit, c.end_logit) for c in answer.candidates] == n_best
             np.testing.assert_allclose(answer.probabilities(), probabilities, rtol=1e-12)
             assert answer.null_odds == pytest.approx(null_odds, abs=1e-12)
-            assert answer.best == next((text for text, *_ in n_best if text), "")
+            assert answer.best.text == next((text for text, *_ in n_best if text), "")
+            context = CONTEXTS[int(answer.id[1:])]
+            for candidate in (answer.best, *answer.candidates):
+                assert not candidate.text or context[candidate.start : candidate.end] == candidate.text
 
 
 def test_windows_may_come_in_any_order_and_in_batches_of_any_width(windows):
@@ -128,7 +131,7 @@ def test_no_answer_wins_where_its_odds_exceed_the_threshold(windows):
     answer = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], AnswerSearch("2.0"))[0]
     assert answer.null_odds == 3.0
     assert answer.text(2.9) == ""
-    assert answer.text(3.0) == answer.text(None) == answer.best != ""
+    assert answer.text(3.0) == answer.text(None) == answer.best.text != ""
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
@@ -154,7 +157,7 @@ def test_files_are_those_that_squad_reads(windows, tmp_path):
     write_answers(tmp_path / "out", found, null_threshold=1.0)
     files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()}
     assert files.keys() == {"predictions.json", "nbest_predictions.json", "null_odds.json"}
-    assert files["predictions.json"] == {"q0": "", "q1": found[1].best, "q2": found[2].best}
+    assert files["predictions.json"] == {"q0": "", "q1": found[1].best.text, "q2": found[2].best.text}
     assert files["null_odds.json"] == {"q0": 9.0, "q1": 0.0, "q2": 0.0}
     best = files["nbest_predictions.json"]["q0"][0]
     assert best.keys() == {"text", "probability", "start_logit", "end_logit"}

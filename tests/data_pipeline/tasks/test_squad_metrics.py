@@ -9,7 +9,7 @@ import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad import Answer, SquadExample
-from data_pipeline.tasks.squad_answers import Candidate, PredictedAnswer
+from data_pipeline.tasks.squad_answers import Candidate, PredictedAnswer, no_answer
 from data_pipeline.tasks.squad_metrics import (
     best_thresholds,
     score_squad_1,
@@ -132,7 +132,8 @@ def test_an_article_leaves_a_blank():
 
 
 def predicted(name: str, text: str, odds: float) -> PredictedAnswer:
-    return PredictedAnswer(name, text, odds, (Candidate(text, 0.0, 0.0),))
+    best = Candidate(text, 0, 0.0, 0.0)
+    return PredictedAnswer(name, best, no_answer(odds, 0.0), odds, (best,))
 
 
 def f1_at(examples, answers, threshold: float) -> float:

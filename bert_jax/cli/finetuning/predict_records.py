@@ -1,0 +1,97 @@
+"""Predictions for the records of a file, written in the form of the file, a part at a time."""
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from bert_jax.cli.finetuning.labels import outputs_of
+from bert_jax.cli.finetuning.task_data import Prediction
+
+if TYPE_CHECKING:
+    from data_pipeline.tasks.records import Record
+    from data_pipeline.tasks.rows import Rows
+
+T = TypeVar("T")
+Header = Literal["names", "none"]
+
+# Enough for full batches of like length, few enough to hold.
+RECORDS_AT_ONCE = 4096
+
+
+def predict_records(
+    job: Prediction,
+    records: "Iterator[Record]",
+    encode: "Callable[[Sequence[Record]], Rows]",
+    describe: Callable[[np.ndarray], Sequence[Mapping[str, Any]]],
+    header: Header = "names",
+) -> int:
+    """Adds a prediction to every record and writes it.
+
+    Args:
+      job: its input is the file of the records.
+      records: in the order of the file.
+      encode: a row for each record.
+      describe: the model's outputs [R, ...] for some records -> what to say of each.
+      header: whether a table begins with the names of its columns.
+
+    Returns:
+      number of records.
+    """
+
+    form = RecordForm(job.input.suffix, header)
+    return job.write_text(
+        form.lines(part, describe(outputs_of(encode(part), job.apply)))
+        for part in in_parts(records, RECORDS_AT_ONCE)
+    )
+
+
+def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items, the last one perhaps shorter."""
+    while part := list(itertools.islice(items, size)):
+        yield part
+
+
+class RecordForm:
+    """Records with their predictions in the form of a file: a table's columns, or fields of JSON."""
+
+    def __init__(self, suffix: str, header: Header = "names") -> None:
+        self._suffix = suffix
+        self._header = header
+
+    def lines(self, records: "Sequence[Record]", predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A text for each record; the names of a table's columns stand before the first of all."""
+        pairs = zip(records, predictions, strict=True)
+        if self._suffix not in (".tsv", ".csv"):
+            objects = ({**record.fields, "prediction": prediction} for record, prediction in pairs)
+            return [json.dumps(fields, ensure_ascii=False) + "\n" for fields in objects]
+        rows = [{**record.fields, **_columns(prediction)} for record, prediction in pairs]
+        texts = [_line(self._suffix, list(row.values())) for row in rows]
+        if self._header == "names":
+            texts[0] = _line(self._suffix, list(rows[0])) + texts[0]
+            self._header = "none"
+        return texts
+
+
+def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
+    """What a prediction adds to a line of a table."""
+    columns: dict[str, Any] = {}
+    for name, value in prediction.items():
+        if name == "probabilities":
+            shares = value if isinstance(value, Mapping) else dict(enumerate(value))
+            columns |= {f"probability_{label}": share for label, share in shares.items()}
+        else:
+            columns["predicted" if name in ("label", "value") else name] = value
+    return columns
+
+
+def _line(suffix: str, values: Sequence[Any]) -> str:
+    if suffix == ".tsv":
+        return "\t".join(map(str, values)) + "\n"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    return line.getvalue()

@@ -1,0 +1,50 @@
+"""`bert-jax submission --runs DIR... --output FILE`: one zip for GLUE's server from several runs."""
+
+import dataclasses
+from pathlib import Path
+
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """Join the test predictions of fine-tuned GLUE tasks into the zip that GLUE's server takes.
+
+    The server wants all of its eleven files. Those of tasks without a run hold one answer
+    throughout, and are named.
+    """
+
+    runs: tuple[Path, ...]
+    """Folders that `bert-jax finetune` made of GLUE tasks, one for each task."""
+    output: Path
+    """Zip to make; it must not exist."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UserError("--runs names no run; name one or more")
+
+
+def run(args: Submission) -> None:
+    """Writes the zip.
+
+    Raises:
+      UserError: a run without test predictions, two of one task, an output that exists.
+    """
+    from bert_jax.finetuning.finetuned import BEST_FOLDER
+    from data_pipeline.tasks.glue_submission import (
+        SUBMISSION_FILE,
+        join_submissions,
+        placeholders,
+        write_submission,
+    )
+
+    if args.output.exists():
+        raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
+    predicted = join_submissions(folder / BEST_FOLDER / SUBMISSION_FILE for folder in args.runs)
+    filled = placeholders(predicted)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    write_submission(args.output, predicted | filled)
+    print(f"predicted: {', '.join(sorted(predicted))}")
+    if filled:
+        print(f"one answer throughout, to be passed over: {', '.join(filled)}")
+    print(f"wrote {args.output}")

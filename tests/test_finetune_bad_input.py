@@ -1,0 +1,137 @@
+"""What `bert-jax finetune` refuses: one line that names the place, exit 2, and no output folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.cli.main import main
+from tests.bert_jax.small_run import make_run
+
+TEXTS = "text\tlabel\nthe cat\ta\nthe dog\tb\n"
+NUMBERS = "text\tlabel\nthe cat\t1.5\n"
+TAGS = "the O\ncat B-X\n"
+
+
+def squad(start: int, context: str = "the cat sat", **question: Any) -> str:
+    """A file of one question whose answer is said to be at `start`."""
+    answers = [{"text": "sat", "answer_start": start}]
+    qas = [{"id": "q1", "question": "the?", "answers": answers, **question}]
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
+
+
+CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
+    "a label that only dev has": (
+        "classify",
+        {"train.tsv": TEXTS, "dev.tsv": "text\tlabel\nthe cat\tz\n"},
+        "dev.tsv, line 2 has the label 'z'; it must be one of a, b",
+    ),
+    "a row of a TSV without all columns": (
+        "classify",
+        {"train.tsv": TEXTS + "the mat\n", "dev.tsv": TEXTS},
+        "train.tsv, line 4 has 1 columns; the first line names 2",
+    ),
+    "a row of a CSV without all columns": (
+        "classify",
+        {"train.csv": "text,label\ncat,a\ndog\n", "dev.tsv": TEXTS},
+        "train.csv, line 3 has 1 columns; the first line names 2",
+    ),
+    "a row of GLUE without all columns": (
+        "cola",
+        {"train.tsv": "x\t1\t\n", "dev.tsv": "x\t1\t\tthe cat\n"},
+        "train.tsv, line 1 has not 4 columns",
+    ),
+    "an empty text": (
+        "classify",
+        {"train.tsv": TEXTS, "dev.tsv": "text\tlabel\n \ta\n"},
+        "dev.tsv, line 2: text is empty",
+    ),
+    "a number that is none": (
+        "regress",
+        {"train.tsv": NUMBERS + "the dog\tx\n", "dev.tsv": NUMBERS},
+        "train.tsv, line 3 has the label 'x'; regression needs a number",
+    ),
+    "a number that is not finite": (
+        "regress",
+        {"train.tsv": NUMBERS + "the dog\tnan\n", "dev.tsv": NUMBERS},
+        "train.tsv, line 3 has the label 'nan'; regression needs a number",
+    ),
+    "tags of another scheme": (
+        "ner",
+        {"train.txt": "the O\ncat I-X\n", "dev.txt": TAGS},
+        "train.txt:2: I-X can't follow O in iob2; is this another scheme?",
+    ),
+    "what is no tag": (
+        "ner",
+        {"train.txt": TAGS, "dev.txt": "the O\ncat PER\n"},
+        "dev.txt:2: 'PER' is not a tag of iob2",
+    ),
+    "a tag that only dev has": (
+        "ner",
+        {"train.txt": TAGS, "dev.txt": "the B-Y\n"},
+        "tag B-Y is not one of training, which are O, B-X, I-X",
+    ),
+    "an answer that is not at its offset": (
+        "squad",
+        {"train-v1.1.json": squad(1), "dev-v1.1.json": squad(8)},
+        "1 of 1 answers, the first of question q1, are not at their answer_start",
+    ),
+    "JSON that is not SQuAD": (
+        "squad",
+        {"train-v1.1.json": '{"a": 1}', "dev-v1.1.json": squad(8)},
+        "train-v1.1.json has no 'data' that is a list",
+    ),
+    "a file that is not JSON": (
+        "squad",
+        {"train-v1.1.json": "{", "dev-v1.1.json": squad(8)},
+        "train-v1.1.json is not JSON in UTF-8",
+    ),
+    "a question of dev without answer": (
+        "squad",
+        {"train-v1.1.json": squad(8), "dev-v1.1.json": squad(8, answers=[])},
+        "question q1 of",
+    ),
+    "an empty passage": (
+        "squad",
+        {"train-v1.1.json": squad(8, context=" "), "dev-v1.1.json": squad(8)},
+        "the context of question q1 of",
+    ),
+    "a choice that there is not": (
+        "swag",
+        {"train.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 5}\n', "dev.jsonl": "{}"},
+        "train.jsonl, line 1 has the label 5; it must be from 0 to 1",
+    ),
+    "candidates of dev that nobody has judged": (
+        "rank",
+        {"train.tsv": "query\tpositive\na\tb\n", "dev.tsv": "query_id\tquery\tcandidate\n1\ta\tb\n"},
+        "dev.tsv has no column relevance",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model has 24 positions."""
+    folder = tmp_path_factory.mktemp("run") / "model"
+    make_run(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_one_line_and_nothing_is_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, case: str
+) -> None:
+    task, files, message = CASES[case]
+    data, output = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for name, content in files.items():
+        (data / name).write_text(content)
+    flags = ["--max-seq-length=20", *(["--max-query-length=5"] if task == "squad" else [])]
+    assert main(["finetune", task, f"--model={model}", f"--data={data}", f"--output={output}", *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("bert-jax: error: ")
+    assert error.count("\n") == 1
+    assert not output.exists()

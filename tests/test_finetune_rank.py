@@ -1,0 +1,45 @@
+"""What a finished ranking leaves: every candidate in order on disk, the best answers on the terminal."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.cli.finetuning.grid import print_examples
+from bert_jax.cli.finetuning.ranking import RankingData
+from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
+from data_pipeline.tasks.rows import Rows
+from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer
+
+JUDGED = [("a b", "b", 0), ("a b", "a", 2), ("a b", "c [x]", 0), ("c", "a", 0), ("c", "c", 1)]
+
+
+def test_the_best_answers_are_shown_and_all_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "train.tsv").write_text("query\tpositive\na\tb\n")
+    lines = [f"{query}\t{query}\t{text}\t{value}\n" for query, text, value in JUDGED]
+    (tmp_path / "dev.tsv").write_text("query_id\tquery\tcandidate\trelevance\n" + "".join(lines))
+    tokenizer = make_tokenizer(tmp_path / "tokenizer")
+    queries = read_queries(tmp_path / "dev.tsv")
+    encoded = encode_queries(queries, tokenizer, 8)
+    train = ranking_rows(read_ranking(tmp_path / "train.tsv"), tokenizer, 8)
+    data = RankingData("in_batch_ranking", train, {"dev": queries}, {"dev": encoded})
+
+    def count_pieces(rows: Rows):  # type: ignore[no-untyped-def]
+        """A text as the unit vector of how often it has each piece."""
+        counts = np.array([np.bincount(ids[1:-1], minlength=99) for ids in rows.tokens["input_ids"]])
+        yield np.arange(len(rows)), counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+    outcome = data.finish(count_pieces, tmp_path)
+    first, second = map(json.loads, (tmp_path / "predictions-dev.jsonl").read_text().splitlines())
+    assert [one["candidate"] for one in first["ranked"]] == ["b", "a", "c [x]"]
+    assert [one["relevance"] for one in first["ranked"]] == [0, 2, 0]
+    assert second["ranked"][0] == {"candidate": "c", "score": 1.0, "relevance": 1.0}
+    assert outcome.figures["mrr"] == pytest.approx((1 / 2 + 1) / 2)
+    print_examples(outcome.examples)
+    shown = capsys.readouterr().out
+    assert "c [x]" in shown
+    assert [line.split("│")[1].strip() for line in shown.splitlines() if "│" in line][::3] == ["a b", "c"]
+    assert max(map(len, shown.splitlines())) <= 80

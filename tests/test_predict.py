@@ -1,0 +1,165 @@
+"""`bert-jax predict` of every task: its output has the form of its input. Models are untrained."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.cli.finetuning import predict_records, ranking, relation, squad, tagging
+from bert_jax.cli.main import main
+from tests.bert_jax.small_finetuned import make_cell
+
+LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two examples at a time, so that every file has several parts."""
+    for module, name in (
+        (predict_records, "RECORDS_AT_ONCE"),
+        (relation, "RECORDS_AT_ONCE"),
+        (ranking, "_QUERIES_AT_ONCE"),
+        (squad, "_QUESTIONS_AT_ONCE"),
+        (tagging, "_SENTENCES_AT_ONCE"),
+    ):
+        monkeypatch.setattr(module, name, 2)
+
+
+def predict(folder: Path, content: str, suffix: str) -> str:
+    """What `bert-jax predict` makes of a file."""
+    file, output = folder / f"new{suffix}", folder / f"predicted{suffix}"
+    file.write_text(content, encoding="utf-8")
+    output.unlink(missing_ok=True)
+    assert main(["predict", f"--model={folder}", f"--input={file}", f"--output={output}"]) == 0
+    return output.read_text(encoding="utf-8")
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_answers_have_their_place_in_the_passage(tmp_path: Path) -> None:
+    settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
+    make_cell(tmp_path, "spans", "squad2", settings=settings, learnt={"null_threshold": 0.0})
+    contexts = ["  Cafés — the CITY, naïve!", LONG, "北京 is\u00a0here 😀 the dog"]
+    questions = [
+        [{"id": f"{i}{j}", "question": "the cat?"} for j in range(i + 1)] for i in range(len(contexts))
+    ]
+    paragraphs = [{"context": c, "qas": q} for c, q in zip(contexts, questions, strict=True)]
+    content = {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    found = json.loads(predict(tmp_path, json.dumps(content), ".json"))
+    lines = "".join(
+        json.dumps({"id": question["id"], "question": question["question"], "context": context}) + "\n"
+        for context, group in zip(contexts, questions, strict=True)
+        for question in group
+    )
+    in_order = iter(objects(predict(tmp_path, lines, ".jsonl")))
+    for paragraph in found["data"][0]["paragraphs"]:
+        for question in paragraph["qas"]:
+            prediction = question.pop("prediction")
+            assert prediction == next(in_order)["prediction"]
+            for one in (prediction, *prediction["n_best"]):
+                place = slice(one["start"], one["end"])
+                assert one["text"] == (paragraph["context"][place] if one["text"] else "")
+            assert any(one["text"] for one in prediction["n_best"])
+            assert sum(one["probability"] for one in prediction["n_best"]) == pytest.approx(1, abs=1e-4)
+            is_null = prediction["null_odds"] > 0
+            assert (prediction["text"] == "") is is_null
+            assert (prediction["start"] is None) is is_null
+    assert found == content
+
+
+def test_candidates_come_back_in_order_without_being_judged(tmp_path: Path) -> None:
+    make_cell(tmp_path, "in_batch_ranking", "rank", settings={"max_seq_length": 16})
+    candidates = {"cat": ["dog", "the cat", "Paris is a city"], "city": ["mat"], "mat": ["a mat", "dog"]}
+    lines = [{"query": query, "candidates": texts, "id": query} for query, texts in candidates.items()]
+    found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    ranked = {line["id"]: line["prediction"]["ranked"] for line in found}
+    for query, texts in candidates.items():
+        assert sorted(one["candidate"] for one in ranked[query]) == sorted(texts)
+        scores = [one["score"] for one in ranked[query]]
+        assert scores == sorted(scores, reverse=True)
+        assert all(one.keys() == {"candidate", "score"} for one in ranked[query])
+
+    names = "note\tquery_id\tquery\tcandidate\n"
+    rows = [f"{t[0]}\t{q}\t{q}\t{t}\n" for q, texts in candidates.items() for t in texts]
+    head, *table = predict(tmp_path, names + "".join(rows), ".tsv").splitlines()
+    assert head == "note\tquery_id\tquery\tcandidate\trank\tscore"
+    expected = [
+        [one["candidate"][0], query, query, one["candidate"], str(rank), str(one["score"])]
+        for query, of_query in ranked.items()
+        for rank, one in enumerate(of_query, 1)
+    ]
+    assert [row.split("\t") for row in table] == expected
+
+
+def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None:
+    make_cell(tmp_path, "choice", "swag", settings={"max_seq_length": 16})
+    lines = [{"context": "the cat", "choices": ["sat", "saw", "was", "on"][: 2 + i % 3]} for i in range(5)]
+    found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    predictions = [line.pop("prediction") for line in found]
+    assert found == lines
+    for prediction, given in zip(predictions, lines, strict=True):
+        assert len(prediction["probabilities"]) == len(given["choices"])
+        assert prediction["probabilities"][prediction["label"]] == max(prediction["probabilities"])
+
+    codah = "".join(f"o\tthe cat\tsat\tsaw\twas\t{word}\t0\n" for word in ("on", "dog", "is"))
+    rows = [row.split("\t") for row in predict(tmp_path, codah, ".tsv").splitlines()]
+    assert ["\t".join(row[:7]) for row in rows] == codah.splitlines()
+    same = predictions[2]
+    assert rows[0][7:] == [str(same["label"]), *map(str, same["probabilities"])]
+
+
+def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
+    labels = ("Cause-Effect(e1,e2)", "Other")
+    make_cell(tmp_path, "relation", "relation", labels, settings={"max_seq_length": 20})
+    sentences = [
+        f'{number}\t"The <e1>{word}</e1> sat on the <e2>mat</e2>."'
+        for number, word in enumerate(("cat", "dog", "city"))
+    ]
+    found = predict(tmp_path, "\n\n".join(sentences) + "\n", ".txt").split("\n\n")
+    assert found.pop() == ""
+    entities = {"head": {"start": 4, "stop": 7}, "tail": {"start": 19, "stop": 22}}
+    lines = [{"text": f"The {word} sat on the mat.", **entities} for word in ("cat", "dog")]
+    as_json = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    for sentence, text in zip(sentences, found, strict=True):
+        assert text.splitlines()[0] == sentence
+    for text, line in zip(found, as_json, strict=False):
+        assert text.splitlines()[1] == line["prediction"]["label"]
+        shares = line["prediction"]["probabilities"]
+        assert float(text.splitlines()[2].removeprefix("Comment: probability ")) == max(shares.values())
+
+
+def test_words_come_back_with_tags(tmp_path: Path) -> None:
+    make_cell(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
+    words = "the cat\n\n-DOCSTART- -X-\n\nsat on\nthe mat\n\nParis x\n\ncafés y\n" + "dog z\n" * 30
+    found = predict(tmp_path, words, ".txt").splitlines()
+    assert [line.rpartition(" ")[0] for line in found] == words.splitlines()
+    assert {line.rpartition(" ")[2] for line in found} <= {"", "O", "B-X", "I-X"}
+
+
+def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path / "a", "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
+    make_cell(tmp_path / "b", "regression", "regress", settings={"max_seq_length": 12})
+    texts = {
+        "a": ("x.txt", "a b\n\n" * 9 + "a\n", "x.txt:19 has 1 columns"),
+        "b": ("x.tsv", "text\tn\n" + "cat\t1\n" * 9 + " \t1\n", "line 11: text is empty"),
+    }
+    for model, (name, content, message) in texts.items():
+        (tmp_path / name).write_text(content)
+        before = sorted(tmp_path.iterdir())
+        paths = [f"--model={tmp_path / model}", f"--input={tmp_path / name}", f"--output={tmp_path / 'o'}"]
+        assert main(["predict", *paths]) == 2
+        assert message in capsys.readouterr().err
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_cut_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    rows = list(csv.DictReader(predict(tmp_path, f'text\n"{LONG}"\n', ".csv").splitlines()))
+    assert float(rows[0]["probability_no"]) + float(rows[0]["probability_yes"]) == pytest.approx(1, abs=1e-5)
+    said = capsys.readouterr().out
+    assert "1 example: " in said
+    assert "warning: 1 text was cut to 12 tokens" in said
