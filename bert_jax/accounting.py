@@ -35,26 +35,29 @@ def total_parameters(model: ModelConfig) -> int:
     return encoder_parameters(model) + language_model + 2 * width + 2
 
 
-def flops_per_sequence(model: ModelConfig, length: int, predictions: int) -> int:
-    """Floating-point operations of training on one sequence.
+def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: int = 1) -> int:
+    """Floating-point operations of training on one row of a batch.
 
     Matrix products alone, a multiply and an add counted as two, backward as twice forward.
-    Padding counts as computed; recomputation for memory does not count.
+    Padding, and attention between the instances of a packed row, count as they are computed;
+    recomputation for memory does not count.
 
     Args:
       model: shape and objective.
-      length: positions of the sequence.
+      length: positions of the row.
       predictions: positions that the masked language model predicts; the left-to-right objective
         predicts all.
+      instances: how many the row may hold; each is pooled.
     """
     width = model.hidden_size
     predictions = length - 1 if model.objective == "ltr" else predictions
-    heads = 2 * predictions * width * (width + model.vocab_size) + 2 * width * (width + 2)
-    return encoder_flops(model, length) + 3 * heads
+    language_model = 2 * predictions * width * (width + model.vocab_size)
+    next_sentence = 2 * instances * width * (width + 2)
+    return encoder_flops(model, length) + 3 * (language_model + next_sentence)
 
 
 def encoder_flops(model: ModelConfig, length: int) -> int:
-    """As `flops_per_sequence`, of the layers alone."""
+    """As `flops_per_row`, of the layers alone."""
     width = model.hidden_size
     layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
     layer += 4 * length * length * width
@@ -70,11 +73,12 @@ def run_tokens(experiment: Experiment) -> int:
 
 
 def run_flops(experiment: Experiment) -> int:
-    """Floating-point operations of a whole run, counted as in `flops_per_sequence`."""
+    """Floating-point operations of a whole run, counted as in `flops_per_row`."""
+    instances = experiment.data.max_instances_per_row
     return sum(
         steps
         * experiment.global_batch_size
-        * flops_per_sequence(experiment.model, phase.max_seq_length, phase.max_predictions_per_seq)
+        * flops_per_row(experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances)
         for phase, steps in _steps_by_phase(experiment)
     )
 

@@ -152,7 +152,7 @@ class RunConfig:
     parallel: ParallelConfig = ParallelConfig()
     num_train_steps: int = 1_000_000
     global_batch_size: int = 256
-    """Sequences in a step, over all devices and micro-batches."""
+    """Rows in a step, over all devices and micro-batches; a row is a sequence unless rows are packed."""
     seed: int = 0
     """Decides initial parameters, dropout and every draw of the data."""
     log_every: int = 100

@@ -148,7 +148,7 @@ class _Run:
         shape = batch["input_ids"].shape
         self.max_seq_length = shape[-1]
         if shape in self.shapes_compiled:
-            self.stopwatch.count(self.program.task.flops_per_sequence(batch))
+            self.stopwatch.count(self.program.task.flops_per_row(batch))
             return self.program.train_step(state, batch, self.rate(step))
         self.shapes_compiled.add(shape)
         jax.block_until_ready(state.step)
@@ -182,7 +182,8 @@ class _Run:
 
     def _log_training(self, state: TrainState, step: int, batches: Prefetch) -> None:
         sums = {name: float(value) for name, value in jax.device_get(state.sums).items()}
-        timing = self.stopwatch.lap(step, sums["tokens"] / sums["steps"], batches.seconds_waited)
+        sequences, tokens = (sums[name] / sums["steps"] for name in ("examples", "tokens"))
+        timing = self.stopwatch.lap(step, sequences, tokens, batches.seconds_waited)
         batches.seconds_waited = 0.0
         self._write(
             {

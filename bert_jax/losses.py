@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import Objective
+from bert_jax.packing import instance_of_each_position, instance_weights
 from bert_jax.task import Batch, Sums
 
 Logits = tuple[jax.Array, jax.Array]
@@ -20,7 +21,11 @@ _WEIGHT_EPSILON = 1e-5
 def language_model_targets(batch: Batch, objective: Objective) -> tuple[jax.Array, jax.Array]:
     """Ids to predict and their float32 weights, [B, P], or [B, T-1] left to right."""
     if objective == "ltr":
-        return batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
+        targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
+        if "instance_starts" in batch:
+            instances = instance_of_each_position(batch["instance_starts"], batch["input_ids"].shape[1])
+            weights *= instances[:, 1:] == instances[:, :-1]
+        return targets, weights
     return batch["masked_lm_ids"], batch["masked_lm_weights"]
 
 
@@ -28,14 +33,14 @@ def denominators(batch: Batch, objective: Objective) -> Sums:
     """What the numerators of `numerators` are divided by; needs the batch alone, not the model.
 
     Returns:
-      float32 scalars `mlm_weight` (predicted tokens), `examples` (rows that are not padding) and
-      `tokens` (real positions).
+      float32 scalars `mlm_weight` (predicted tokens), `examples` (instances; as many as rows that are
+      not padding, unless rows are packed) and `tokens` (real positions).
     """
     _, weights = language_model_targets(batch, objective)
     input_mask = batch["input_mask"].astype(jnp.float32)
     return {
         "mlm_weight": weights.sum(),
-        "examples": input_mask[:, 0].sum(),
+        "examples": instance_weights(batch).sum(),
         "tokens": input_mask.sum(),
     }
 
@@ -50,15 +55,15 @@ def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
     """
     lm_logits, nsp_logits = logits
     targets, weights = language_model_targets(batch, objective)
-    real = batch["input_mask"][:, 0].astype(jnp.float32)
+    is_instance = instance_weights(batch)
     labels = batch["next_sentence_labels"]
     lm_loss, lm_correct = cross_entropy(lm_logits, targets)
     nsp_loss, nsp_correct = cross_entropy(nsp_logits, labels)
     return {
         "mlm_loss": (lm_loss * weights).sum(),
         "mlm_correct": (lm_correct * weights).sum(),
-        "nsp_loss": (nsp_loss * real).sum(),
-        "nsp_correct": (nsp_correct * real).sum(),
+        "nsp_loss": (nsp_loss * is_instance).sum(),
+        "nsp_correct": (nsp_correct * is_instance).sum(),
     }
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import losses, metrics
-from bert_jax.accounting import flops_per_sequence
+from bert_jax.accounting import flops_per_row
 from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.task import Batch, Sums
@@ -47,6 +47,7 @@ class PretrainingTask:
     def rate_share(self, path: tuple[str, ...]) -> float:
         return 1.0
 
-    def flops_per_sequence(self, batch: Batch) -> int:
+    def flops_per_row(self, batch: Batch) -> int:
         length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]
-        return flops_per_sequence(self.model, length, predictions)
+        instances = batch["instance_starts"].shape[-1] if "instance_starts" in batch else 1
+        return flops_per_row(self.model, length, predictions, instances)

@@ -16,20 +16,23 @@ class Stopwatch:
         self._devices = devices
         self._restart()
 
-    def count(self, flops_per_sequence: int) -> None:
+    def count(self, flops_per_row: int) -> None:
         """Counts one step, unless its time is excluded."""
         self._steps += 1
-        self._flops += flops_per_sequence * self._run.global_batch_size
+        self._flops += flops_per_row * self._run.global_batch_size
 
     def exclude(self, seconds: float) -> None:
         """Leaves seconds that were not spent on counted steps out of the next row."""
         self._began += seconds
 
-    def lap(self, step: int, tokens_per_step: float, seconds_waited: float) -> dict[str, float | None]:
+    def lap(
+        self, step: int, sequences_per_step: float, tokens_per_step: float, seconds_waited: float
+    ) -> dict[str, float | None]:
         """Figures of the steps counted since the last lap, and starts the next.
 
         Args:
           step: steps done so far.
+          sequences_per_step: real sequences in one of them; a packed row holds several.
           tokens_per_step: real tokens in one of them, padding not counted.
           seconds_waited: how long the devices had no batch.
 
@@ -44,7 +47,7 @@ class Stopwatch:
         peak = peak_flops(self._devices[0].device_kind)
         return {
             "seconds": seconds,
-            "sequences_per_second": steps * self._run.global_batch_size / seconds,
+            "sequences_per_second": steps * sequences_per_step / seconds,
             "tokens_per_second": steps * tokens_per_step / seconds,
             "model_flops_per_second": flops_per_second,
             "share_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,

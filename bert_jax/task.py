@@ -30,7 +30,7 @@ class Task(Protocol):
         ...
 
     def denominators(self, batch: Batch) -> Sums:
-        """What the numerators are divided by, among them `examples` and `tokens`, the real rows
+        """What the numerators are divided by, among them `examples` and `tokens`, the real sequences
         and positions; needs the batch alone."""
         ...
 
@@ -51,6 +51,6 @@ class Task(Protocol):
         """What part of the learning rate the parameter at a path gets; 0 leaves it as it is."""
         ...
 
-    def flops_per_sequence(self, batch: Batch) -> int:
+    def flops_per_row(self, batch: Batch) -> int:
         """Floating-point operations of training on one row of a batch of this shape."""
         ...

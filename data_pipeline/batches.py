@@ -15,9 +15,10 @@ from data_pipeline.config import DataConfig, Phase, phase_ends
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
-from data_pipeline.masking import mask_rows, mask_words
-from data_pipeline.order import random_words, shuffled_instances, words_per_example
-from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, choose_spans, write_rows
+from data_pipeline.masking import mask_rows, mask_words, prediction_counts
+from data_pipeline.order import random_words, shuffled_columns, words_per_example
+from data_pipeline.packing import Places, fill_rows, join_rows, share_words
+from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, write_rows
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_shapes, parse_records
@@ -28,9 +29,11 @@ NumpyBatch = dict[str, np.ndarray]
 EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
 
 
-def batch_features(phase: Phase) -> dict[str, tuple[list[int], tf.DType]]:
-    """The seven keys with the shape of one example and the type."""
+def batch_features(phase: Phase, instances_per_row: int) -> dict[str, tuple[list[int], tf.DType]]:
+    """The keys of a batch with the shape of one row and the type."""
     tokens, slots = [phase.max_seq_length], [phase.max_predictions_per_seq]
+    instances = [instances_per_row] if instances_per_row > 1 else []
+    starts = {"instance_starts": (instances, tf.int32)} if instances else {}
     return {
         "input_ids": (tokens, tf.int32),
         "input_mask": (tokens, tf.int32),
@@ -38,21 +41,26 @@ def batch_features(phase: Phase) -> dict[str, tuple[list[int], tf.DType]]:
         "masked_lm_positions": (slots, tf.int32),
         "masked_lm_ids": (slots, tf.int32),
         "masked_lm_weights": (slots, tf.float32),
-        "next_sentence_labels": ([], tf.int32),
+        "next_sentence_labels": (instances, tf.int32),
+        **starts,
     }
 
 
 class Source(Protocol):
-    """Examples by number, for sequences of one length."""
+    """Instances by number, for rows of one length."""
 
     @property
     def words(self) -> int:
-        """Random words that an example takes."""
+        """Random words that a row takes."""
+
+    @property
+    def instances_per_row(self) -> int:
+        """Numbers that a row takes."""
 
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b], words uint32 [b, words]) -> the seven keys."""
+        """(numbers int64 [b, instances_per_row], words uint32 [b, words]) -> the keys of `batch_features`."""
 
 
 def training_batches(
@@ -78,6 +86,8 @@ def training_batches(
     Returns:
       dicts of input_ids, input_mask, segment_ids int32 [b, T]; masked_lm_positions, masked_lm_ids int32
       [b, P]; masked_lm_weights float32 [b, P]; next_sentence_labels int32 [b]. T and P are the phase's.
+      With data.max_instances_per_row K above 1: next_sentence_labels int32 [b, K], and instance_starts
+      int32 [b, K], the column of each instance's [CLS]; both are 0 where there is no further one.
 
     Raises:
       UserError: now, not at the first batch, if the corpus or the settings can't give batches.
@@ -105,9 +115,11 @@ def evaluation_batches(
 ) -> Iterator[NumpyBatch]:
     """At most `examples` held-out examples, spread over the whole split: always the same, masked the same.
 
-    The last batch is filled up with rows of zeros, which count nowhere. Keys, shapes and types are those of
-    `training_batches`. Raises UserError, now, if there is nothing held out or it can't give examples.
+    Each has a row to itself, so that runs with and without packing compare. The last batch is filled up with
+    rows of zeros, which count nowhere. Keys, shapes and types are those of `training_batches`. Raises
+    UserError, now, if there is nothing held out or it can't give examples.
     """
+    data = dataclasses.replace(data, max_instances_per_row=1)
     source = make_source(open_store(corpus_dir, "heldout"), data, phase)
     wanted = min(examples, len(source))
     firsts = tf.data.Dataset.range(0, wanted, batch_size)
@@ -120,6 +132,11 @@ def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
     """Raises UserError if the store can't give examples for the phase."""
     if isinstance(store, Records):
         check_shapes(store, phase)
+        if data.max_instances_per_row > 1:
+            raise UserError(
+                f"data.max_instances_per_row is {data.max_instances_per_row}; it must be 1 for TFRecords, "
+                f"whose rows are made already: {store.paths[0]}"
+            )
         return RecordSource(store, phase)
     return make_corpus_source(store, data, phase)
 
@@ -142,8 +159,22 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """A batch with what it was made from: n instances in b rows."""
+
+    spans: Spans
+    """[n]"""
+    places: Places
+    """[n]"""
+    rows: Rows
+    """[n], each instance's text from column 0 on."""
+    batch: NumpyBatch
+    """The keys of `batch_features`, [b]."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class CorpusSource:
-    """Examples of a prepared corpus: pairs and masks are drawn at each visit."""
+    """Instances of a prepared corpus: pairs and masks are drawn at each visit."""
 
     corpus: Corpus
     instances: Instances
@@ -154,30 +185,43 @@ class CorpusSource:
         return len(self.instances)
 
     @property
+    def instances_per_row(self) -> int:
+        return self.data.max_instances_per_row
+
+    @property
     def words(self) -> int:
-        return words_per_example(PAIR_WORDS + mask_words(self.phase))
+        return words_per_example(self.instances_per_row * PAIR_WORDS + mask_words(self.phase))
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         return examples.map(self._make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
-    def draw(self, numbers: np.ndarray, words: np.ndarray) -> tuple[Spans, Rows]:
-        """What the instances `numbers` [b] are made of at the visit with these `words`, and their text."""
-        length = self.phase.max_seq_length
-        spans = choose_spans(self.corpus, self.instances, numbers, words, self.data, length)
-        return spans, write_rows(self.corpus, spans, length)
+    def draw(self, numbers: np.ndarray, words: np.ndarray) -> Drawn:
+        """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `words`."""
+        length, limit = self.phase.max_seq_length, self.instances_per_row
+        spans, places = fill_rows(self.corpus, self.instances, numbers, words, self.data, length)
+        rows = write_rows(self.corpus, spans, length)
+        words = words[places.rows, limit * PAIR_WORDS :]
+        if limit == 1:
+            return Drawn(spans, places, rows, self._mask(rows, words, None))
+        text_tokens = spans.a_length + spans.b_length
+        slots_before = places.before(prediction_counts(rows.ends, text_tokens, self.data.masking.rate))
+        words = share_words(words, places.starts, slots_before, self.phase)
+        room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
+        return Drawn(spans, places, rows, join_rows(self._mask(rows, words, room), places, limit))
 
-    def mask(self, rows: Rows, words: np.ndarray) -> NumpyBatch:
-        """The seven keys."""
+    def _mask(self, rows: Rows, words: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
+        """The seven keys, of rows of one instance each."""
         columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
         is_token = columns < rows.ends[:, np.newaxis]
         is_second = is_token & (columns >= rows.second_starts[:, np.newaxis])
         masked = mask_rows(
             rows,
-            words[:, PAIR_WORDS:],
+            words,
             self.data.masking,
             self.phase.max_predictions_per_seq,
             self.corpus.tokenizer.continues_word,
             self.corpus.tokenizer.mask_id,
+            room=room,
         )
         return {
             **masked,
@@ -188,11 +232,10 @@ class CorpusSource:
 
     def _make_batch(self, numbers: tf.Tensor, words: tf.Tensor) -> dict[str, tf.Tensor]:
         def make(numbers: np.ndarray, words: np.ndarray) -> list[np.ndarray]:
-            _, rows = self.draw(numbers, words)
-            batch = self.mask(rows, words)
+            batch = self.draw(numbers, words).batch
             return [batch[key] for key in features]
 
-        features = batch_features(self.phase)
+        features = batch_features(self.phase, self.instances_per_row)
         types = [dtype for _, dtype in features.values()]
         values = tf.numpy_function(make, [numbers, words], types, stateful=False)
         for value, (shape, _) in zip(values, features.values(), strict=True):
@@ -208,22 +251,24 @@ class RecordSource:
     phase: Phase
     words: int = 4
     """Not used, but a stream has at least one count of the generator."""
+    instances_per_row: int = 1
 
     def __len__(self) -> int:
         return len(self.records)
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         def parse(numbers: tf.Tensor, _: Any) -> dict[str, tf.Tensor]:
-            return parse_records(self.records, numbers, self.phase)
+            return parse_records(self.records, numbers[:, 0], self.phase)
 
         return examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _place(firsts: tf.data.Dataset, source: Source, size: int, seed: int, stream: int) -> tf.data.Dataset:
-    """First positions of batches -> numbers of their examples, in shuffled order, and random words."""
+    """First positions of batches -> numbers of their instances, in shuffled order, and random words."""
 
     def place(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        numbers = shuffled_instances(seed, stream, first + tf.range(size, dtype=tf.int64), len(source))
+        positions = first + tf.range(size, dtype=tf.int64)
+        numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row)
         return numbers, random_words(seed, stream, first, size, source.words)
 
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -235,7 +280,7 @@ def _spread(firsts: tf.data.Dataset, source: Source, size: int, wanted: int) -> 
     def spread(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         positions = tf.range(first, tf.minimum(first + size, wanted))
         words = random_words(EVALUATION_SEED, EVALUATION_STREAM, first, tf.size(positions), source.words)
-        return positions * len(source) // wanted, words
+        return (positions * len(source) // wanted)[:, tf.newaxis], words
 
     return firsts.map(spread)
 

@@ -79,6 +79,8 @@ class DataConfig:
     """Probability that B comes from another document (pairing next_sentence)."""
     short_seq_prob: float = 0.1
     """Probability that a sequence aims at a uniformly drawn shorter length."""
+    max_instances_per_row: int = 1
+    """1: a row is one sequence. More: the space that it leaves is given to further ones, up to so many."""
     masking: MaskingConfig = MaskingConfig()
     phases: tuple[Phase, ...] = (Phase(),)
 
@@ -87,6 +89,10 @@ class DataConfig:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise UserError(f"data.{name} is {value}; it must be a probability, from 0 to 1")
+        if self.max_instances_per_row < 1:
+            raise UserError(
+                f"data.max_instances_per_row is {self.max_instances_per_row}; it must be at least 1"
+            )
         if not self.phases:
             raise UserError("data.phases is empty; a run needs at least one phase")
         total = sum(phase.fraction for phase in self.phases)

@@ -30,6 +30,8 @@ def mask_rows(
     max_predictions_per_seq: int,
     continues_word: Flags,
     mask_id: int,
+    *,
+    room: NDArray[np.int64] | None = None,
 ) -> dict[str, np.ndarray]:
     """Chooses tokens to predict and corrupts them.
 
@@ -37,6 +39,7 @@ def mask_rows(
       rows: the text.
       words: [b, mask_words or more].
       continues_word: [V], the ids that continue the word before them.
+      room: [b], predictions at most in each row; max_predictions_per_seq in all if None.
 
     Returns:
       input_ids int32 [b, T] corrupted; masked_lm_positions int32 [b, P] ascending, masked_lm_ids int32
@@ -46,7 +49,8 @@ def mask_rows(
     length, slots = rows.input_ids.shape[1], max_predictions_per_seq
     keys, actions, draws, _ = np.split(words, np.cumsum([length, slots, slots]), axis=1)
     chosen = text_positions(rows)
-    count = prediction_counts(rows.ends, chosen, masking.rate, slots)
+    count = prediction_counts(rows.ends, chosen.sum(axis=1), masking.rate)
+    count = np.minimum(count, slots if room is None else room)
     if masking.unit == "whole_word":
         chosen = _choose_words(rows.input_ids, chosen, keys, count, continues_word)
         count = chosen.sum(axis=1)
@@ -73,15 +77,18 @@ def text_positions(rows: Rows) -> Flags:
     return is_text
 
 
-def prediction_counts(ends: Ids, candidates: Flags, rate: float, slots: int) -> NDArray[np.int64]:
-    """[b]: min(slots, max(1, round(length * rate))), special tokens counted in the length.
+def prediction_counts(
+    ends: NDArray[np.integer], text_tokens: NDArray[np.int64], rate: float
+) -> NDArray[np.int64]:
+    """[b]: max(1, round(length * rate)), special tokens counted in the length.
 
-    As google-research/bert, create_pretraining_data.py:357-358; never more than there are candidates.
+    As google-research/bert, create_pretraining_data.py:357-358, before the limit of slots; never more
+    than there are text tokens [b], special ones not counted.
     """
     if rate == 0:
         return np.zeros(len(ends), np.int64)
     rounded = np.round(ends * rate).astype(np.int64)  # half to even, as Python's
-    return np.minimum(np.clip(rounded, 1, slots) if slots else 0 * rounded, candidates.sum(axis=1))
+    return np.minimum(np.maximum(rounded, 1), text_tokens)
 
 
 def _choose_positions(

@@ -51,3 +51,14 @@ def shuffled_instances(seed: int, stream: int, positions: tf.Tensor, num_instanc
         max_index=tf.constant(num_instances - 1, tf.int64),
         rounds=_SHUFFLE_ROUNDS,
     )
+
+
+def shuffled_columns(
+    seed: int, stream: int, positions: tf.Tensor, num_instances: int, columns: int
+) -> tf.Tensor:
+    """int64 [n, columns] of instances; column 0 is `shuffled_instances`.
+
+    Column c runs c / columns of an epoch ahead, so each column visits every instance once an epoch.
+    """
+    ahead = [column * num_instances // columns for column in range(columns)]
+    return tf.stack([shuffled_instances(seed, stream, positions + a, num_instances) for a in ahead], axis=1)

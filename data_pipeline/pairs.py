@@ -41,6 +41,11 @@ class Spans:
     is_forced: NDArray[np.bool_]
     """There was one sentence only, so B had to be random."""
 
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of the sequences, special ones counted."""
+        return self.a_length + 2 + np.where(self.b_length > 0, self.b_length + 1, 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -62,9 +67,12 @@ def choose_spans(
     numbers: Ints,
     words: Words,
     data: DataConfig,
-    max_seq_length: int,
+    max_seq_length: Ints | int,
 ) -> Spans:
     """Draws the sequences of the instances `numbers` [b], with `words` [b, >= 16].
+
+    `max_seq_length` [b], or one for all, is at least 5. Of an instance that was cut for longer sequences
+    a part is taken, from a random sentence on.
 
     As google-research/bert, create_pretraining_data.py:200-300, with two departures. B always is from
     another document when it is labelled so: one of the *other* documents is drawn uniformly, where
@@ -98,18 +106,20 @@ def choose_spans(
 
 
 def _choose_text(
-    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, short_prob: float, limit: int
+    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, short_prob: float, limit: Ints | int
 ) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     """Sentences [first, last) of each example, the number of tokens aimed at, and whether that is short."""
     first = instances.first_sentences[numbers].astype(np.int64)
     last = instances.first_sentences[numbers + 1].astype(np.int64)
     is_short = _happens(words[:, _IS_SHORT], short_prob)
-    target = np.where(is_short, 2 + _below(words[:, _TARGET], np.int64(limit - 1)), limit)
-    short_first = first + _below(words[:, _FIRST_SENTENCE], last - first)
-    short_last = _reach(corpus, short_first, target, _documents(corpus, first))
+    target = np.where(is_short, 2 + _below(words[:, _TARGET], np.int64(limit) - 1), limit)
+    # An instance cut for this limit reaches it with its last sentence at the earliest.
+    is_part = is_short | (_tokens(corpus.sentence_starts, first, last - 1) >= limit)
+    part_first = first + _below(words[:, _FIRST_SENTENCE], last - first)
+    part_last = _reach(corpus, part_first, target, _documents(corpus, first))
     return (
-        np.where(is_short, short_first, first),
-        np.where(is_short, short_last, last),
+        np.where(is_part, part_first, first),
+        np.where(is_part, part_last, last),
         target,
         is_short,
     )
@@ -126,7 +136,12 @@ def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, words: Words) -> tu
 
 
 def _one_span(
-    sentence_starts: Ints, first: Ints, last: Ints, words: Words, limit: int, is_short: NDArray[np.bool_]
+    sentence_starts: Ints,
+    first: Ints,
+    last: Ints,
+    words: Words,
+    limit: Ints | int,
+    is_short: NDArray[np.bool_],
 ) -> Spans:
     length = _tokens(sentence_starts, first, last)
     kept = np.minimum(length, limit)
@@ -143,7 +158,7 @@ def _one_span(
     )
 
 
-def truncated_lengths(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints]:
+def truncated_lengths(a: Ints, b: Ints, limit: Ints | int) -> tuple[Ints, Ints]:
     """What is left of lengths `a` and `b` after cutting the longer (b on a tie) until both fit `limit`.
 
     The closed form of google-research/bert, create_pretraining_data.py:392-409.
@@ -169,7 +184,7 @@ def write_rows(corpus: Corpus, spans: Spans, max_seq_length: int) -> Rows:
     special = corpus.tokenizer
     ids = np.full((len(spans.label), max_seq_length), special.pad_id, np.int32)
     second_starts = spans.a_length + 2
-    ends = second_starts + np.where(spans.b_length > 0, spans.b_length + 1, 0)
+    ends = spans.lengths
     rows = np.arange(len(ids))
     ids[:, 0] = special.cls_id
     ids[rows, second_starts - 1] = special.sep_id

@@ -8,26 +8,15 @@ import dataclasses
 
 import numpy as np
 
-from data_pipeline.batches import CorpusSource
+from data_pipeline.batches import CorpusSource, Drawn
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.order import random_words, shuffled_instances
-from data_pipeline.pairs import Rows, Spans
+from data_pipeline.order import random_words, shuffled_columns
 from data_pipeline.tensorflow_cpu import tf
 
 _BATCH = 256
 # Four standard errors: one sound row in 16,000 is flagged.
 _STANDARD_ERRORS = 4.0
 _MANY_CUT_PREDICTIONS = 0.05
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drawn:
-    """Some examples with what they were made from."""
-
-    spans: Spans
-    rows: Rows
-    batch: dict[str, np.ndarray]
-    """The seven keys."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +39,10 @@ class Statistics:
     """Of the examples of one phase."""
 
     examples: int
+    """Sequences; of packed rows each instance is one."""
+    rows: int
+    most_in_a_row: int
+    """Most sequences that a row holds."""
     checks: tuple[Check, ...]
     lengths: tuple[int, ...]
     """Tokens of a sequence, special ones counted: minimum, quartiles and median, maximum."""
@@ -71,16 +64,15 @@ class Statistics:
 
 
 def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size: int) -> Drawn:
-    """The examples at positions first, ..., first + size - 1 of a stream."""
+    """The rows at positions first, ..., first + size - 1 of a stream."""
     positions = tf.range(first, first + size, dtype=tf.int64)
-    numbers = shuffled_instances(seed, stream, positions, len(source)).numpy()
+    numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
     words = random_words(seed, stream, tf.constant(first, tf.int64), size, source.words).numpy()
-    spans, rows = source.draw(numbers, words)
-    return Drawn(spans, rows, source.mask(rows, words))
+    return source.draw(numbers, words)
 
 
 def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:
-    """Draws at least `examples` examples and compares them with the settings of their source."""
+    """Draws at least `examples` rows and compares them with the settings of their source."""
     batches = range(0, max(examples, 1), _BATCH)
     return compare([draw_examples(source, seed, stream, first, _BATCH) for first in batches], source)
 
@@ -89,19 +81,24 @@ def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
     """What the settings of `source` promise against what was drawn."""
     ends = np.concatenate([d.rows.ends for d in drawn])
     phase, masking = source.phase, source.data.masking
-    wanted = np.maximum(1, np.round(ends * masking.rate)).astype(int) if masking.rate else np.zeros(1, int)
-    slots = np.minimum(wanted, phase.max_predictions_per_seq)
-    checks = [_check_amount(drawn, np.minimum(slots, _text_tokens(drawn)), masking)] if slots.any() else []
+    wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
+    # The instances of a row share its slots.
+    wanted_in_row = _sum_rows(drawn, wanted)
+    slots = np.minimum(wanted_in_row, phase.max_predictions_per_seq)
+    possible = np.minimum(slots, _sum_rows(drawn, np.minimum(wanted, _text_tokens(drawn))))
+    checks = [_check_amount(drawn, possible, masking)] if slots.any() else []
     checks += _check_replacements(drawn, source) if slots.any() else []
     checks += _check_pairs(drawn, source)
     return Statistics(
         examples=len(ends),
+        rows=len(slots),
+        most_in_a_row=int(_sum_rows(drawn, np.ones(len(ends))).max()),
         checks=tuple(checks),
         lengths=tuple(int(q) for q in np.quantile(ends, [0, 0.25, 0.5, 0.75, 1], method="nearest")),
         mean_length=float(ends.mean()),
-        padding=1 - float(ends.sum()) / (len(ends) * phase.max_seq_length),
-        cut_predictions=1 - float(slots.sum()) / max(int(wanted.sum()), 1) if wanted.any() else 0.0,
-        wanted_slots=int(wanted.max()),
+        padding=1 - float(ends.sum()) / (len(slots) * phase.max_seq_length),
+        cut_predictions=1 - float(slots.sum()) / float(wanted.sum()) if wanted.any() else 0.0,
+        wanted_slots=int(wanted_in_row.max()),
     )
 
 
@@ -151,6 +148,13 @@ def _binomial(name: str, hits: np.ndarray, probability: float, certain: int = 0)
         observed=float(hits.mean()),
         tolerance=_STANDARD_ERRORS * deviation / len(hits) + 1e-9,
     )
+
+
+def _sum_rows(drawn: list[Drawn], values: np.ndarray) -> np.ndarray:
+    """`values` [n] of all instances, added up in their rows."""
+    firsts = np.cumsum([0] + [len(d.batch["input_ids"]) for d in drawn])
+    rows = np.concatenate([d.places.rows + first for d, first in zip(drawn, firsts, strict=False)])
+    return np.bincount(rows, values)
 
 
 def _text_tokens(drawn: list[Drawn]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from bert_jax.config import Experiment
 from experiments.base import BASE
 from experiments.large import LARGE
+from experiments.packed import BASE_PACKED
 from experiments.quickstart import QUICKSTART
 from experiments.roberta import ROBERTA_BASE
 from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP
@@ -20,4 +21,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     **SIZES,
     **MASKINGS,
     "roberta_base": ROBERTA_BASE,
+    "base_packed": BASE_PACKED,
 }

@@ -12,10 +12,10 @@ if typing.TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from data_pipeline.batches import CorpusSource
+    from data_pipeline.batches import CorpusSource, Drawn
     from data_pipeline.config import DataConfig, Phase
     from data_pipeline.corpus import Corpus, Split
-    from data_pipeline.statistics import Drawn, Statistics
+    from data_pipeline.statistics import Statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,12 @@ class Inspect:
     """Look at this length alone, instead of the experiment's phases."""
     max_predictions_per_seq: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Slots for predictions at that length; without it, as many as the masking rate asks for."""
+    max_instances_per_row: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Pack up to so many sequences in a row, instead of as the experiment does; 1 for no packing."""
     sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
-    """Sequences to draw for the numbers."""
+    """Rows to draw for the numbers."""
     examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3
-    """Sequences of the first phase to show."""
+    """Rows of the first phase to show."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """As in the experiment."""
 
@@ -67,7 +69,13 @@ def run(args: Inspect) -> None:
         source = make_corpus_source(corpus, data, phase)
         console.print()
         console.rule(f"length {phase.max_seq_length}: {len(source):,} instances", align="left")
-        _print_statistics(console, measure(source, args.seed, stream, args.sequences), phase)
+        statistics = measure(source, args.seed, stream, args.sequences)
+        _print_statistics(console, statistics, phase)
+        if source.instances_per_row > 1:
+            console.print(
+                f"sequences in a row: mean {statistics.examples / statistics.rows:.2f}, "
+                f"at most {statistics.most_in_a_row}, of {source.instances_per_row} that it may hold"
+            )
     if args.examples:
         _print_examples(console, args, make_corpus_source(corpus, data, data.phases[0]))
 
@@ -83,6 +91,8 @@ def _data_settings(args: Inspect) -> DataConfig:
             f"unknown experiment {args.experiment!r}; valid: {nearest(args.experiment, EXPERIMENTS)}"
         )
     data = EXPERIMENTS[args.experiment].data
+    if args.max_instances_per_row is not None:
+        data = dataclasses.replace(data, max_instances_per_row=args.max_instances_per_row)
     slots = args.max_predictions_per_seq
     if args.max_seq_length is None:
         if slots is not None:
@@ -102,12 +112,14 @@ def _open_verified(directory: str, split: Split) -> Corpus:
 
 
 def _print_examples(console: Console, args: Inspect, source: CorpusSource) -> None:
+    import numpy as np
+
     from data_pipeline.statistics import draw_examples
 
     drawn = draw_examples(source, args.seed, 0, 0, args.examples)
-    for row in range(args.examples):
+    for instance in np.lexsort((drawn.places.starts, drawn.places.rows)):
         console.print()
-        console.print(_example(drawn, row, source))
+        console.print(_example(drawn, instance, source))
 
 
 def _print_statistics(console: Console, statistics: Statistics, phase: Phase) -> None:
@@ -132,18 +144,19 @@ def _print_statistics(console: Console, statistics: Statistics, phase: Phase) ->
         console.print(f"[yellow]warning:[/] {warning}")
 
 
-def _example(drawn: Drawn, row: int, source: CorpusSource) -> Text:
+def _example(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
     """One sequence readably: its label, then the text of each segment."""
     from rich.text import Text
 
-    rows = drawn.rows
-    second, end = int(rows.second_starts[row]), int(rows.ends[row])
-    pieces = _pieces(drawn, row, source)
+    second, end = int(drawn.rows.second_starts[instance]), int(drawn.rows.ends[instance])
+    pieces = _pieces(drawn, instance, source)
     segments = {"A": pieces[1 : second - 1], "B": pieces[second : end - 1]}
-    relation = "B comes from another document" if rows.labels[row] else "B follows A"
+    relation = "B comes from another document" if drawn.rows.labels[instance] else "B follows A"
     if second == end:
         segments, relation = {"text": pieces[1 : end - 1]}, "one segment"
-    text = Text.assemble((f"example {row + 1}, {end} tokens: {relation}", "bold"))
+    row, number = int(drawn.places.rows[instance]) + 1, int(drawn.places.numbers[instance])
+    name = f"example {row}, sequence {number + 1}" if source.instances_per_row > 1 else f"example {row}"
+    text = Text.assemble((f"{name}, {end} tokens: {relation}", "bold"))
     for name, segment in segments.items():
         text.append(f"\n{name} ", style="bold cyan")
         for number, piece in enumerate(segment):
@@ -151,16 +164,17 @@ def _example(drawn: Drawn, row: int, source: CorpusSource) -> Text:
     return text
 
 
-def _pieces(drawn: Drawn, row: int, source: CorpusSource) -> list[Text]:
+def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
     """Each token as text, with a space before it if it begins a word, and marked if it is to be predicted."""
     from rich.text import Text
 
-    tokenizer = source.corpus.tokenizer
-    was, now = drawn.rows.input_ids[row].tolist(), drawn.batch["input_ids"][row].tolist()
-    used = drawn.batch["masked_lm_weights"][row] > 0
-    predicted = set(drawn.batch["masked_lm_positions"][row][used].tolist())
+    tokenizer, batch, row = source.corpus.tokenizer, drawn.batch, drawn.places.rows[instance]
+    start, end = int(drawn.places.starts[instance]), int(drawn.rows.ends[instance])
+    was = drawn.rows.input_ids[instance, :end].tolist()
+    now = batch["input_ids"][row, start : start + end].tolist()
+    predicted = set(batch["masked_lm_positions"][row][batch["masked_lm_weights"][row] > 0].tolist())
     pieces = []
-    for position, (before, after) in enumerate(zip(was, now, strict=True)):
+    for position, (before, after) in enumerate(zip(was, now, strict=True), start):
         space = "" if tokenizer.continues_word[before] else " "
         piece = tokenizer.id_to_token(before).removeprefix("##").replace("▁", "")
         if position in predicted:

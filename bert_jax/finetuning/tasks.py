@@ -67,7 +67,7 @@ class FineTuningTask(abc.ABC):
     def rate_share(self, path: tuple[str, ...]) -> float:
         return self.rates.share(path, self.model.num_layers)
 
-    def flops_per_sequence(self, batch: Batch) -> int:
+    def flops_per_row(self, batch: Batch) -> int:
         *_, choices, length = (1, *batch["input_ids"].shape[1:])
         return choices * encoder_flops(self.model, length)
 

@@ -30,17 +30,22 @@ def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
     )
 
 
-def attention_bias(config: ModelConfig, input_mask: jax.Array) -> jax.Array:
+def attention_bias(
+    config: ModelConfig, input_mask: jax.Array, instances: jax.Array | None = None
+) -> jax.Array:
     """What to add to attention scores: 0 where a position may be seen, -10000 where not.
 
     Args:
       config: decides between bidirectional and causal attention.
       input_mask: [B, T], 1 for real tokens and 0 for padding.
+      instances: [B, T], a number for each instance of a packed row; nothing is seen of others.
 
     Returns:
-      float32 [B, 1, 1, T], or [B, 1, T, T] when causal (query position before key position).
+      float32 [B, 1, 1, T], or [B, 1, T, T] when causal or packed (query position before key position).
     """
     visible = input_mask[:, None, None, :] > 0
+    if instances is not None:
+        visible &= instances[:, None, :, None] == instances[:, None, None, :]
     if config.attention == "causal":
         length = input_mask.shape[-1]
         visible &= jnp.tril(jnp.ones((length, length), bool))
@@ -65,8 +70,16 @@ class Embeddings(nn.Module):
         self.layer_norm = layer_norm(self.config, "layer_norm")
         self.dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(self, input_ids: jax.Array, segment_ids: jax.Array, deterministic: bool) -> jax.Array:
+    def __call__(
+        self,
+        input_ids: jax.Array,
+        segment_ids: jax.Array,
+        deterministic: bool,
+        instances: jax.Array | None = None,
+    ) -> jax.Array:
         positions = jnp.arange(input_ids.shape[-1])
+        if instances is not None:
+            positions = positions - instances
         x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
         x_BTD = self.layer_norm(x_BTD + self.position_embeddings(positions))
         return self.dropout(x_BTD, deterministic)
@@ -139,6 +152,7 @@ class Encoder(nn.Module):
         segment_ids: jax.Array,
         deterministic: bool,
         positions: jax.Array | None = None,
+        instances: jax.Array | None = None,
     ) -> jax.Array:
         """Hidden states of the last layer, everywhere or at some positions.
 
@@ -150,17 +164,21 @@ class Encoder(nn.Module):
           positions: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these positions alone, which saves most of that layer.
             Bidirectional attention only.
+          instances: int [B, T] or None for one instance a row: the column where each position's
+            instance begins. Attention stays inside an instance; positions count from its beginning.
 
         Returns:
           [B, T, D] in the compute type, or [B, Q, D] with `positions`.
         """
-        bias = attention_bias(self.config, input_mask)
-        x_BTD = self.embeddings(input_ids, segment_ids, deterministic)
+        bias = attention_bias(self.config, input_mask, instances)
+        x_BTD = self.embeddings(input_ids, segment_ids, deterministic, instances)
         self.sow("intermediates", "hidden_states", x_BTD)
         for layer in self.layers[:-1]:
             x_BTD = layer(x_BTD, x_BTD, bias, deterministic)
             self.sow("intermediates", "hidden_states", x_BTD)
         queries = x_BTD if positions is None else jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
+        if positions is not None and instances is not None:
+            bias = jnp.take_along_axis(bias, positions[:, None, :, None], axis=2)
         last = self.layers[-1](queries, x_BTD, bias, deterministic)
         self.sow("intermediates", "hidden_states", last)
         return last

@@ -13,13 +13,13 @@ from bert_jax.model.linear import Linear
 
 
 class Pooler(nn.Module):
-    """tanh of a linear layer on the first position ([CLS]): [B, T, D] -> [B, D] (modeling.py:219)."""
+    """tanh of a linear layer on the first position ([CLS]): [..., T, D] -> [..., D] (modeling.py:219)."""
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        return jnp.tanh(Linear(self.config, (self.config.hidden_size,), name="dense")(x_BTD[:, 0]))
+    def __call__(self, x_TD: jax.Array) -> jax.Array:
+        return jnp.tanh(Linear(self.config, (self.config.hidden_size,), name="dense")(x_TD[..., 0, :]))
 
 
 class LanguageModelHead(nn.Module):
@@ -43,10 +43,10 @@ class LanguageModelHead(nn.Module):
 
 
 class NextSentenceHead(nn.Module):
-    """float32 logits [B, 2] of "B follows A" (0) and "B is random" (1) from the pooled vector [B, D]."""
+    """float32 logits [..., 2] of "B follows A" (0) and "B is random" (1) from pooled vectors [..., D]."""
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, pooled_BD: jax.Array) -> jax.Array:
-        return Linear(self.config, (2,), name="dense")(pooled_BD).astype(jnp.float32)
+    def __call__(self, pooled: jax.Array) -> jax.Array:
+        return Linear(self.config, (2,), name="dense")(pooled).astype(jnp.float32)

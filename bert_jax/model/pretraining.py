@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,10 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
+from bert_jax.packing import instance_of_each_position
 from bert_jax.task import Batch
+
+_Inputs: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, bool]
 
 
 class BertForPreTraining(nn.Module):
@@ -34,26 +37,43 @@ class BertForPreTraining(nn.Module):
 
         Args:
           batch: int `input_ids`, `input_mask`, `segment_ids` [B, T] and `masked_lm_positions`
-            [B, P]; other keys are ignored.
+            [B, P]; of rows that hold several instances also `instance_starts` [B, K]. Other keys
+            are ignored.
           deterministic: False applies dropout, which needs a "dropout" key.
 
         Returns:
           float32 language model logits [B, P, V] at the masked positions, or [B, T-1, V] for the
           left-to-right objective, where position t predicts token t + 1; and float32 next
-          sentence logits [B, 2].
+          sentence logits [B, 2], or [B, K, 2] of a packed batch.
         """
         inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"], deterministic)
-        if self.config.objective == "ltr":
-            sequence_BTD = self.encoder(*inputs)
-            predicting = sequence_BTD[:, :-1]
+        if "instance_starts" in batch:
+            predicting, pooling = self._encode_packed(inputs, batch)
+        elif self.config.objective == "ltr":
+            pooling = self.encoder(*inputs)
+            predicting = pooling[:, :-1]
         else:
             # The heads look at [CLS] and at the masked positions, so the last layer need not go on
             # to compute the others.
             positions = jnp.pad(batch["masked_lm_positions"], ((0, 0), (1, 0)))
-            sequence_BTD = self.encoder(*inputs, positions)
-            predicting = sequence_BTD[:, 1:]
+            pooling = self.encoder(*inputs, positions)
+            predicting = pooling[:, 1:]
         logits = self.language_model(predicting, self.encoder.word_embedding_table())
-        return logits, self.next_sentence(self.pooler(sequence_BTD))
+        return logits, self.next_sentence(self.pooler(pooling))
+
+    def _encode_packed(self, inputs: _Inputs, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Hidden states that tokens are predicted from, [B, P or T-1, D], and of each [CLS], [B, K, 1, D]."""
+        starts = batch["instance_starts"]
+        instances = instance_of_each_position(starts, batch["input_ids"].shape[1])
+        if self.config.objective == "ltr":
+            sequence_BTD = self.encoder(*inputs, None, instances)
+            cls_BKD = jnp.take_along_axis(sequence_BTD, starts[..., None], axis=1)
+            return sequence_BTD[:, :-1], cls_BKD[:, :, None]
+        positions = jnp.concatenate([starts, batch["masked_lm_positions"]], axis=1)
+        cls_BKD, predicting = jnp.split(
+            self.encoder(*inputs, positions, instances), [starts.shape[1]], axis=1
+        )
+        return predicting, cls_BKD[:, :, None]
 
 
 def abstract_params(config: ModelConfig) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.accounting import (
     encoder_parameters,
-    flops_per_sequence,
+    flops_per_row,
     peak_flops,
     run_flops,
     run_tokens,
@@ -46,7 +46,7 @@ def test_operations_of_a_model_small_enough_to_count() -> None:
     feed_forward = 2 * (2 * length * 4 * 8)
     heads = 2 * predictions * 4 * (4 + 7) + 2 * 4 * (4 + 2)
     forward = projections + attention + feed_forward + heads
-    assert flops_per_sequence(model, length, predictions) == 3 * forward
+    assert flops_per_row(model, length, predictions) == 3 * forward
 
 
 def test_a_run_adds_up_its_phases() -> None:
@@ -54,7 +54,7 @@ def test_a_run_adds_up_its_phases() -> None:
     long = Phase(max_seq_length=16, max_predictions_per_seq=4, fraction=0.25)
     experiment = Experiment(data=DataConfig(phases=(short, long)), num_train_steps=100, global_batch_size=4)
     assert run_tokens(experiment) == 4 * (75 * 8 + 25 * 16)
-    each = [flops_per_sequence(experiment.model, *shape) for shape in ((8, 2), (16, 4))]
+    each = [flops_per_row(experiment.model, *shape) for shape in ((8, 2), (16, 4))]
     assert run_flops(experiment) == 4 * (75 * each[0] + 25 * each[1])
 
 

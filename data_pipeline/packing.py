@@ -1,0 +1,114 @@
+"""Rows of several instances: the space that an instance leaves in its row is given to further ones.
+
+Each is drawn and masked like one that has a row to itself, for a sequence as long as the space that
+is left. So nothing has to be sorted or remembered: a row is a function of its position in the run, as
+it is without packing.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.config import DataConfig, Phase
+from data_pipeline.corpus import Corpus
+from data_pipeline.instances import Instances
+from data_pipeline.pairs import PAIR_WORDS, Spans, choose_spans
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint32]
+NumpyBatch = dict[str, np.ndarray]
+
+# Space below a sixteenth of a row stays empty: its sentences would be scraps, but each would count
+# as much as any other in next sentence prediction. A pair takes 5 tokens at least.
+_SMALLEST_SHARE, _SMALLEST = 16, 5
+
+_COLUMN_KEYS = ("input_ids", "input_mask", "segment_ids")
+_SLOT_KEYS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where in the rows of a batch its instances stand; all arrays are [n], the rows' first ones first."""
+
+    rows: Ints
+    starts: Ints
+    """The column of [CLS]."""
+    numbers: Ints
+    """Of an instance in its row, from 0."""
+
+    def before(self, counts: Ints) -> Ints:
+        """The sum of `counts` [n] over the instances that stand before each one in its row: [n]."""
+        table = np.zeros((self.rows.max() + 1, self.numbers.max() + 1), np.int64)
+        table[self.rows, self.numbers] = counts
+        return (np.cumsum(table, axis=1) - table)[self.rows, self.numbers]
+
+
+def fill_rows(
+    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, data: DataConfig, max_seq_length: int
+) -> tuple[Spans, Places]:
+    """Draws the n instances of b rows, the first of `numbers` [b, K] that find space in each.
+
+    Args:
+      words: [b, K * 16 or more].
+    """
+    smallest = max(_SMALLEST, max_seq_length // _SMALLEST_SHARE)
+    room = np.full(len(numbers), max_seq_length, np.int64)
+    drawn, places = [], []
+    for number, column in enumerate(numbers.T):
+        rows = np.flatnonzero(room >= smallest)
+        own_words = words[rows, number * PAIR_WORDS : (number + 1) * PAIR_WORDS]
+        spans = choose_spans(corpus, instances, column[rows], own_words, data, room[rows])
+        drawn.append(spans)
+        places.append(Places(rows, max_seq_length - room[rows], np.full_like(rows, number)))
+        room[rows] -= spans.lengths
+    return _concatenate(drawn), _concatenate(places)
+
+
+def share_words(words: Words, starts: Ints, slots_before: Ints, phase: Phase) -> Words:
+    """The words of each instance for `mask_rows`, of those [n, mask_words] of its row.
+
+    They are in order from its first column and slot on, so none that is used serves two instances.
+    """
+    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
+    keys = (starts[:, np.newaxis] + np.arange(length)) % length
+    actions = length + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
+    return np.take_along_axis(words, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
+
+
+def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBatch:
+    """A batch with a row for each of n instances -> the rows that they stand in together.
+
+    The keys are the same but for `next_sentence_labels`, now [b, K], and `instance_starts` int32 [b, K],
+    the column of each instance's [CLS]; where there is no further one, both are 0.
+    """
+    is_token, is_used = batch["input_mask"] > 0, batch["masked_lm_weights"] > 0
+    first_slots = places.before(is_used.sum(axis=1))
+    positions = batch["masked_lm_positions"] + places.starts[:, np.newaxis].astype(np.int32)
+    moved = {key: _move(batch[key], is_token, places.rows, places.starts) for key in _COLUMN_KEYS}
+    moved |= {
+        key: _move(values, is_used, places.rows, first_slots)
+        for key, values in {**batch, "masked_lm_positions": positions}.items()
+        if key in _SLOT_KEYS
+    }
+    labels, starts = np.zeros((2, int(places.rows.max()) + 1, max_instances), np.int32)
+    labels[places.rows, places.numbers] = batch["next_sentence_labels"]
+    starts[places.rows, places.numbers] = places.starts
+    return {**moved, "next_sentence_labels": labels, "instance_starts": starts}
+
+
+def _move(values: np.ndarray, is_used: NDArray[np.bool_], rows: Ints, columns: Ints) -> np.ndarray:
+    """Moves what is used of `values` [n, C] into `rows` [n], from `columns` [n] on."""
+    # The first instances of the rows stay where they are, and so does what fills up behind them.
+    first = int(rows.max()) + 1
+    moved = values[:first].copy()
+    instance, column = np.nonzero(is_used[first:])
+    instance += first
+    moved[rows[instance], columns[instance] + column] = values[instance, column]
+    return moved
+
+
+def _concatenate(parts):  # type: ignore[no-untyped-def]
+    """One dataclass of arrays from several."""
+    names = [field.name for field in dataclasses.fields(parts[0])]
+    return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
