@@ -47,6 +47,8 @@ def test_operations_of_a_model_small_enough_to_count() -> None:
     heads = 2 * predictions * 4 * (4 + 7) + 2 * 4 * (4 + 2)
     forward = projections + attention + feed_forward + heads
     assert flops_per_row(model, length, predictions) == 3 * forward
+    pooling = 2 * 4 * (4 + 2)
+    assert flops_per_row(model, length, predictions, instances=3) == 3 * (forward + 2 * pooling)
 
 
 def test_a_run_adds_up_its_phases() -> None:
