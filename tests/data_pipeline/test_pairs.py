@@ -96,6 +96,22 @@ def test_long_sequences_are_cut_to_exactly_the_limit(corpus):
     assert total.max() == LENGTH - 3
 
 
+def test_of_an_instance_that_is_too_long_a_part_is_taken_from_any_sentence_on(corpus):
+    data = DataConfig(pairing="contiguous", short_seq_prob=0.0)
+    instances, numbers, _ = visit(corpus, data)
+    words = np.random.default_rng(1).integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
+    limits = np.where(np.arange(VISITS) % 2, LENGTH, 24)
+    spans = choose_spans(corpus, instances, numbers, words, data, limits)
+    assert spans.lengths[::2].max() == 24
+    assert spans.lengths[1::2].max() == LENGTH
+    last_sentence = corpus.sentence_starts[instances.first_sentences[numbers + 1].astype(int) - 1]
+    text = last_sentence - corpus.sentence_starts[instances.first_sentences[numbers]]
+    is_long = text > 40
+    is_from_last = spans.a_start >= last_sentence
+    assert is_from_last[::2][is_long[::2]].mean() > 0.1
+    assert not is_from_last[1::2][is_long[1::2]].any()
+
+
 def test_share_of_random_b_is_as_promised(corpus):
     _, _, spans = visit(corpus, DataConfig(random_next_prob=0.3))
     assert (spans.label[spans.is_forced] == 1).all()
