@@ -50,7 +50,7 @@ class Program:
         devices: list[jax.Device],
         *,
         init: Callable[[np.uint32], TrainState],
-        train_step: Callable[[TrainState, Batch, jax.typing.ArrayLike, jax.Array], TrainState],
+        train_step: jax.stages.Wrapped,
         eval_step: Callable[[Params, Batch], Sums],
         predict_step: Callable[[Params, Batch], Any],
         put: Callable[[NumpyBatch], Batch],
@@ -91,6 +91,11 @@ class Program:
     def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
         """The state after one more step. The given one is used up."""
         return self._train_step(state, batch, learning_rate, self._key)
+
+    def lower_train_step(self, batch: Batch) -> jax.stages.Lowered:
+        """The step for a batch given as shapes, ready to be compiled for devices that need not be here."""
+        learning_rate = jax.ShapeDtypeStruct((), np.float32)
+        return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
 
     def put(self, batch: NumpyBatch) -> Batch:
         """A batch of host arrays, rows spread over the devices."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "convert": "write a model for transformers, google-research/bert or numpy",
     "fill-mask": "guess the [MASK] tokens of a sentence",
     "features": "write the hidden states of texts to a file",
+    "compile": "show what a training step costs on a TPU slice",
     "experiments": "list the named experiments, or show one in full",
 }
 

@@ -1,0 +1,43 @@
+"""Estimated cycles and share of peak of one training step, by the real TPU compiler on a CPU machine.
+
+The work by default: BERT-BASE, 64 sequences of 128 a chip on v5e:2x2, bfloat16, dropout 0.1, clipping,
+AdamW. Needs the extra [tpu]; takes minutes.
+
+    python benchmarks/tpu_compile.py
+    python benchmarks/tpu_compile.py --experiment large --phase 1 --batch 16 --topology v5p:2x2x1
+"""
+
+import argparse
+import dataclasses
+import json
+from importlib.metadata import version
+
+from bert_jax.tpu_compiler.report import compile_step
+from bert_jax.tpu_compiler.topology import CHIPS, open_slice
+from experiments import EXPERIMENTS
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--experiment", choices=("base", "large"), default="base")
+    parser.add_argument("--topology", default="v5e:2x2", help=f"chip ({', '.join(CHIPS)}) and shape")
+    parser.add_argument("--batch", type=int, default=64, help="sequences a chip")
+    parser.add_argument("--phase", type=int, choices=(0, 1), default=0, help="0: length 128; 1: 512")
+    parser.add_argument("--layers", type=int, help="instead of the experiment's")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
+    where = open_slice(args.topology)
+    named = EXPERIMENTS[args.experiment]
+    model = dataclasses.replace(named.model, num_layers=args.layers or named.model.num_layers)
+    rows = args.batch * len(where.devices)
+    experiment = dataclasses.replace(named, model=model, global_batch_size=rows)
+    report = compile_step(experiment, named.data.phases[args.phase], where)
+    versions = {name: version(name) for name in ("jax", "jaxlib", "libtpu")}
+    print(json.dumps({"settings": vars(args), "versions": versions, **dataclasses.asdict(report)}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

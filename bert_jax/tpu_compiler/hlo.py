@@ -1,0 +1,156 @@
+"""Reads what a compiled TPU program costs from its HLO text: the compiler's estimates and collectives.
+
+The text is a list of computations, each a list of instructions in the order in which they run. The
+compiler writes `estimated_cycles` beside the instructions that it has priced.
+"""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+# Work that the compiler puts no price on; what else has none moves or renames data beside the work.
+_UNPRICED = (*COLLECTIVES, "rng-bit-generator", "sort", "custom-call")
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\(")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+# jax's loops count from 0 while they are below a constant.
+_LIMIT = re.compile(r"constant\((\d+)\)")
+_CALLEE = re.compile(r"(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_ARRAY = re.compile(r"\b([a-z]+)(\d+)?(?:e\d\w*)?\[([\d,]*)\]")
+_KERNEL = 'custom_call_target="tpu_custom_call"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Operations:
+    """Instructions of one kind and result type, loops counted as often as they turn."""
+
+    kind: str
+    result_bytes: int
+    """Size of one's result on one chip."""
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """What a program costs on one chip."""
+
+    cycles: int
+    """The compiler's estimates, added up in the order of the program."""
+    collectives: tuple[Operations, ...]
+    """Every exchange between chips, the largest first."""
+    unpriced: tuple[Operations, ...]
+    """Operations that do work and have no estimate, collectives among them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    opcode: str
+    result_bytes: int
+    cycles: int | None
+    callees: tuple[str, ...]
+    limit: int | None
+    """The value of a constant."""
+
+
+def read_costs(text: str) -> Costs:
+    """Adds up a program.
+
+    Args:
+      text: `compiled.as_text()` of a program compiled for TPU.
+
+    Raises:
+      ValueError: the text has no entry computation, or a loop of unknown length.
+    """
+    computations, entry = _parse(text)
+    cycles = 0
+    found: collections.Counter[tuple[str, int]] = collections.Counter()
+    unpriced: collections.Counter[tuple[str, int]] = collections.Counter()
+    for instruction, times in _walk(computations, entry, 1):
+        cycles += times * (instruction.cycles or 0)
+        # An asynchronous one is a pair; the second of them has the result alone.
+        kind = instruction.opcode.removesuffix("-done")
+        if kind in COLLECTIVES:
+            found[kind, instruction.result_bytes] += times
+        if kind in _UNPRICED and instruction.cycles is None:
+            unpriced[kind, instruction.result_bytes] += times
+    return Costs(cycles, _largest_first(found), _largest_first(unpriced))
+
+
+def _largest_first(counts: collections.Counter[tuple[str, int]]) -> tuple[Operations, ...]:
+    operations = [Operations(*kind_and_bytes, count) for kind_and_bytes, count in counts.items()]
+    return tuple(sorted(operations, key=lambda o: o.count * o.result_bytes, reverse=True))
+
+
+def _walk(
+    computations: dict[str, list[_Instruction]], name: str, times: int
+) -> Iterator[tuple[_Instruction, int]]:
+    """Instructions and how often each runs. Those inside a priced one are part of its price."""
+    for instruction in computations[name]:
+        yield instruction, times
+        turns = _turns(computations, instruction) if instruction.opcode == "while" else 1
+        for callee in _run_by(computations, instruction):
+            for inner, inner_times in _walk(computations, callee, times * turns):
+                price = inner.cycles if instruction.cycles is None else 0
+                yield dataclasses.replace(inner, cycles=price), inner_times
+
+
+def _run_by(computations: dict[str, list[_Instruction]], caller: _Instruction) -> tuple[str, ...]:
+    """What an instruction calls; of a conditional's branches the most expensive."""
+    if caller.opcode != "conditional":
+        return caller.callees
+
+    def cycles(name: str) -> int:
+        return sum(times * (inner.cycles or 0) for inner, times in _walk(computations, name, 1))
+
+    return (max(caller.callees, key=cycles),)
+
+
+def _turns(computations: dict[str, list[_Instruction]], loop: _Instruction) -> int:
+    condition, _ = loop.callees
+    limits = [instruction.limit for instruction in computations[condition] if instruction.limit is not None]
+    if len(limits) != 1:
+        raise ValueError(f"the condition {condition} does not say how often its loop turns")
+    return limits[0]
+
+
+def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
+    computations: dict[str, list[_Instruction]] = {}
+    entry = None
+    name = ""
+    for line in text.splitlines():
+        if header := _COMPUTATION.match(line):
+            name = header[2]
+            computations[name] = []
+            entry = name if header[1] else entry
+        elif (match := _INSTRUCTION.match(line)) and name:
+            computations[name].append(_instruction(line, *match.groups()))
+    if entry is None:
+        raise ValueError("the HLO text has no entry computation")
+    return computations, entry
+
+
+def _instruction(line: str, shape: str, opcode: str) -> _Instruction:
+    priced, limit, branches = _CYCLES.search(line), _LIMIT.search(line), _BRANCHES.search(line)
+    if opcode == "custom-call" and _KERNEL not in line:
+        opcode = "annotation"  # such calls tell the compiler about layouts
+    named = re.findall(r"[\w.-]+", branches[1]) if branches else []
+    return _Instruction(
+        opcode,
+        _bytes(shape),
+        int(priced[1]) if priced else None,
+        (*_CALLEE.findall(line), *named),
+        int(limit[1]) if limit else None,
+    )
+
+
+def _bytes(shape: str) -> int:
+    """Bytes of a shape as HLO writes it, `bf16[8,128]{1,0}` or a tuple of such, without padding."""
+    return sum(
+        math.prod(int(size) for size in sizes.split(",") if size) * ((int(bits or 8) + 7) // 8)
+        for _, bits, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", shape))
+    )

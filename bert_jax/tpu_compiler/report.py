@@ -1,0 +1,127 @@
+"""What the TPU compiler says of a training step on a slice: memory, cycles, collectives."""
+
+import dataclasses
+import re
+import time
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import Experiment
+from bert_jax.parallel import make_program
+from bert_jax.pretraining import PretrainingTask
+from bert_jax.task import Batch
+from bert_jax.tpu_compiler.hlo import Costs, read_costs
+from bert_jax.tpu_compiler.topology import Slice
+from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
+
+
+class TooLarge(Exception):
+    """The step does not fit a chip's memory; the message says what it would need."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on one chip during a step."""
+
+    arguments: int
+    """Parameters, optimizer state and batch; the new state takes the place of the old."""
+    outputs: int
+    """Results that take no argument's place."""
+    temporaries: int
+    """Activations, gradients and random bits at their highest."""
+    program: int
+
+    @property
+    def total(self) -> int:
+        return self.arguments + self.outputs + self.temporaries + self.program
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """One compiled step; everything but `chips` is for one chip."""
+
+    chips: int
+    batch: float
+    """Sequences in a step."""
+    length: int
+    memory: Memory
+    model_flops: float
+    """Of the model as published, `bert_jax.accounting`; what speeds are compared by."""
+    compiled_flops: float
+    """As the compiler counts them: less where the step computes less than the model asks for."""
+    costs: Costs
+    seconds: float
+    """Estimated time of a step: cycles at the chip's clock, without what has no estimate."""
+    share_of_peak: float
+    """`model_flops` in that time, of what the chip could do."""
+    compile_seconds: float
+
+
+def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
+    """Compiles the training step of a phase for a slice.
+
+    Raises:
+      UserError: the batch does not divide among the chips, or the mode is pmap.
+      TooLarge: the compiler found that it does not fit.
+    """
+    if experiment.parallel.mode != "jit":
+        raise UserError("only parallel.mode jit is compiled for a slice")
+    task = PretrainingTask(experiment.model)
+    program = make_program(task, experiment, list(where.devices))
+    batch = abstract_batch(phase, experiment.global_batch_size)
+    start = time.perf_counter()
+    compiled = _compile(program.lower_train_step(batch))
+    compile_seconds = time.perf_counter() - start
+
+    chips = len(where.devices)
+    model_flops = task.flops_per_sequence(batch) * experiment.global_batch_size / chips
+    costs = read_costs(compiled.as_text())
+    seconds = costs.cycles / where.chip.clock_hz
+    return Report(
+        chips=chips,
+        batch=experiment.global_batch_size / chips,
+        length=phase.max_seq_length,
+        memory=_memory(compiled),
+        model_flops=model_flops,
+        compiled_flops=compiled.cost_analysis()["flops"],
+        costs=costs,
+        seconds=seconds,
+        share_of_peak=model_flops / seconds / where.chip.peak_flops,
+        compile_seconds=compile_seconds,
+    )
+
+
+def abstract_batch(phase: Phase, rows: int) -> Batch:
+    """Shapes and types of a batch of the seven keys."""
+    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
+    shapes = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (rows, length)),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), (rows, slots)),
+        "next_sentence_labels": (rows,),
+    }
+    types = {"masked_lm_weights": jnp.float32}
+    return {  # type: ignore[return-value]
+        name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()
+    }
+
+
+def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        used = re.search(r"Used (\S+) of (\S+) hbm", str(error))
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise TooLarge(f"it takes {used[1]} of {used[2]}" if used else str(error).splitlines()[0]) from None
+
+
+def _memory(compiled: jax.stages.Compiled) -> Memory:
+    stats = compiled.memory_analysis()
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes - stats.alias_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        program=stats.generated_code_size_in_bytes,
+    )

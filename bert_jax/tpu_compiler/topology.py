@@ -1,0 +1,97 @@
+"""TPU slices by name, such as v5e:4x4, as devices that programs can be compiled for but not run on."""
+
+import dataclasses
+import importlib.util
+import os
+from typing import Any
+
+import jax
+
+from data_pipeline.errors import UserError
+
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+
+# What libtpu asks of the machine that it runs on when there is no TPU in it.
+_NO_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # Its lock keeps two processes from one TPU; here there is none to share.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A generation of TPU, as its data sheet (cloud.google.com/tpu/docs) has it."""
+
+    name: str
+    peak_flops: float
+    """Dense bfloat16 FLOP/s."""
+    hbm_gib: int
+    clock_hz: float
+    """What the compiler's cycles are worth: at it, its matrix units do `peak_flops`."""
+    shapes: tuple[str, ...]
+    """Slices of one pod that can be asked for."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """How libtpu has to be told to show a chip as one device."""
+
+
+_MEGACORE = (("chip_config_name", "megacore"),)
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v4", 275e12, 32, 1.05e9, _CUBES, _MEGACORE),
+        Chip("v5e", 197e12, 16, 1.5e9, _FLAT),
+        Chip("v5p", 459e12, 95, 1.75e9, _CUBES, _MEGACORE),
+        Chip("v6e", 918e12, 32, 1.75e9, _FLAT),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Some chips of one kind, wired up."""
+
+    name: str
+    chip: Chip
+    devices: tuple[jax.Device, ...]
+    """One for each chip; nothing can be put on them."""
+
+
+def open_slice(name: str) -> Slice:
+    """The devices of a slice.
+
+    Sets environment variables that libtpu reads and makes the CPU jax's own platform, so call it
+    before jax has looked for devices.
+
+    Args:
+      name: chip and shape, such as v5e:4x4 or v5p:2x2x4.
+
+    Raises:
+      UserError: there is no such slice, or libtpu is not installed.
+    """
+    chip, shape = _parse(name)
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError("the TPU compiler is not installed; pip install 'bert-jax[tpu]' brings it (libtpu)")
+    for variable, value in _NO_TPU.items():
+        os.environ.setdefault(variable, value)
+    jax.config.update("jax_platforms", "cpu")
+    from jax.experimental import topologies
+
+    options = dict(chip.options)
+    if shape == "1x1":
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    description = topologies.get_topology_desc(name, "tpu", **options)
+    return Slice(name, chip, tuple(description.devices))
+
+
+def _parse(name: str) -> tuple[Chip, str]:
+    kind, _, shape = name.partition(":")
+    if kind not in CHIPS:
+        raise UserError(f"no topology {name!r}; it is a chip ({', '.join(CHIPS)}) and a shape, as v5e:4x4")
+    chip = CHIPS[kind]
+    if shape not in chip.shapes:
+        raise UserError(f"no topology {name!r}; valid: {', '.join(f'{kind}:{s}' for s in chip.shapes)}")
+    return chip, shape

@@ -1,0 +1,52 @@
+"""The real compiler on a small model: what the report says agrees with what is known of the step."""
+
+import pytest
+
+from bert_jax.accounting import total_parameters
+from bert_jax.config import Experiment, ModelConfig
+from bert_jax.tpu_compiler.report import Report, TooLarge, compile_step
+from bert_jax.tpu_compiler.topology import open_slice
+from data_pipeline.config import DataConfig, Phase
+
+pytestmark = pytest.mark.tpu
+
+PHASE = Phase(max_seq_length=128, max_predictions_per_seq=16)
+MODEL = ModelConfig(
+    vocab_size=1024, num_layers=2, hidden_size=128, num_heads=2, intermediate_size=512, dtype="bfloat16"
+)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    experiment = Experiment(model=MODEL, data=DataConfig(phases=(PHASE,)), global_batch_size=32)
+    return compile_step(experiment, PHASE, open_slice("v5e:2x2"))
+
+
+def test_gradients_are_added_over_chips(report: Report) -> None:
+    exchanged = sum(o.count * o.result_bytes for o in report.costs.collectives)
+    assert {o.kind for o in report.costs.collectives} == {"all-reduce"}
+    # bfloat16 gradients of most parameters, float32 of some; the tied embedding's two parts apart.
+    assert 2 * total_parameters(MODEL) <= exchanged <= 4 * total_parameters(MODEL) + 4 * 1024 * 128
+
+
+def test_arithmetic_is_near_that_of_the_model(report: Report) -> None:
+    # The last layer's feed-forward part is computed at 17 of 128 positions.
+    assert 0.5 * report.model_flops < report.compiled_flops < 1.1 * report.model_flops
+
+
+def test_memory_holds_the_state(report: Report) -> None:
+    state = 3 * 4 * total_parameters(MODEL)
+    assert state <= report.memory.arguments <= 1.2 * state
+    assert report.memory.outputs < 1e6  # the new state takes the place of the old
+
+
+def test_every_chip_draws_the_bits_of_its_own_rows(report: Report) -> None:
+    largest = max(o.result_bytes for o in report.costs.unpriced if o.kind == "rng-bit-generator")
+    probabilities_of_8_rows = 8 * 2 * 128 * 128
+    assert largest == probabilities_of_8_rows * 2
+
+
+def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
+    experiment = Experiment(model=MODEL, data=DataConfig(phases=(PHASE,)), global_batch_size=4 * 2**16)
+    with pytest.raises(TooLarge, match=r"it takes \S+ of 15.75G"):
+        compile_step(experiment, PHASE, open_slice("v5e:2x2"))
