@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.config import RunConfig
 from bert_jax.optimizer import make_optimizer
@@ -173,12 +173,25 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
         run,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(step, in_shardings=places, out_shardings=shardings, donate_argnums=0),
+        train_step=compiled(
+            _within(mesh, step), in_shardings=places, out_shardings=shardings, donate_argnums=0
+        ),
         eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
         predict_step=compiled(predict, in_shardings=(shardings.params, rows), out_shardings=rows),
         put=lambda batch: _put_rows(batch, rows),
         state_shardings=shardings,
     )
+
+
+def _within(mesh: Mesh, function: Callable) -> Callable:
+    """The function, traced where `jax.sharding.get_abstract_mesh` gives the mesh."""
+
+    @functools.wraps(function)
+    def traced(*args: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return function(*args)
+
+    return traced
 
 
 def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:

@@ -14,7 +14,8 @@ from data_pipeline.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
 # Rows of a batch are spread over these; tensor devices share rows.
-BATCH_SPEC = PartitionSpec(("data", "fsdp"))
+BATCH_AXES = ("data", "fsdp")
+BATCH_SPEC = PartitionSpec(BATCH_AXES)
 
 _TABLE: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("word_embeddings", "embedding"): ("tensor", "fsdp"),

@@ -5,9 +5,14 @@ within 1/65536 of the one asked for, and what survives is scaled by the probabil
 used, so the expectation is exact. Each 32-bit word of the generator serves two elements.
 """
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from bert_jax.sharding import BATCH_AXES, BATCH_SPEC
 
 _RESOLUTION = 1 << 16
 
@@ -15,7 +20,7 @@ _RESOLUTION = 1 << 16
 class Dropout(nn.Module):
     """Zeroes each element with probability `rate` and scales the others up to keep the mean.
 
-    The key comes from the module's "dropout" stream. Arrays have at least two axes.
+    The key comes from the module's "dropout" stream. The first axis is that of the batch.
     """
 
     rate: float
@@ -25,15 +30,32 @@ class Dropout(nn.Module):
         if deterministic or self.rate == 0:
             return x
         dropped = round(self.rate * _RESOLUTION)
-        kept = _random_16_bits(self.make_rng("dropout"), x.shape) >= dropped
+        kept = _draw(self.make_rng("dropout"), x.shape) >= jnp.uint32(dropped << 16)
         return jnp.where(kept, x * (_RESOLUTION / (_RESOLUTION - dropped)), 0).astype(x.dtype)
 
 
+def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """As `_random_16_bits`; on a mesh, every device draws the rows of the batch that it holds."""
+    mesh = jax.sharding.get_abstract_mesh()
+    parts = math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES)
+    # threefry2x32 is drawn by all together, to be the same however rows are spread.
+    if parts == 1 or shape[0] % parts or str(jax.random.key_impl(key)) != "rbg":
+        return _random_16_bits(key, shape)
+
+    # XLA would have each device draw the bits of the whole batch and keep those of its own rows.
+    def draw(key: jax.Array) -> jax.Array:
+        own_key = jax.random.fold_in(key, jax.lax.axis_index(BATCH_AXES))
+        return _random_16_bits(own_key, (shape[0] // parts, *shape[1:]))
+
+    on_every_device, by_rows = PartitionSpec(), BATCH_SPEC
+    return jax.shard_map(draw, in_specs=on_every_device, out_specs=by_rows, axis_names=set(BATCH_AXES))(key)
+
+
 def _random_16_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 of the given shape, uniform below 2**16."""
-    # Words are drawn for half of the last axis but one, whose two halves share them: an axis
-    # that accelerators neither tile in an awkward way nor spread over devices.
-    *outer, rows, columns = shape
-    words = jax.random.bits(key, (*outer, (rows + 1) // 2, columns), jnp.uint32)
-    halves = jnp.concatenate([words & (_RESOLUTION - 1), words >> 16], axis=-2)
-    return jax.lax.slice_in_dim(halves, 0, rows, axis=-2)
+    """uint32 of the given shape whose upper 16 bits are random."""
+    # The two rows that share words are neighbours on the first axis: there, unlike further in, no
+    # compiler has to move anything to take the words apart.
+    rows, *others = shape
+    words = jax.random.bits(key, ((rows + 1) // 2, 1, *others), jnp.uint32)
+    shifts = jnp.array([0, 16], jnp.uint32).reshape(1, 2, *(1 for _ in others))
+    return (words << shifts).reshape(-1, *others)[:rows]

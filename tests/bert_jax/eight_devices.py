@@ -5,7 +5,7 @@ A program of its own, because the number of devices is settled when jax starts:
     python -m tests.bert_jax.eight_devices OUTPUT.npz
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
-of each mode.
+of each mode, and `dropout/DEVICES/PRNG`, what dropout leaves of ones.
 """
 
 import dataclasses
@@ -19,10 +19,13 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling is nearly all of
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from jax.sharding import NamedSharding
 
 from bert_jax.config import Experiment, ParallelConfig
+from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
+from bert_jax.sharding import BATCH_SPEC, make_mesh
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
@@ -94,6 +97,20 @@ def place(state: TrainState, program: Program) -> TrainState:
     return jax.tree.map(lambda x, leaf: jax.device_put(x, leaf.sharding), state, program.abstract_state())
 
 
+def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
+    """What dropout at rate 0.5 leaves of a [16, 64] array of ones whose rows the devices share."""
+    mesh = make_mesh(ParallelConfig(), devices)
+    key = jax.random.key(0, impl=prng)
+
+    def apply(x: jax.Array) -> jax.Array:
+        return Dropout(0.5).apply({}, x, deterministic=False, rngs={"dropout": key})
+
+    with jax.set_mesh(mesh):
+        return np.asarray(
+            jax.jit(apply)(jax.device_put(np.ones((ROWS, 64)), NamedSharding(mesh, BATCH_SPEC)))
+        )
+
+
 def main(output: str) -> None:
     """Two steps in every mode; then once more, the first by pmap and the second by jit."""
     programs = {
@@ -112,6 +129,9 @@ def main(output: str) -> None:
         state = first.train_step(place(start, first), first.put(make_batch(0)), RATE)
         state = second.train_step(state, second.put(make_batch(1)), RATE)
         arrays |= record(mode, second, state)
+    for prng in ("rbg", "threefry2x32"):
+        for devices in (1, 8):
+            arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
     np.savez(output, **arrays)
 
 

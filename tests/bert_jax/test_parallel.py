@@ -67,6 +67,16 @@ def test_abstract_state_describes_the_state(results: dict[str, np.ndarray], mode
     assert results[f"{mode}/is_as_abstract"]
 
 
+def test_devices_drop_different_elements(results: dict[str, np.ndarray]) -> None:
+    left = results["dropout/8/rbg"]
+    assert len(np.unique(left, axis=0)) == len(left)
+    assert abs(left.mean() - 1) < 0.12  # four standard deviations
+
+
+def test_threefry_drops_the_same_elements_however_rows_are_spread(results: dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(results["dropout/8/threefry2x32"], results["dropout/1/threefry2x32"])
+
+
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     experiment = Experiment(
         model=ModelConfig(num_layers=1), global_batch_size=10, parallel=ParallelConfig(accumulation_steps=5)
