@@ -53,7 +53,11 @@ def attention_bias(
 
 
 class Embeddings(nn.Module):
-    """Word + position + segment embeddings, LayerNorm, dropout."""
+    """Word + position + segment embeddings, LayerNorm, dropout.
+
+    They are added in float32, and so are the gradients of the rows of a table: a frequent token's is
+    a sum of thousands.
+    """
 
     config: ModelConfig
 
@@ -61,7 +65,6 @@ class Embeddings(nn.Module):
         embed = functools.partial(
             nn.Embed,
             features=self.config.hidden_size,
-            dtype=self.config.dtype,
             embedding_init=initializer(self.config),
         )
         self.word_embeddings = embed(self.config.vocab_size)
