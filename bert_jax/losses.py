@@ -57,7 +57,10 @@ def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
     targets, weights = language_model_targets(batch, objective)
     is_instance = instance_weights(batch)
     labels = batch["next_sentence_labels"]
-    lm_loss, lm_correct = cross_entropy(lm_logits, targets)
+    # As rows [B x P, V]: TPUs lay out [B, P, V] in tiles of eight, into which P rarely divides, and
+    # XLA would copy all logits from one layout to the other.
+    targets, weights = targets.reshape(-1), weights.reshape(-1)
+    lm_loss, lm_correct = cross_entropy(lm_logits.reshape(-1, lm_logits.shape[-1]), targets)
     nsp_loss, nsp_correct = cross_entropy(nsp_logits, labels)
     return {
         "mlm_loss": (lm_loss * weights).sum(),
