@@ -7,10 +7,10 @@ import time
 import jax
 import jax.numpy as jnp
 
+from bert_jax.accounting import flops_per_sequence
 from bert_jax.config import Experiment
 from bert_jax.parallel import make_program
 from bert_jax.pretraining import PretrainingTask
-from bert_jax.task import Batch
 from bert_jax.tpu_compiler.hlo import Costs, read_costs
 from bert_jax.tpu_compiler.topology import Slice
 from data_pipeline.config import Phase
@@ -68,24 +68,27 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     """
     if experiment.parallel.mode != "jit":
         raise UserError("only parallel.mode jit is compiled for a slice")
-    task = PretrainingTask(experiment.model)
-    program = make_program(task, experiment, list(where.devices))
+    program = make_program(PretrainingTask(experiment.model), experiment, list(where.devices))
     batch = abstract_batch(phase, experiment.global_batch_size)
     start = time.perf_counter()
     compiled = _compile(program.lower_train_step(batch))
     compile_seconds = time.perf_counter() - start
 
     chips = len(where.devices)
-    model_flops = task.flops_per_sequence(batch) * experiment.global_batch_size / chips
-    costs = read_costs(compiled.as_text())
+    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
+    model_flops = flops_per_sequence(experiment.model, length, slots) * experiment.global_batch_size / chips
+    text, counted = compiled.as_text(), compiled.cost_analysis()
+    assert text is not None
+    assert counted is not None
+    costs = read_costs(text)
     seconds = costs.cycles / where.chip.clock_hz
     return Report(
         chips=chips,
         batch=experiment.global_batch_size / chips,
-        length=phase.max_seq_length,
+        length=length,
         memory=_memory(compiled),
         model_flops=model_flops,
-        compiled_flops=compiled.cost_analysis()["flops"],
+        compiled_flops=counted["flops"],
         costs=costs,
         seconds=seconds,
         share_of_peak=model_flops / seconds / where.chip.peak_flops,
@@ -93,7 +96,7 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     )
 
 
-def abstract_batch(phase: Phase, rows: int) -> Batch:
+def abstract_batch(phase: Phase, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and types of a batch of the seven keys."""
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
     shapes = {
@@ -102,23 +105,24 @@ def abstract_batch(phase: Phase, rows: int) -> Batch:
         "next_sentence_labels": (rows,),
     }
     types = {"masked_lm_weights": jnp.float32}
-    return {  # type: ignore[return-value]
-        name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()
-    }
+    return {name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()}
 
 
 def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        used = re.search(r"Used (\S+) of (\S+) hbm", str(error))
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise TooLarge(f"it takes {used[1]} of {used[2]}" if used else str(error).splitlines()[0]) from None
+        # The compiler says it in two ways, the larger number first: how much it takes, how much there is.
+        reason = str(error).splitlines()[0]
+        sizes = re.findall(r"\b[\d.]+[MG]\b", reason)
+        raise TooLarge(f"it takes {sizes[0]} of {sizes[1]}" if len(sizes) > 1 else reason) from None
 
 
 def _memory(compiled: jax.stages.Compiled) -> Memory:
     stats = compiled.memory_analysis()
+    assert stats is not None
     return Memory(
         arguments=stats.argument_size_in_bytes,
         outputs=stats.output_size_in_bytes - stats.alias_size_in_bytes,
