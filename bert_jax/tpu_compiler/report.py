@@ -7,7 +7,7 @@ import time
 import jax
 import jax.numpy as jnp
 
-from bert_jax.accounting import flops_per_sequence
+from bert_jax.accounting import flops_per_row
 from bert_jax.config import Experiment
 from bert_jax.parallel import make_program
 from bert_jax.pretraining import PretrainingTask
@@ -69,14 +69,15 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     if experiment.parallel.mode != "jit":
         raise UserError("only parallel.mode jit is compiled for a slice")
     program = make_program(PretrainingTask(experiment.model), experiment, list(where.devices))
-    batch = abstract_batch(phase, experiment.global_batch_size)
+    batch = abstract_batch(phase, experiment.global_batch_size, experiment.data.max_instances_per_row)
     start = time.perf_counter()
     compiled = _compile(program.lower_train_step(batch))
     compile_seconds = time.perf_counter() - start
 
     chips = len(where.devices)
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
-    model_flops = flops_per_sequence(experiment.model, length, slots) * experiment.global_batch_size / chips
+    row_flops = flops_per_row(experiment.model, length, slots, experiment.data.max_instances_per_row)
+    model_flops = row_flops * experiment.global_batch_size / chips
     text, counted = compiled.as_text(), compiled.cost_analysis()
     assert text is not None
     assert counted is not None
@@ -96,14 +97,16 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     )
 
 
-def abstract_batch(phase: Phase, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a batch of the seven keys."""
+def abstract_batch(phase: Phase, rows: int, instances: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a batch whose rows hold up to so many instances."""
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
     shapes = {
         **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (rows, length)),
         **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), (rows, slots)),
         "next_sentence_labels": (rows,),
     }
+    if instances > 1:
+        shapes |= dict.fromkeys(("instance_starts", "next_sentence_labels"), (rows, instances))
     types = {"masked_lm_weights": jnp.float32}
     return {name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()}
 
