@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,18 @@ def recorded(
                 make(*args, first_step=first_step, rows=rows, **settings), first_step
             ):
                 for place, number in enumerate(numbers):
-                    content = b"".join(batch[name][place].tobytes() for name in sorted(batch))
-                    file.write(f"{step} {number} {hashlib.sha256(content).hexdigest()}\n")
+                    file.write(f"{step} {number} {digest(batch, place)}\n")
                 file.flush()
                 time.sleep(seconds)
                 yield batch
 
     return training_batches
+
+
+def digest(batch: Mapping[str, np.ndarray], place: int) -> str:
+    """A hash of one row of a batch."""
+    content = b"".join(batch[name][place].tobytes() for name in sorted(batch))
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_record(folder: Path) -> dict[tuple[int, int], set[str]]:

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -19,7 +20,7 @@ import pytest
 from bert_jax.checkpoints import saved_steps
 from bert_jax.metric_log import FILE_NAME, read_rows
 from tests.pod import PATIENCE_SECONDS, Pod, reserved_port
-from tests.recorded_run import read_record
+from tests.recorded_run import digest, read_record
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -166,9 +167,24 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if "bert-jax: error" in line or "Traceback" in line]
 
 
+def test_nan_ends_all_and_each_saves_its_rows(folder: Path) -> None:
+    wild = ("--optimizer.learning-rate", "1e38", "--checkpoint-every", "5")
+    with pod(folder, "wild", 2, *wild) as pod_:
+        assert pod_.wait() == [1, 1], pod_.said(0)
+        said = [errors(pod_.said(number)) for number in (0, 1)]
+    (identity,) = (folder / "wild" / "nonfinite").glob("*.json")
+    record, step = read_record(folder / "wild.record"), json.loads(identity.read_text())["step"]
+    for number in (0, 1):
+        file = identity.with_suffix(f".process-{number}-of-2.npz")
+        assert str(file) in said[number][0]
+        rows = dict(np.load(file))
+        for place in range(4):
+            assert record[step, 4 * number + place] == {digest(rows, place)}
+
+
 @long
 @pytest.mark.parametrize("counts", [(2, 1, 2, 4), (2,)], ids=["elastic", "fixed"])
-def test_many_kills(folder: Path, undisturbed: Path, counts: Sequence[int]) -> None:
+def test_many_kills(folder: Path, counts: Sequence[int]) -> None:
     """The same batches; with the same number of processes throughout, the same bits."""
     draw = random.Random(os.environ.get("BERT_JAX_POD_KILL_SEED", "0"))
     steps = 80 + 40 * KILLS
