@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from bert_jax import processes
 from data_pipeline.errors import UserError
 
 State = TypeVar("State")
@@ -26,7 +27,10 @@ _ITEM = "default"  # Orbax's name of the only item of a checkpoint
 
 
 class Checkpoints:
-    """The checkpoints in a work directory; one save at a time runs in the background."""
+    """The checkpoints in a work directory; one save at a time runs in the background.
+
+    All processes of a run make one and call its methods together.
+    """
 
     def __init__(self, workdir: Path, keep: int, say: Callable[[str], None]) -> None:
         """Args: the folder of the run; how many checkpoints to keep; what prints a line."""
@@ -40,7 +44,7 @@ class Checkpoints:
             cleanup_tmp_directories=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
         )
-        self._manager = ocp.CheckpointManager(self._folder.absolute(), options=options)
+        self._manager = _Manager(self._folder.absolute(), options=options)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to save, after waiting for the save before. Does nothing if the step is there.
@@ -66,11 +70,24 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, and all of them are damaged.
         """
+        step = processes.by_first(self._newest_whole)
+        self._manager.reload()
+        if step is None:
+            return None
+        return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
+
+    def close(self) -> None:
+        """Waits for the save under way and stops Orbax's threads."""
+        self.wait()
+        self._manager.close()
+
+    def _newest_whole(self) -> int | None:
+        """Its step; those after it are put aside."""
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
             fault = find_fault(self._folder / str(step))
             if fault is None:
-                return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
+                return step
             self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
             self._put_aside(step)
         if steps:
@@ -80,17 +97,11 @@ class Checkpoints:
             )
         return None
 
-    def close(self) -> None:
-        """Waits for the save under way and stops Orbax's threads."""
-        self.wait()
-        self._manager.close()
-
     def _put_aside(self, step: int) -> None:
         aside = self._workdir / _DAMAGED_FOLDER
         aside.mkdir(exist_ok=True)
         taken = sum(1 for _ in aside.glob(f"{step}*"))
         (self._folder / str(step)).rename(aside / (f"{step}.{taken}" if taken else str(step)))
-        self._manager.reload()
 
     def _add_checksums(self) -> None:
         # Orbax calls this when all files are written, just before it renames their folder.
@@ -101,6 +112,8 @@ class Checkpoints:
     def _guard(self, action: Callable[[], Any]) -> None:
         try:
             action()
+        except (jax.errors.JaxRuntimeError, TimeoutError):
+            raise  # not the disk: memory, or another process
         except Exception as error:
             last = max(self._manager.all_steps(read=True), default=None)
             kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
@@ -108,6 +121,13 @@ class Checkpoints:
                 f"saving the checkpoint of step {self._saving} in {self._folder} failed, {kept}; "
                 f"make room and run the same command again ({_gist(error)})"
             ) from error
+
+
+class _Manager(ocp.CheckpointManager):
+    """Orbax's, but for one habit: it asks after preemption itself, with numbers that are not the loop's."""
+
+    def reached_preemption(self, step: int) -> bool:
+        return False
 
 
 def find_fault(checkpoint: Path) -> str | None:

@@ -21,7 +21,7 @@ def evaluate(
       program: compiled pretraining task.
       model: its model.
       params: parameters on the devices.
-      batches: held-out batches of equal shape; padding rows count nowhere.
+      batches: held-out batches of equal shape, or this process's rows of them; padding rows count nowhere.
 
     Raises:
       UserError: there is no batch, or nothing in it to predict.
@@ -29,7 +29,7 @@ def evaluate(
     guesses = GuessCounter(model.objective, model.vocab_size)
     parts = []
     for batch in batches:
-        guesses.add(batch)
+        guesses.add(program.rows.counted_here(batch))
         parts.append(program.eval_step(params, program.put(batch)))
     # float64 on the host: thousands of float32 sums would lose digits.
     totals: dict[str, float] = {}

@@ -19,8 +19,8 @@ class Interrupt:
     def __init__(self) -> None:
         self.signal_name: str | None = None
 
-    @property
-    def requested(self) -> bool:
+    def requested_after(self, steps: int) -> bool:
+        """Whether to stop now, after this many steps since training began; asked after every step."""
         return self.signal_name is not None
 
     def _note(self, number: int, _: FrameType | None) -> None:

@@ -7,6 +7,7 @@ anywhere and started again.
 import collections
 import dataclasses
 import enum
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.interrupt import Interrupt
-from bert_jax.metric_log import MetricLog
+from bert_jax.metric_log import open_log
 from bert_jax.nonfinite import report_nonfinite
 from bert_jax.optimizer import learning_rate
 from bert_jax.parallel import Program
@@ -42,7 +43,8 @@ class Data:
     """Where batches come from."""
 
     training: Callable[[int], HostBatches]
-    """First step -> the batches of that step and all later ones; a pure function."""
+    """First step -> the batches of that step and all later ones, or this process's rows of them; a
+    pure function."""
     identity: Mapping[str, Any]
     """What the batches are a function of, for the record: seed, corpus, fingerprint."""
 
@@ -63,6 +65,7 @@ def train(
     interrupt: Interrupt,
     say: Callable[[str], None],
     start: Callable[[], TrainState] | None = None,
+    began: float | None = None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
@@ -74,6 +77,7 @@ def train(
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
+      began: `time.perf_counter()` when the command began, to say how long its first step took to come.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
@@ -86,7 +90,10 @@ def train(
             state = (start or program.init)()
         else:
             say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
-        return _Run(program, data, evaluation, workdir, checkpoints, int(state.step)).train(state, interrupt)
+        run = _Run(program, data, evaluation, workdir, checkpoints, int(state.step))
+        if began is not None:
+            run.after_first_step = functools.partial(_report_start, run.stopwatch, began, say)
+        return run.train(state, interrupt)
     finally:
         checkpoints.close()
 
@@ -114,7 +121,8 @@ class _Run:
         self.max_seq_length = 0
         self.rate = learning_rate(self.config.optimizer, self.config.num_train_steps)
         self.stopwatch = Stopwatch(self.config, program.devices)
-        self.log = MetricLog(workdir, first_step)
+        self.after_first_step: Callable[[float], None] | None = None
+        self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
     def train(self, state: TrainState, interrupt: Interrupt) -> Ending:
@@ -134,7 +142,7 @@ class _Run:
                     if len(under_way) > _STEPS_AHEAD:
                         under_way.popleft().block_until_ready()
                     self.display.advance_to(step)
-                    stopping = interrupt.requested
+                    stopping = interrupt.requested_after(step - self.first_step)
                     state = self._between_steps(state, step, batches, stopping=stopping)
                     if stopping and step < last:
                         return Ending.INTERRUPTED
@@ -154,8 +162,11 @@ class _Run:
         jax.block_until_ready(state.step)
         began = time.perf_counter()
         state = self.program.train_step(state, batch, self.rate(step))
+        compiled = time.perf_counter()  # the call returns when the step is under way
         jax.block_until_ready(state.step)
         self.stopwatch.exclude(time.perf_counter() - began)
+        if self.after_first_step and step == self.first_step:
+            self.after_first_step(compiled - began)
         return state
 
     def _between_steps(
@@ -172,7 +183,9 @@ class _Run:
         if self._is_due(step, self.config.checkpoint_every) or stopping:
             self._check_finite(state)
             self.log.sync()
+            began = time.perf_counter()
             self.checkpoints.save(step, state)
+            self.stopwatch.note("seconds_saving", time.perf_counter() - began)
         if stopping or step == self.config.num_train_steps:
             self.checkpoints.wait()
         return state
@@ -214,3 +227,11 @@ class _Run:
         if bad >= 0:
             batch = next(self.data.training(bad))
             raise report_nonfinite(self.workdir, bad, batch, self.data.identity)
+
+
+def _report_start(stopwatch: Stopwatch, began: float, say: Callable[[str], None], compiling: float) -> None:
+    """Says how long the first step took to come, and notes it for the first row."""
+    seconds = time.perf_counter() - began
+    say(f"first step after {seconds:.1f} s, {compiling:.1f} s of them compiling it")
+    stopwatch.note("seconds_to_first_step", seconds)
+    stopwatch.note("seconds_compiling", compiling)

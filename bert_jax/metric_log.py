@@ -7,11 +7,40 @@ an undisturbed one. What a clock decides is under the key "timing"; all else is 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tensorboardX import SummaryWriter
 
+from bert_jax import processes
+
 FILE_NAME = "metrics.jsonl"
+
+
+class Log(Protocol):
+    """Where rows of metrics go."""
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Adds one row, which has at least "step" and "split"."""
+
+    def sync(self) -> None:
+        """Makes the rows so far survive a power cut: what a checkpoint promises of its steps."""
+
+    def close(self) -> None: ...
+
+
+def open_log(workdir: Path, step: int) -> Log:
+    """The log of a run that goes on from a step; only one process of the run writes it."""
+    return MetricLog(workdir, step) if processes.is_first() else NoLog()
+
+
+class NoLog:
+    """Writes nothing."""
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class MetricLog:
@@ -24,14 +53,12 @@ class MetricLog:
         self._curves = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Adds one row, which has at least "step" and "split"."""
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
         for name, value in _curves(row).items():
             self._curves.add_scalar(name, value, row["step"])
 
     def sync(self) -> None:
-        """Makes the rows so far survive a power cut: what a checkpoint promises of its steps."""
         os.fsync(self._file.fileno())
         self._curves.flush()
 

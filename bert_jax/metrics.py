@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bert_jax import processes
 from bert_jax.config import Objective
 
 # exp of a larger loss overflows JSON readers' patience before it overflows a float.
@@ -61,9 +62,16 @@ class GuessCounter:
         self._labels += np.bincount(batch["next_sentence_labels"][real], minlength=2)
 
     def accuracies(self) -> dict[str, float]:
-        """Accuracies from 0 to 1, named like those of `means` with `_guess_` in the middle."""
+        """Accuracies from 0 to 1, named like those of `means` with `_guess_` in the middle.
+
+        The counts of all processes of a run are added up, each of which calls this.
+        """
         prefix = "lm" if self._objective == "ltr" else "mlm"
-        row = {f"{prefix}_guess_accuracy": float(self._tokens.max() / max(self._tokens.sum(), 1))}
+        row = {f"{prefix}_guess_accuracy": _largest_share(processes.add_up(self._tokens))}
         if self._objective == "mlm_nsp":
-            row["nsp_guess_accuracy"] = float(self._labels.max() / max(self._labels.sum(), 1))
+            row["nsp_guess_accuracy"] = _largest_share(processes.add_up(self._labels))
         return row
+
+
+def _largest_share(counts: np.ndarray) -> float:
+    return float(counts.max() / max(counts.sum(), 1))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import processes
+
 EXIT_STATUS = 1
 
 
@@ -20,18 +22,21 @@ def report_nonfinite(
     """Saves the batch of the first bad step and makes the error to raise.
 
     Args:
-      workdir: folder of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it.
+      workdir: folder of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it, the first
+        by each process for its own rows (`step-N.process-0-of-2.npz`).
       step: 0-based step whose loss or gradient was not finite.
-      batch: the batch of that step.
-      identity: what the batch is a function of: seed, step, corpus.
+      batch: the batch of that step, or this process's rows of it.
+      identity: what the whole batch is a function of: seed, step, corpus.
     """
     folder = workdir / "nonfinite"
     folder.mkdir(exist_ok=True)
-    np.savez(folder / f"step-{step}.npz", allow_pickle=False, **batch)
-    text = json.dumps({"step": step, **identity}, indent=2)
-    (folder / f"step-{step}.json").write_text(text + "\n", encoding="utf-8")
+    file = folder / f"step-{step}{processes.file_suffix()}.npz"
+    np.savez(file, allow_pickle=False, **batch)
+    if processes.is_first():
+        text = json.dumps({"step": step, **identity}, indent=2)
+        (folder / f"step-{step}.json").write_text(text + "\n", encoding="utf-8")
     return NonFiniteError(
         f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
-        f"{folder / f'step-{step}.npz'} and the last good checkpoint is kept; try a lower "
+        f"{file} and the last good checkpoint is kept; try a lower "
         "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
     )

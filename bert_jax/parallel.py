@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.config import RunConfig
 from bert_jax.optimizer import make_optimizer
-from bert_jax.sharding import BATCH_SPEC, make_mesh, state_sharding
+from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, state_sharding
 from bert_jax.task import Batch, Sums, Task
 from bert_jax.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
 from data_pipeline.errors import UserError
@@ -38,7 +38,8 @@ class Program:
     Attributes:
       task: what it learns.
       run: its settings.
-      devices: the devices it runs on.
+      devices: the devices it runs on, those of other processes included.
+      rows: the rows of a batch that this process makes.
       eval_step: (params, device batch) -> sums of metrics, replicated.
       predict_step: (params, device batch) -> the module's outputs.
     """
@@ -51,8 +52,10 @@ class Program:
         *,
         init: Callable[[np.uint32], TrainState],
         train_step: jax.stages.Wrapped,
+        finish_step: Callable[[TrainState], TrainState] = lambda state: state,
         eval_step: Callable[[Params, Batch], Sums],
         predict_step: Callable[[Params, Batch], Any],
+        rows: BatchRows,
         put: Callable[[NumpyBatch], Batch],
         state_shardings: TrainState,
     ) -> None:
@@ -61,8 +64,10 @@ class Program:
         self.devices = devices
         self.eval_step = eval_step
         self.predict_step = predict_step
+        self.rows = rows
         self._init = init
         self._train_step = train_step
+        self._finish_step = finish_step
         self._put = put
         self._shardings = state_shardings
         self._key = jax.random.key(run.seed, impl=run.parallel.prng)
@@ -78,8 +83,10 @@ class Program:
             self.devices,
             init=self._init,
             train_step=self._train_step,
+            finish_step=self._finish_step,
             eval_step=self.eval_step,
             predict_step=self.predict_step,
+            rows=self.rows,
             put=self._put,
             state_shardings=self._shardings,
         )
@@ -90,7 +97,7 @@ class Program:
 
     def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
         """The state after one more step. The given one is used up."""
-        return self._train_step(state, batch, learning_rate, self._key)
+        return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
 
     def lower_train_step(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
         """The step for a batch given as shapes, ready to be compiled for devices that need not be here."""
@@ -98,7 +105,7 @@ class Program:
         return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
 
     def put(self, batch: NumpyBatch) -> Batch:
-        """A batch of host arrays, rows spread over the devices."""
+        """A batch of host arrays, rows spread over the devices; a process gives its own `rows`."""
         return self._put(batch)
 
     def put_params(self, params: Any) -> Params:
@@ -117,8 +124,11 @@ class Program:
 
     def reset_sums(self, state: TrainState) -> TrainState:
         """The state with its running sums at zero."""
-        zeros = {name: np.zeros([], np.float32) for name in state.sums}
-        return state.replace(sums=jax.device_put(zeros, self._shardings.sums))  # type: ignore[attr-defined]
+        zeros = jax.tree.map(
+            lambda place: jax.make_array_from_callback((), place, lambda _: np.zeros([], np.float32)),
+            self._shardings.sums,
+        )
+        return state.replace(sums=zeros)  # type: ignore[attr-defined]
 
 
 def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
@@ -167,6 +177,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
     compiled = functools.partial(
         jax.jit, compiler_options=_CPU_COMPILER_OPTIONS if devices[0].platform == "cpu" else None
     )
+    batch_rows = BatchRows(rows)
     places = (shardings, rows, everywhere, everywhere)
     return Program(
         task,
@@ -178,7 +189,8 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
         ),
         eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
         predict_step=compiled(predict, in_shardings=(shardings.params, rows), out_shardings=rows),
-        put=lambda batch: _put_rows(batch, rows),
+        rows=batch_rows,
+        put=batch_rows.put,
         state_shardings=shardings,
     )
 
@@ -197,37 +209,49 @@ def _within(mesh: Mesh, function: Callable) -> Callable:
 def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
     """Data parallelism alone: each device holds the whole state and its rows of the batch."""
     # The mesh that pmap gives its results: with another one the second step would compile anew.
-    mesh = jax.make_mesh((len(devices),), (_PMAP_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
+    mesh = Mesh(np.array(devices), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
     init, step, evaluate, predict = _pure_functions(task, run)
     everywhere = NamedSharding(mesh, PartitionSpec())
     shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init, _ANY_SEED))
     # in_axes and out_axes of None keep the state free of a device axis, as under jit.
     compiled = functools.partial(jax.pmap, axis_name=_PMAP_AXIS, devices=devices)
     outputs = compiled(predict, in_axes=(None, 0))
+    advance = compiled(
+        functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
+    )
+    rows = BatchRows(NamedSharding(mesh, PartitionSpec(_PMAP_AXIS)))
     return Program(
         task,
         run,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(
-            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
-        ),
+        train_step=advance,
+        finish_step=lambda state: _join_processes(state, shardings),
         eval_step=compiled(
             functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
         ),
         predict_step=lambda params, batch: jax.tree.map(_join_device_axis, outputs(params, batch)),
-        put=lambda batch: _put_device_axis(batch, devices),
+        rows=rows,
+        put=lambda batch: _put_device_axis(batch, rows.num_blocks_here),
         state_shardings=shardings,
     )
 
 
-def _put_rows(batch: NumpyBatch, rows: NamedSharding) -> Batch:
-    return {name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()}
+def _put_device_axis(batch: NumpyBatch, num_devices: int) -> Any:
+    # pmap takes host arrays and sends each device of this process its part.
+    return {name: x.reshape(num_devices, -1, *x.shape[1:]) for name, x in batch.items()}
 
 
-def _put_device_axis(batch: NumpyBatch, devices: list[jax.Device]) -> Any:
-    # pmap takes host arrays and sends each device its part.
-    return {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
+def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:
+    """One state over all processes, of the copy that pmap leaves in each; moves nothing."""
+    if shardings.step.is_fully_addressable:
+        return state
+
+    def join(copy: jax.Array, place: NamedSharding) -> jax.Array:
+        parts = [shard.data for shard in copy.addressable_shards]
+        return jax.make_array_from_single_device_arrays(copy.shape, place, parts)
+
+    return jax.tree.map(join, state, shardings)
 
 
 def _join_device_axis(x: jax.Array) -> jax.Array:

@@ -4,6 +4,9 @@ A table from the end of a parameter's path to mesh axes. Optimizer moments have 
 their parameters and so the same places; a dimension that an axis does not divide is kept whole.
 """
 
+import itertools
+from collections.abc import Mapping, Sequence
+
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -53,6 +56,68 @@ def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]
         return NamedSharding(mesh, _spec(mesh, names, leaf.shape))
 
     return tree_map_with_path(place, abstract_state)
+
+
+class BatchRows:
+    """The rows of a batch that this process's devices hold, and so the only ones it has to make.
+
+    They are read off the sharding: on a TPU slice they need not lie side by side, and processes that
+    share a tensor axis hold the same ones. With one process they are all rows.
+    """
+
+    def __init__(self, sharding: NamedSharding) -> None:
+        """Args: how a batch's rows, its first axis, are spread over the devices of all processes."""
+        self._sharding = sharding
+        devices = sharding.num_devices
+        self._num_blocks = devices // sharding.shard_shape((devices,))[0]
+        holders: dict[int, list[jax.Device]] = {}
+        for device, index in sharding.devices_indices_map((self._num_blocks,)).items():
+            holders.setdefault(self._first(index, self._num_blocks), []).append(device)
+        here = sharding.addressable_devices
+        self._blocks = [block for block in sorted(holders) if not here.isdisjoint(holders[block])]
+        first = [min(holders[block], key=lambda device: device.id) for block in self._blocks]
+        self._counted_here = np.array([device in here for device in first])
+
+    @property
+    def num_blocks_here(self) -> int:
+        """Number of equal parts that the rows held here fall into, one to a row-holding device."""
+        return len(self._blocks)
+
+    def ranges(self, batch_size: int) -> tuple[tuple[int, int], ...]:
+        """The rows of a batch of this size that are held here, as half-open ranges, ascending."""
+        return join_blocks(self._blocks, batch_size // self._num_blocks)
+
+    def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """The rows that are held here as (this process's part of) the arrays of the whole batch."""
+        return {name: self._put(rows) for name, rows in batch.items()}
+
+    def counted_here(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Those of the rows held here that this process counts: over all processes each row once."""
+        kept = {name: self._by_block(rows)[self._counted_here] for name, rows in batch.items()}
+        return {name: blocks.reshape(-1, *blocks.shape[2:]) for name, blocks in kept.items()}
+
+    def _put(self, rows: np.ndarray) -> jax.Array:
+        blocks = dict(zip(self._blocks, self._by_block(rows), strict=True))
+        size = len(rows) // len(self._blocks)
+        shape = (size * self._num_blocks, *rows.shape[1:])
+        return jax.make_array_from_callback(
+            shape, self._sharding, lambda index: blocks[self._first(index, shape[0]) // size]
+        )
+
+    @staticmethod
+    def _first(index: tuple[slice, ...] | None, num_rows: int) -> int:
+        return index[0].indices(num_rows)[0] if index else 0
+
+    def _by_block(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(len(self._blocks), -1, *rows.shape[1:])
+
+
+def join_blocks(blocks: Sequence[int], size: int) -> tuple[tuple[int, int], ...]:
+    """The rows of numbered blocks of one size as half-open ranges; [0, 1, 4] of 2 are (0, 4) and (8, 10)."""
+    # Blocks that follow each other have the same difference to their place in the list.
+    runs = itertools.groupby(enumerate(blocks), lambda pair: pair[1] - pair[0])
+    spans = [[block for _, block in run] for _, run in runs]
+    return tuple((span[0] * size, (span[-1] + 1) * size) for span in spans)
 
 
 def _spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> PartitionSpec:

@@ -21,6 +21,10 @@ class Stopwatch:
         self._steps += 1
         self._flops += flops_per_row * self._run.global_batch_size
 
+    def note(self, name: str, seconds: float) -> None:
+        """Adds seconds to a figure of the next row."""
+        self._noted[name] = self._noted.get(name, 0.0) + seconds
+
     def exclude(self, seconds: float) -> None:
         """Leaves seconds that were not spent on counted steps out of the next row."""
         self._began += seconds
@@ -37,16 +41,17 @@ class Stopwatch:
           seconds_waited: how long the devices had no batch.
 
         Returns:
-          Rates, of which there are none if no step was counted.
+          What was noted, and rates, of which there are none if no step was counted.
         """
-        seconds, steps = time.perf_counter() - self._began, self._steps
+        seconds, steps, noted = time.perf_counter() - self._began, self._steps, self._noted
         flops_per_second = self._flops / max(seconds, 1e-9)
         self._restart()
         if not steps:
-            return {"seconds": seconds}
+            return {"seconds": seconds, **noted}
         peak = peak_flops(self._devices[0].device_kind)
         return {
             "seconds": seconds,
+            **noted,
             "sequences_per_second": steps * sequences_per_step / seconds,
             "tokens_per_second": steps * tokens_per_step / seconds,
             "model_flops_per_second": flops_per_second,
@@ -58,3 +63,4 @@ class Stopwatch:
     def _restart(self) -> None:
         self._began = time.perf_counter()
         self._steps, self._flops = 0, 0
+        self._noted: dict[str, float] = {"seconds_saving": 0.0}

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import secrets
 import shutil
 import typing
 from collections.abc import Container, Iterator, Mapping
@@ -20,6 +21,7 @@ from data_pipeline.errors import UserError
 T = TypeVar("T")
 
 FILE_NAME = "config.json"
+_LOCK = "lock"
 
 MAY_CHANGE = frozenset(
     (
@@ -57,11 +59,17 @@ def lock(workdir: Path) -> Iterator[None]:
     Raises:
       UserError: another process works in the folder, or the folder cannot be made.
     """
+    if workdir.parts[:1] == ("gs:",):
+        bucket = "/".join(workdir.parts[1:])
+        raise UserError(
+            f"work directory gs://{bucket} is not a folder; mount the bucket (gcsfuse) and name where it "
+            f"is mounted"
+        )
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise UserError(f"work directory {workdir} is a file; name a folder") from None
-    with (workdir / "lock").open("a") as file:
+    with (workdir / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -69,6 +77,23 @@ def lock(workdir: Path) -> Iterator[None]:
                 f"work directory {workdir} is in use by another process; wait for it or name another folder"
             ) from None
         yield
+
+
+def mark(workdir: Path) -> str:
+    """Writes what no other folder's lock holds, and returns it; for the process that has the lock."""
+    token = secrets.token_hex(8)
+    (workdir / _LOCK).write_text(token)
+    return token
+
+
+def check_mark(workdir: Path, token: str) -> None:
+    """Raises UserError if the folder is not the one that was marked, but one of this machine's own."""
+    path = workdir / _LOCK
+    if not path.exists() or path.read_text() != token:
+        raise UserError(
+            f"{workdir} is not the folder that process 0 works in; --workdir must lie on storage that all "
+            f"processes share"
+        )
 
 
 def read_record(workdir: Path) -> RunRecord:

@@ -7,7 +7,7 @@ processes or threads, nor of where a run was interrupted. Any step can be had at
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_shapes, parse_records
 
 NumpyBatch = dict[str, np.ndarray]
+
+RowRanges: TypeAlias = tuple[tuple[int, int], ...]
+"""Rows of a batch as half-open ranges in ascending order, such as ((0, 4), (8, 12))."""
 
 # Evaluation does not depend on the seed of a run, so that runs compare. Phases have streams 0, 1, ...
 EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
@@ -71,16 +74,16 @@ def training_batches(
     global_batch_size: int,
     num_train_steps: int,
     first_step: int,
-    process_index: int = 0,
-    process_count: int = 1,
+    rows: RowRanges | None = None,
     num_threads: int = 0,
 ) -> Iterator[NumpyBatch]:
-    """This process's rows of the batches of steps first_step, first_step + 1, ..., num_train_steps - 1.
+    """The batches, or some of their rows, of steps first_step, first_step + 1, ..., num_train_steps - 1.
 
     Args:
       corpus_dir: a folder made by `bert-jax prepare`, or a folder or glob of TFRecords.
       seed: from 0 to 2**32 - 1.
-      process_index, process_count: process p of P takes rows [p * B / P, (p + 1) * B / P).
+      rows: which rows of each batch; None is all. Only they are made, so that each process of a run can
+        make what its devices hold.
       num_threads: of tf.data; 0 is its own choice.
 
     Returns:
@@ -92,11 +95,6 @@ def training_batches(
     Raises:
       UserError: now, not at the first batch, if the corpus or the settings can't give batches.
     """
-    if global_batch_size % process_count:
-        raise UserError(
-            f"global_batch_size ({global_batch_size}) must be a multiple of {process_count} processes"
-        )
-    size = global_batch_size // process_count
     store = open_store(corpus_dir, "train")
     ends = phase_ends(data.phases, num_train_steps)
     datasets = []
@@ -104,27 +102,35 @@ def training_batches(
         if max(first_step, start) < stop:
             source = make_source(store, data, phase)
             steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)
-            firsts = steps.map(lambda step: step * global_batch_size + process_index * size)
-            examples = _place(firsts, source, size, seed, stream)
+            firsts = steps.map(lambda step: step * global_batch_size)
+            examples = _place(firsts, source, rows or ((0, global_batch_size),), seed, stream)
             datasets.append(_run_ahead(source.make_batches(examples), num_threads))
     return itertools.chain.from_iterable(dataset.as_numpy_iterator() for dataset in datasets)
 
 
 def evaluation_batches(
-    corpus_dir: str, data: DataConfig, phase: Phase, *, batch_size: int, examples: int
+    corpus_dir: str,
+    data: DataConfig,
+    phase: Phase,
+    *,
+    batch_size: int,
+    examples: int,
+    rows: RowRanges | None = None,
 ) -> Iterator[NumpyBatch]:
     """At most `examples` held-out examples, spread over the whole split: always the same, masked the same.
 
     Each has a row to itself, so that runs with and without packing compare. The last batch is filled up with
-    rows of zeros, which count nowhere. Keys, shapes and types are those of `training_batches`. Raises
+    rows of zeros, which count nowhere. Keys, shapes, types and `rows` are as in `training_batches`. Raises
     UserError, now, if there is nothing held out or it can't give examples.
     """
     data = dataclasses.replace(data, max_instances_per_row=1)
     source = make_source(open_store(corpus_dir, "heldout"), data, phase)
     wanted = min(examples, len(source))
     firsts = tf.data.Dataset.range(0, wanted, batch_size)
-    placed = _spread(firsts, source, batch_size, wanted)
-    batches = source.make_batches(placed).map(lambda batch: _fill_up(batch, batch_size))
+    rows = rows or ((0, batch_size),)
+    size = sum(stop - start for start, stop in rows)
+    placed = _spread(firsts, source, rows, wanted)
+    batches = source.make_batches(placed).map(lambda batch: _fill_up(batch, size))
     return _run_ahead(batches, 0).as_numpy_iterator()
 
 
@@ -263,26 +269,39 @@ class RecordSource:
         return examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _place(firsts: tf.data.Dataset, source: Source, size: int, seed: int, stream: int) -> tf.data.Dataset:
+def _place(
+    firsts: tf.data.Dataset, source: Source, rows: RowRanges, seed: int, stream: int
+) -> tf.data.Dataset:
     """First positions of batches -> numbers of their instances, in shuffled order, and random words."""
 
     def place(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        positions = first + tf.range(size, dtype=tf.int64)
-        numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row)
-        return numbers, random_words(seed, stream, first, size, source.words)
+        positions, words = _positions_and_words(
+            [(first + start, first + stop) for start, stop in rows], source, seed, stream
+        )
+        return shuffled_columns(seed, stream, positions, len(source), source.instances_per_row), words
 
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _spread(firsts: tf.data.Dataset, source: Source, size: int, wanted: int) -> tf.data.Dataset:
+def _spread(firsts: tf.data.Dataset, source: Source, rows: RowRanges, wanted: int) -> tf.data.Dataset:
     """First positions of batches -> numbers and words of every (len / wanted)-th example."""
 
     def spread(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        positions = tf.range(first, tf.minimum(first + size, wanted))
-        words = random_words(EVALUATION_SEED, EVALUATION_STREAM, first, tf.size(positions), source.words)
+        ends = [tf.minimum(first + tf.constant(pair, tf.int64), wanted) for pair in rows]
+        ranges = [(pair[0], pair[1]) for pair in ends]
+        positions, words = _positions_and_words(ranges, source, EVALUATION_SEED, EVALUATION_STREAM)
         return (positions * len(source) // wanted)[:, tf.newaxis], words
 
     return firsts.map(spread)
+
+
+def _positions_and_words(
+    ranges: list[tuple[tf.Tensor, tf.Tensor]], source: Source, seed: int, stream: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """int64 [n] positions of half-open ranges, one behind the other, and the random words of each."""
+    positions = [tf.range(start, stop) for start, stop in ranges]
+    words = [random_words(seed, stream, start, stop - start, source.words) for start, stop in ranges]
+    return tf.concat(positions, axis=0), tf.concat(words, axis=0)
 
 
 def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:

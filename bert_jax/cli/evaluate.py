@@ -60,7 +60,7 @@ def run(args: Evaluate) -> None:
     step, params = load_params(args.workdir, args.step)
     keep_compiled(args.workdir)
     program = make_program(PretrainingTask(experiment.model), experiment)
-    heldout = run_data.heldout_batches(experiment, corpus)
+    heldout = run_data.heldout_batches(program, experiment, corpus)
     if heldout is None:
         raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
     on_devices = program.put_params(params)

@@ -2,12 +2,12 @@
 
 import importlib
 import inspect
-import os
 import sys
 import typing
 from collections.abc import Sequence
 
 from bert_jax import __version__
+from bert_jax.cli.errors import report
 from bert_jax.cli.flags import nearest, parse_flags
 from bert_jax.cli.huge_pages import restart_with_huge_pages
 from data_pipeline.errors import UserError
@@ -44,6 +44,7 @@ package (about six minutes on two cores):
   bert-jax pretrain quickstart --workdir runs/quickstart
 
 exit status: 0 done; 1 training stopped on NaN or infinity; 2 wrong input;
+  69 another process of the run died: run the same command again on all;
   75 interrupted and saved: run the same command again to go on;
   130 interrupted before there was anything to save.
 """
@@ -54,19 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run_command(argv)
-    except UserError as error:
-        return _complain(str(error), status=2)
-    except BrokenPipeError:
-        # Whoever read our output, `head` for one, has enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.strerror is None:
-            raise
-        place = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{place}{error.strerror}", status=2)
-    except KeyboardInterrupt:
-        return _complain("interrupted before there was anything to save", status=130)
+    except (UserError, OSError, KeyboardInterrupt) as error:
+        return report(error)
 
 
 def _run_command(argv: list[str]) -> int:
@@ -92,11 +82,6 @@ def _flags_of(run: typing.Callable) -> type:
     """The dataclass that a command's `run` takes."""
     parameter = next(iter(inspect.signature(run).parameters))
     return typing.get_type_hints(run)[parameter]
-
-
-def _complain(message: str, *, status: int) -> int:
-    print(f"bert-jax: error: {' '.join(message.split())}", file=sys.stderr)
-    return status
 
 
 def entry_point() -> int:

@@ -3,9 +3,10 @@
 import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,6 +14,10 @@ from bert_jax.cli.flags import nearest, parse_flags
 from bert_jax.config import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from bert_jax.loop import Data, Evaluation
+    from bert_jax.parallel import Program
 
 _HELP = """\
 usage: bert-jax pretrain EXPERIMENT --workdir DIR [FLAGS]
@@ -28,6 +33,9 @@ with the values that the experiment gives them.
 
 Ctrl-C and SIGTERM save a checkpoint and end with status 75: run the same
 command again to go on. A second Ctrl-C ends at once.
+
+On a TPU slice, or a cluster, run the same command with --distributed on every
+host.
 
 experiments (`bert-jax experiments` shows their sizes):
 """
@@ -45,6 +53,11 @@ class Pretrain:
     workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: checkpoints, metrics.jsonl, TensorBoard curves, config.json."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    distributed: tyro.conf.FlagCreatePairsOff[bool] = False
+    """This process is one of several that make one run, all started alike. jax finds
+    the others on Cloud TPU, SLURM, Kubernetes and Open MPI; elsewhere set
+    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and
+    JAX_PROCESS_ID. DIR must be the same folder for all."""
 
 
 def parse(argv: Sequence[str]) -> Pretrain:
@@ -71,50 +84,73 @@ def parse(argv: Sequence[str]) -> Pretrain:
 
 
 def run(args: Pretrain) -> int:
-    """Trains. Returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN."""
+    """Trains. Returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN; what else a
+    process of several may end with is in `bert_jax.processes`."""
     if not args.experiment.data.corpus:
         raise UserError(
             "no corpus: pass --data.corpus DIR; `bert-jax prepare` makes one from text, and "
             "`bert-jax pretrain quickstart` needs none"
         )
-    from bert_jax import workdir
+    from bert_jax import processes, workdir
+    from bert_jax.cli.errors import report
 
-    with workdir.lock(args.workdir):
-        return _train(args)
+    began = time.perf_counter()
+
+    def run_here() -> int:
+        _check_same_command(args)
+        with processes.held_by_first(workdir.lock(args.workdir)):
+            token = processes.by_first(lambda: workdir.mark(args.workdir))
+            processes.together(lambda: workdir.check_mark(args.workdir, token))
+            return _train(args, began)
+
+    return processes.run_together(run_here, report) if args.distributed else run_here()
 
 
-def _train(args: Pretrain) -> int:
-    from bert_jax.cli import run_data, showcase
+def _train(args: Pretrain, began: float) -> int:
+    from bert_jax import processes
+    from bert_jax.cli import showcase
     from bert_jax.interrupt import EXIT_STATUS, listen
     from bert_jax.loop import Ending, train
     from bert_jax.nonfinite import NonFiniteError
-    from bert_jax.parallel import make_program
-    from bert_jax.pretraining import PretrainingTask
 
     keep_compiled(args.workdir)
-    program = make_program(PretrainingTask(args.experiment.model), args.experiment)
-    corpus = _corpus(args)
-    _begin_or_go_on(args, corpus)
-    data = run_data.make_data(args.experiment, corpus)
-    heldout = run_data.heldout_batches(args.experiment, corpus)
-    run_data.check_batches(args.experiment, data, heldout)
-    if heldout is None:
-        _say(f"note: {corpus} has no held-out documents, so there is no evaluation")
-    evaluation = heldout and run_data.make_evaluation(program, args.experiment, heldout)
-    with listen() as interrupt:
+    corpus, program, data, evaluation = processes.together(lambda: _prepare(args))
+    with processes.listen() if args.distributed else listen() as interrupt:
         try:
             with memory_named():
-                ending = train(program, data, evaluation, args.workdir, interrupt=interrupt, say=_say)
+                ending = train(
+                    program, data, evaluation, args.workdir, interrupt=interrupt, say=_say, began=began
+                )
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}", file=sys.stderr)
             return 1
         if ending is Ending.INTERRUPTED:
             _say(f"{interrupt.signal_name}: saved; run the same command again to go on")
             return EXIT_STATUS
-    showcase.summarise(args.workdir)
-    if args.experiment.data.corpus == INSTALLED_DOCUMENTATION:
-        showcase.export_and_fill(args.workdir, corpus)
+    processes.by_first(lambda: showcase.show(args.workdir, args.experiment, corpus))
     return 0
+
+
+def _prepare(args: Pretrain) -> "tuple[str, Program, Data, Evaluation | None]":
+    """The corpus's path, the compiled task, its batches and its evaluation, all of them checked.
+
+    Raises:
+      UserError: what is asked for cannot be done, or not in this work directory.
+    """
+    from bert_jax.cli import run_data
+    from bert_jax.parallel import make_program
+    from bert_jax.pretraining import PretrainingTask
+
+    corpus = _corpus(args)
+    program = make_program(PretrainingTask(args.experiment.model), args.experiment)
+    _begin_or_go_on(args, corpus)
+    data = run_data.make_data(program, args.experiment, corpus)
+    heldout = run_data.heldout_batches(program, args.experiment, corpus)
+    run_data.check_batches(args.experiment, data, heldout)
+    if heldout is None:
+        _say(f"note: {corpus} has no held-out documents, so there is no evaluation")
+        return corpus, program, data, None
+    return corpus, program, data, run_data.make_evaluation(program, args.experiment, heldout)
 
 
 @contextlib.contextmanager
@@ -152,6 +188,11 @@ def _corpus(args: Pretrain) -> str:
 
     corpus = args.workdir / "corpus"
     if not (corpus / MANIFEST_FILE).exists():
+        if args.distributed:
+            raise UserError(
+                f"--distributed makes no corpus: run `bert-jax prepare {INSTALLED_DOCUMENTATION}` on one "
+                f"machine and pass its folder as --data.corpus"
+            )
         print("making a corpus of the installed packages' documentation", flush=True)
         status = prepare.run(
             prepare.Prepare(
@@ -173,22 +214,51 @@ def _begin_or_go_on(args: Pretrain, corpus: str) -> None:
     Raises:
       UserError: another run lives here, or the corpus is altered or does not fit.
     """
-    from bert_jax import workdir
+    from bert_jax import processes
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import run_data
-    from bert_jax.provenance import describe
     from data_pipeline import store
 
     run_data.check_vocabulary(args.experiment, corpus, _say)
-    record = workdir.RunRecord(args.name, args.experiment, store.fingerprint(corpus))
+    fingerprint = store.fingerprint(corpus)
+    if not saved_steps(args.workdir):
+        store.verify(corpus)
+    processes.check_same(
+        lambda: {"fingerprint of data.corpus": fingerprint}, "give all of them the same text and vocabulary"
+    )
+    processes.by_first(lambda: _record(args, corpus, fingerprint))
+
+
+def _record(args: Pretrain, corpus: str, fingerprint: str) -> None:
+    """Writes this start of the run into the work directory, unless another run lives there."""
+    from bert_jax import workdir
+    from bert_jax.checkpoints import saved_steps
+    from bert_jax.provenance import describe
+
+    record = workdir.RunRecord(args.name, args.experiment, fingerprint)
     if saved_steps(args.workdir):
         before = workdir.read_record(args.workdir)
         workdir.check_same_run(args.workdir, before, record)
         record = dataclasses.replace(record, starts=before.starts)
     else:
-        store.verify(corpus)
         workdir.copy_tokenizer(corpus, args.workdir)
     workdir.write_record(args.workdir, dataclasses.replace(record, starts=(*record.starts, describe())))
+
+
+def _check_same_command(args: Pretrain) -> None:
+    """Raises UserError if the processes of the run differ in what they are to do or in their code."""
+    from bert_jax import processes
+    from bert_jax.provenance import describe
+    from bert_jax.workdir import flatten
+
+    def identity() -> dict[str, Any]:
+        here = describe()
+        settings = flatten(args.experiment)
+        del settings["data.corpus"]  # may lie elsewhere; what is in it is compared by its fingerprint
+        code = {**here["versions"], "git commit": here["git"] and here["git"]["commit"]}
+        return {"experiment": args.name, "--workdir": str(args.workdir), **settings, **code}
+
+    processes.check_same(identity, "start all with the same command, code and packages")
 
 
 def _say(line: str) -> None:

@@ -35,8 +35,8 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
         say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus} has {ids} entries")
 
 
-def make_data(experiment: Experiment, corpus: str) -> Data:
-    """The training batches of an experiment from the corpus at a path.
+def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
+    """The training batches of an experiment from the corpus at a path, in the rows that the program takes.
 
     Raises:
       UserError: there is no whole corpus.
@@ -51,24 +51,28 @@ def make_data(experiment: Experiment, corpus: str) -> Data:
         seed=experiment.seed,
         global_batch_size=experiment.global_batch_size,
         num_train_steps=experiment.num_train_steps,
+        rows=program.rows.ranges(experiment.global_batch_size),
     )
     identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
     return Data(training=lambda step: training(first_step=step), identity=identity)
 
 
-def heldout_batches(experiment: Experiment, corpus: str) -> HeldoutBatches | None:
-    """The evaluation batches of an experiment; None if no documents are held out."""
+def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches | None:
+    """The evaluation batches of an experiment, in the rows that the program takes; None if no documents
+    are held out."""
     from data_pipeline.batches import evaluation_batches
     from data_pipeline.store import has_heldout
 
     if not has_heldout(corpus):
         return None
+    batch_size = experiment.global_batch_size // experiment.parallel.accumulation_steps
     return functools.partial(
         evaluation_batches,
         corpus,
         experiment.data,
-        batch_size=experiment.global_batch_size // experiment.parallel.accumulation_steps,
+        batch_size=batch_size,
         examples=experiment.eval_examples,
+        rows=program.rows.ranges(batch_size),
     )
 
 

@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax.config import Experiment
 from bert_jax.metric_log import FILE_NAME, read_rows
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 
 _TASKS = (
     ("mlm", "MLM", "the most frequent token"),
@@ -15,6 +17,13 @@ _TASKS = (
 _SENTENCES = 3
 _TOKENS = range(9, 22)
 _PLAIN = re.compile(r"[a-z][a-z ,-]+[.]")
+
+
+def show(workdir: Path, experiment: Experiment, corpus: str) -> None:
+    """Prints the last held-out accuracies; of the installed documentation, what the model makes of it too."""
+    summarise(workdir)
+    if experiment.data.corpus == INSTALLED_DOCUMENTATION:
+        export_and_fill(workdir, corpus)
 
 
 def summarise(workdir: Path) -> None:

@@ -2,34 +2,43 @@
 
 A program of its own, because the number of devices is settled when jax starts:
 
-    python -m tests.bert_jax.eight_devices OUTPUT.npz
+    python -m tests.bert_jax.eight_devices OUTPUT.npz [MODE ...]
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
-of each mode, and `dropout/DEVICES/PRNG`, what dropout leaves of ones.
+of each mode, and `dropout/DEVICES/PRNG`, what dropout leaves of ones. Started by several processes that find
+each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
+the devices.
 """
 
 import dataclasses
 import os
 import sys
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ.setdefault("JAX_NUM_PROCESSES", "1")
+os.environ["XLA_FLAGS"] = (
+    f"--xla_force_host_platform_device_count={8 // int(os.environ['JAX_NUM_PROCESSES'])}"
+)
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling is nearly all of the time
 
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
+from bert_jax import processes
 from bert_jax.config import Experiment, ParallelConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.sharding import BATCH_SPEC, make_mesh
+from bert_jax.task import Batch
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
 
+PROCESSES = int(os.environ["JAX_NUM_PROCESSES"])
 ROWS, LENGTH, PREDICTIONS = 16, 12, 4
 RATE = np.float32(1e-3)
 
@@ -48,6 +57,7 @@ MODES = {
     "pmap": (8, ParallelConfig(mode="pmap")),
     "fsdp": (8, ParallelConfig(fsdp=4)),
     "tensor_accumulated": (8, ParallelConfig(fsdp=2, tensor=2, accumulation_steps=2)),
+    "tensor_everywhere": (8, ParallelConfig(tensor=8)),
 }
 # Modes that an evaluation is compiled for as well.
 EVALUATED = ("one_device", "jit", "pmap")
@@ -82,19 +92,36 @@ def record(mode: str, program: Program, state: TrainState) -> dict[str, np.ndarr
     table = state.params["encoder"]["embeddings"]["word_embeddings"]["embedding"]
     trees = {"params": state.params, "sums": state.sums}
     if mode in EVALUATED:
-        batch = program.put(make_batch(9))
+        batch = put(program, 9)
         trees["evaluation"] = program.eval_step(state.params, batch)
-        trees["outputs"] = dict(zip(("mlm", "nsp"), program.predict_step(state.params, batch), strict=True))
+        if PROCESSES == 1:
+            outputs = program.predict_step(state.params, batch)
+            trees["outputs"] = dict(zip(("mlm", "nsp"), outputs, strict=True))
     return {
         f"{mode}/shard_shape": np.array(table.addressable_shards[0].data.shape),
         f"{mode}/is_as_abstract": np.array(all(jax.tree.leaves(same))),
-        **{f"{mode}/{name}": np.asarray(array) for name, array in flatten_dict(trees, sep="/").items()},
+        **{f"{mode}/{name}": fetch(array) for name, array in flatten_dict(trees, sep="/").items()},
     }
+
+
+def put(program: Program, seed: int) -> Batch:
+    """A batch on the devices, of which this process gives its own rows."""
+    kept = np.concatenate([np.arange(start, stop) for start, stop in program.rows.ranges(ROWS)])
+    return program.put({name: rows[kept] for name, rows in make_batch(seed).items()})
+
+
+def fetch(array: jax.Array) -> np.ndarray:
+    """An array on the host, the parts that other processes hold included."""
+    return np.asarray(array if array.is_fully_replicated else process_allgather(array, tiled=True))
 
 
 def place(state: TrainState, program: Program) -> TrainState:
     """A copy of a state of host arrays where a program wants it; compiles nothing, unlike `init`."""
-    return jax.tree.map(lambda x, leaf: jax.device_put(x, leaf.sharding), state, program.abstract_state())
+    return jax.tree.map(
+        lambda x, leaf: jax.make_array_from_callback(x.shape, leaf.sharding, lambda index: x[index]),
+        state,
+        program.abstract_state(),
+    )
 
 
 def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
@@ -111,13 +138,15 @@ def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
         )
 
 
-def main(output: str) -> None:
-    """Two steps in every mode; then once more, the first by pmap and the second by jit."""
+def main(output: str, *wanted: str) -> None:
+    """Two steps in every mode, or in those wanted; pmap_then_jit takes the second by another program."""
+    if PROCESSES > 1:
+        processes.start()
     programs = {
         mode: make_program(
             PretrainingTask(EXPERIMENT.model),
             dataclasses.replace(EXPERIMENT, parallel=parallel),
-            jax.devices()[:devices],
+            jax.devices() if devices == 8 else jax.local_devices()[:devices],
         )
         for mode, (devices, parallel) in MODES.items()
     }
@@ -125,15 +154,18 @@ def main(output: str) -> None:
     steps = {mode: (program, program) for mode, program in programs.items()}
     steps["pmap_then_jit"] = (programs["pmap"], programs["jit"])
     arrays = {}
-    for mode, (first, second) in steps.items():
-        state = first.train_step(place(start, first), first.put(make_batch(0)), RATE)
-        state = second.train_step(state, second.put(make_batch(1)), RATE)
+    for mode in wanted or steps:
+        first, second = steps[mode]
+        state = first.train_step(place(start, first), put(first, 0), RATE)
+        state = second.train_step(state, put(second, 1), RATE)
         arrays |= record(mode, second, state)
-    for prng in ("rbg", "threefry2x32"):
-        for devices in (1, 8):
-            arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
-    np.savez(output, **arrays)
+    if PROCESSES == 1 and not wanted:
+        for prng in ("rbg", "threefry2x32"):
+            for devices in (1, 8):
+                arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
+    if processes.is_first():
+        np.savez(output, **arrays)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -11,11 +11,11 @@ import pytest
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.parallel import make_program
 from bert_jax.pretraining import PretrainingTask
-from bert_jax.sharding import make_mesh
+from bert_jax.sharding import join_blocks, make_mesh
 from data_pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "pmap_then_jit")
+MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_everywhere", "pmap_then_jit")
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,16 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 def test_a_mesh_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="is 6, which does not divide 4 devices"):
         make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ranges"),
+    [
+        ([0, 1, 2, 3], ((0, 8),)),
+        ([0, 1, 4, 5], ((0, 4), (8, 12))),
+        ([3], ((6, 8),)),
+        ([1, 3], ((2, 4), (6, 8))),
+    ],
+)
+def test_rows_that_lie_side_by_side_are_one_range(blocks: list[int], ranges: tuple) -> None:
+    assert join_blocks(blocks, 2) == ranges

@@ -10,9 +10,11 @@ import pytest
 from bert_jax.workdir import (
     FILE_NAME,
     RunRecord,
+    check_mark,
     check_same_run,
     flatten,
     lock,
+    mark,
     read_record,
     write_record,
 )
@@ -78,6 +80,23 @@ def test_lock_is_exclusive_and_a_leftover_file_does_not_count(tmp_path: Path) ->
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with lock(tmp_path):
         pass
+
+
+def test_a_bucket_is_refused_rather_than_made_a_local_folder() -> None:
+    with (
+        pytest.raises(UserError, match=r"gs://bucket/runs/base is not a folder; mount the bucket"),
+        lock(Path("gs://bucket/runs/base")),
+    ):
+        pass
+
+
+def test_another_folder_of_the_same_name_is_noticed(tmp_path: Path) -> None:
+    with lock(tmp_path):
+        token = mark(tmp_path)
+        check_mark(tmp_path, token)
+        mark(tmp_path)
+        with pytest.raises(UserError, match="not the folder that process 0 works in"):
+            check_mark(tmp_path, token)
 
 
 def test_flatten_names_every_value() -> None:

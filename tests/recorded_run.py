@@ -1,0 +1,62 @@
+"""`bert-jax` with a record of every row of every training batch that it makes.
+
+    python -m tests.recorded_run FOLDER SECONDS ARGUMENTS...
+
+Lines `STEP ROW DIGEST` go to a file of each process in FOLDER; a batch takes at least SECONDS to
+make, so that a run is not over before something can happen to it.
+"""
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.cli.main import main
+from data_pipeline import batches
+
+
+def recorded(
+    make: Callable[..., Iterator[Any]], folder: Path, seconds: float
+) -> Callable[..., Iterator[Any]]:
+    """`training_batches`, with a record."""
+
+    def training_batches(*args: Any, first_step: int, rows: Any, **settings: Any) -> Iterator[Any]:
+        folder.mkdir(exist_ok=True)
+        numbers = np.concatenate([np.arange(start, stop) for start, stop in rows])
+        with (folder / str(os.getpid())).open("a") as file:
+            for step, batch in enumerate(
+                make(*args, first_step=first_step, rows=rows, **settings), first_step
+            ):
+                for place, number in enumerate(numbers):
+                    file.write(f"{step} {number} {digest(batch, place)}\n")
+                file.flush()
+                time.sleep(seconds)
+                yield batch
+
+    return training_batches
+
+
+def digest(batch: Mapping[str, np.ndarray], place: int) -> str:
+    """A hash of one row of a batch."""
+    content = b"".join(batch[name][place].tobytes() for name in sorted(batch))
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_record(folder: Path) -> dict[tuple[int, int], set[str]]:
+    """(step, row) -> the digests that were recorded for it: one, unless something is wrong."""
+    found: dict[tuple[int, int], set[str]] = {}
+    for file in folder.iterdir():
+        for line in file.read_text().splitlines():
+            step, row, digest = line.split()
+            found.setdefault((int(step), int(row)), set()).add(digest)
+    return found
+
+
+if __name__ == "__main__":
+    batches.training_batches = recorded(batches.training_batches, Path(sys.argv[1]), float(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))

@@ -1,0 +1,231 @@
+"""Several processes as one run: the batches and the results of one, whatever befalls them.
+
+`BERT_JAX_POD_KILLS=10 pytest tests/test_processes.py` also kills, that often by each of two signals.
+"""
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import saved_steps
+from bert_jax.metric_log import FILE_NAME, read_rows
+from tests.pod import PATIENCE_SECONDS, Pod, reserved_port
+from tests.recorded_run import digest, read_record
+from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
+
+ROOT = Path(__file__).parents[1]
+KILLS = int(os.environ.get("BERT_JAX_POD_KILLS", "0"))
+long = pytest.mark.skipif(not KILLS, reason="set BERT_JAX_POD_KILLS to the number of kills by each signal")
+
+# Without dropout, whose bits depend on how a batch is spread, layouts differ by rounding alone.
+FLAGS = (
+    "--model.dropout-rate",
+    "0",
+    "--model.attention-dropout-rate",
+    "0",
+    "--optimizer.learning-rate",
+    "1e-3",
+)
+STEPS = 80
+SHORT = ("--num-train-steps", str(STEPS), "--eval-every", "40", "--log-every", "5")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where everything lies: the corpus, compiled programs, logs, work directories and records."""
+    folder = tmp_path_factory.mktemp("processes")
+    write_corpus(folder / "corpus")
+    return folder
+
+
+def pod(folder: Path, run: str, count: int, *flags: str, seconds_per_step: float = 0.0) -> Pod:
+    """So many processes of a run, which record their batches."""
+    line = arguments(folder / run, folder / "corpus", "--distributed", *FLAGS, *SHORT, *flags)
+    record = (str(folder / f"{run}.record"), str(seconds_per_step))
+    commands = [[sys.executable, "-m", "tests.recorded_run", *record, *line]] * count
+    return Pod(commands, folder / f"{run}.log", environment(folder / "compiled"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path) -> Path:
+    """The work directory of a run that one process finished."""
+    with pod(folder, "undisturbed", 1) as process:
+        assert process.wait() == [0], process.said(0)
+    return folder / "undisturbed"
+
+
+def wait_for(pod: Pod, is_time: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_time():
+        assert pod.is_running(), pod.said(0) + pod.said(1)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def steps_logged(workdir: Path) -> int:
+    return max((row["step"] for row in read_rows(workdir / FILE_NAME)), default=0)
+
+
+def assert_same_batches(folder: Path, run: str, steps: int = STEPS) -> None:
+    """Every row of every step was made, always the same, and as in the undisturbed run."""
+    expected, actual = read_record(folder / "undisturbed.record"), read_record(folder / f"{run}.record")
+    assert expected.keys() == {(step, row) for step in range(steps) for row in range(8)}
+    assert all(len(digests) == 1 for digests in expected.values())
+    assert actual == expected
+
+
+def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
+    folder: Path, undisturbed: Path
+) -> None:
+    workdir = folder / "disturbed"
+    with pod(folder, "disturbed", 2, "--parallel.mode", "pmap", seconds_per_step=0.05) as killed:
+        wait_for(killed, lambda: bool(saved_steps(workdir)))
+        killed.send(0, signal.SIGKILL)
+        began = time.monotonic()
+        _, other = killed.wait(60)
+        assert other in (69, -signal.SIGABRT)
+        assert "another task died" in killed.said(1) or "lost the other processes" in killed.said(1)
+        print(f"the other process ended {time.monotonic() - began:.1f} s later with status {other}")
+
+    before = steps_logged(workdir)
+    with pod(folder, "disturbed", 2, seconds_per_step=0.1) as preempted:
+        wait_for(preempted, lambda: steps_logged(workdir) > before)
+        preempted.send(1, signal.SIGTERM)
+        assert preempted.wait() == [75, 75], preempted.said(0) + preempted.said(1)
+        assert "saved; run the same command again" in preempted.said(0)
+    stopped = saved_steps(workdir)[-1]
+    assert before < stopped < STEPS
+
+    with pod(folder, "disturbed", 1) as last:
+        assert last.wait() == [0], last.said(0)
+        assert f"going on from step {stopped} of {STEPS}" in last.said(0)
+    assert_same_batches(folder, "disturbed")
+    assert_close(workdir, undisturbed)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])
+def test_steps_of_several_processes_equal_those_of_one(folder: Path, count: int) -> None:
+    ours = steps(folder, count, "pmap", "tensor_accumulated", "tensor_everywhere")
+    for name, expected in steps(folder, 1, "one_device").items():
+        if "/params/" in name or "/sums/" in name:
+            for mode in ("pmap", "tensor_accumulated", "tensor_everywhere"):
+                actual = ours[name.replace("one_device", mode, 1)]
+                np.testing.assert_allclose(actual, expected, atol=2e-6, rtol=2e-6, err_msg=f"{mode}: {name}")
+
+
+def steps(folder: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
+    """What so many processes of `eight_devices` compute."""
+    output = folder / f"steps-{count}.npz"
+    line = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output), *modes]
+    with Pod([line] * count, folder / "steps.log", environment(folder / "compiled")) as pod:
+        assert pod.wait() == [0] * count, pod.said(0)
+    return dict(np.load(output))
+
+
+def test_processes_that_disagree_are_named(folder: Path) -> None:
+    lines = [
+        command(*arguments(folder / "refused", folder / "corpus", "--distributed", "--seed", seed))
+        for seed in ("0", "1")
+    ]
+    with Pod(lines, folder / "refused.log", environment(folder / "compiled")) as pod:
+        assert pod.wait() == [2, 2]
+        for number in (0, 1):
+            (line,) = errors(pod.said(number))
+            assert "process 1 of 2 differs from process 0: seed 1 instead of 0; start all with" in line
+    assert not (folder / "refused").exists()
+
+
+def test_a_coordinator_out_of_reach_is_named(folder: Path) -> None:
+    line = command(*arguments(folder / "alone", folder / "corpus", "--distributed"))
+    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "BERT_JAX_CONNECT_SECONDS": "2"}
+    with reserved_port() as port:
+        address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}"}
+        done = subprocess.run(
+            line,
+            env={**environment(folder / "compiled"), **variables, **address},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 2
+    (message,) = errors(done.stderr)
+    assert f"the coordinator at 127.0.0.1:{port} could not be reached in 2 s" in message
+
+
+def errors(said: str) -> list[str]:
+    return [line for line in said.splitlines() if "bert-jax: error" in line or "Traceback" in line]
+
+
+def test_nan_ends_all_and_each_saves_its_rows(folder: Path) -> None:
+    wild = ("--optimizer.learning-rate", "1e38", "--checkpoint-every", "5")
+    with pod(folder, "wild", 2, *wild) as pod_:
+        assert pod_.wait() == [1, 1], pod_.said(0)
+        said = [errors(pod_.said(number)) for number in (0, 1)]
+    (identity,) = (folder / "wild" / "nonfinite").glob("*.json")
+    record, step = read_record(folder / "wild.record"), json.loads(identity.read_text())["step"]
+    for number in (0, 1):
+        file = identity.with_suffix(f".process-{number}-of-2.npz")
+        assert str(file) in said[number][0]
+        rows = dict(np.load(file))
+        for place in range(4):
+            assert record[step, 4 * number + place] == {digest(rows, place)}
+
+
+@long
+@pytest.mark.parametrize("counts", [(2, 1, 2, 4), (2,)], ids=["elastic", "fixed"])
+def test_many_kills(folder: Path, counts: Sequence[int]) -> None:
+    """The same batches; with the same number of processes throughout, the same bits."""
+    draw = random.Random(os.environ.get("BERT_JAX_POD_KILL_SEED", "0"))
+    steps = 80 + 40 * KILLS
+    length = ("--num-train-steps", str(steps))
+    name = "-".join(map(str, counts))
+    signals = [signal.SIGTERM, signal.SIGKILL] * KILLS
+    draw.shuffle(signals)
+    tally: dict[str, int] = {}
+    for what, count in zip(signals, itertools.cycle(counts)):
+        with pod(folder, name, count, *length, seconds_per_step=0.05) as disturbed:
+            statuses = disturb(disturbed, folder / name, what, draw)
+        outcome = f"{what.name} in {count}: {sorted(set(statuses))}"
+        tally[outcome] = tally.get(outcome, 0) + 1
+    for run, count in ((name, counts[0]), (f"whole-{name}", counts[0])):
+        with pod(folder, run, count, *length) as last:
+            assert last.wait() == [0] * count, last.said(0)
+    record = read_record(folder / f"{name}.record")
+    assert record.keys() == {(step, row) for step in range(steps) for row in range(8)}
+    assert record == read_record(folder / f"whole-{name}.record")
+    if len(counts) == 1:
+        left, right = final_state(folder / name), final_state(folder / f"whole-{name}")
+        assert [path for path in right if not np.array_equal(left[path], right[path])] == []
+        assert deterministic_rows(folder / name) == deterministic_rows(folder / f"whole-{name}")
+    print(f"\n{len(signals)} signals to a run of {steps} steps; exit statuses: {tally}")
+
+
+def disturb(pod: Pod, workdir: Path, what: signal.Signals, draw: random.Random) -> list[int]:
+    """Sends a signal to one of the processes, at its start or a few rows of metrics later."""
+    known, wanted = steps_logged(workdir), draw.choice((0, 10, 25, 40))
+    moment = time.monotonic() + draw.uniform(0, 6)
+    while pod.is_running() and (time.monotonic() < moment or steps_logged(workdir) < known + wanted):
+        time.sleep(0.02)
+    pod.send(draw.randrange(len(pod.processes)), what)
+    return pod.wait()
+
+
+def assert_close(workdir: Path, expected: Path) -> None:
+    """The same rows and parameters up to the order in which floats are added."""
+    for ours, theirs in zip(deterministic_rows(workdir), deterministic_rows(expected), strict=True):
+        assert ours.pop("split") == theirs.pop("split")
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    left, right = final_state(workdir), final_state(expected)
+    for path, array in right.items():
+        np.testing.assert_allclose(left[path], array, atol=1e-4, rtol=1e-4, err_msg=path)
