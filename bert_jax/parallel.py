@@ -216,16 +216,15 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
     # in_axes and out_axes of None keep the state free of a device axis, as under jit.
     compiled = functools.partial(jax.pmap, axis_name=_PMAP_AXIS, devices=devices)
     outputs = compiled(predict, in_axes=(None, 0))
-    advance = compiled(
-        functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
-    )
     rows = BatchRows(NamedSharding(mesh, PartitionSpec(_PMAP_AXIS)))
     return Program(
         task,
         run,
         devices,
         init=jax.jit(init, out_shardings=shardings),
-        train_step=advance,
+        train_step=compiled(
+            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
+        ),
         finish_step=lambda state: _join_processes(state, shardings),
         eval_step=compiled(
             functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
