@@ -71,17 +71,22 @@ ask() {
 on_hosts() { ask "$1" compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all --command="$2"; }
 
 # The states of the slice and of its request in the queue; nothing where there is none.
-slice_state() { ask "$1" compute tpus tpu-vm list "${place[@]}" --filter="name ~ /$name\$" --format='value(state)'; }
+slice_state() {
+  ask "$1" compute tpus tpu-vm list "${place[@]}" --filter="name ~ /$name\$" --format='value(state)'
+}
 queue_state() {
-  ask "$1" compute tpus queued-resources list "${place[@]}" --filter="name ~ /$name\$" --format='value(state.state)'
+  ask "$1" compute tpus queued-resources list "${place[@]}" --filter="name ~ /$name\$" \
+    --format='value(state.state)'
 }
 
 # ---- what is checked before anything is created
 
 check_account() {
-  [ -n "$dry_run" ] || command -v gcloud >/dev/null || fail "gcloud is not installed: https://cloud.google.com/sdk/docs/install"
-  [ -n "$(ask somebody auth list --filter=status:ACTIVE --format='value(account)' 2>/dev/null)" ] ||
-    fail "gcloud is not logged in; run: gcloud auth login"
+  local account
+  [ -n "$dry_run" ] || command -v gcloud >/dev/null ||
+    fail "gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+  account=$(ask me auth list --filter=status:ACTIVE --format='value(account)' 2>/dev/null) || account=''
+  [ -n "$account" ] || fail "gcloud is not logged in; run: gcloud auth login"
 }
 
 check_type() {
@@ -92,32 +97,37 @@ check_type() {
     ,v5litepod-[0-9]*) runtime=v2-alpha-tpuv5-lite ;;
     ,v5p-[0-9]*) runtime=v2-alpha-tpuv5 ;;
     ,v6e-[0-9]*) runtime=v2-alpha-tpuv6e ;;
-    ,*) fail "unknown accelerator type '$type'; known: v2-N, v3-N, v4-N, v5litepod-N, v5p-N, v6e-N; others need --runtime-version" ;;
+    ,*) fail "unknown accelerator type '$type'; known: v2-N, v3-N, v4-N, v5litepod-N, v5p-N, v6e-N;" \
+      "others need --runtime-version" ;;
   esac
-  offered=$(ask "$type" compute tpus tpu-vm accelerator-types list "${place[@]}" --format='value(type)' 2>&1) ||
+  offered=$(ask "$type" compute tpus tpu-vm accelerator-types list "${place[@]}" \
+    --format='value(type)' 2>&1) ||
     fail "cannot list the accelerator types of zone $zone: ${offered##*$'\n'}"
-  grep -qxF -e "$type" <<<"$offered" || fail "zone $zone has no accelerator type $type; it has: $(sort -V <<<"$offered" | xargs)"
+  grep -qxF -e "$type" <<<"$offered" ||
+    fail "zone $zone has no accelerator type $type; it has: $(sort -V <<<"$offered" | xargs)"
 }
 
 check_name_is_free() {
   local state
   state=$(slice_state '')
   state=$state$(queue_state '')
-  [ -z "$state" ] || fail "slice name $name is already in use in $zone ($state); choose another, or: launch_tpu.sh delete $itself"
+  [ -z "$state" ] || fail "slice name $name is already in use in $zone ($state); choose another, or:" \
+    "launch_tpu.sh delete $itself"
 }
 
 check_commit() {
-  local probe
+  local probe wanted
   commit=$(git -C "$here" rev-parse --verify --quiet "$commit^{commit}" || echo "$commit")
   : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
   [ -n "$repository" ] || fail "no repository: $here has no remote \`origin\`; pass --repository URL"
   [ -z "$dry_run" ] || return 0
-  probe=$(mktemp -d)
-  trap 'rm -rf "$probe"' RETURN
+  # As the hosts will do it.
+  wanted=$commit probe=$(mktemp -d)
   git init --quiet --bare "$probe"
-  git -C "$probe" fetch --quiet --depth 1 "$repository" "$commit" 2>/dev/null ||
-    fail "no commit $commit at $repository; push it, or name another with --commit"
-  commit=$(git -C "$probe" rev-parse FETCH_HEAD)
+  commit=$(git -C "$probe" fetch --quiet --depth 1 "$repository" "$wanted" 2>/dev/null &&
+    git -C "$probe" rev-parse FETCH_HEAD) || commit=''
+  rm -rf "$probe"
+  [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
 }
 
 check_run() {
@@ -130,7 +140,7 @@ check_run() {
         bucket=${folder#gs://} && bucket=gs://${bucket%%/*}
         answer=$(ask '' storage ls "$bucket" 2>&1) || fail "cannot read $bucket: ${answer##*$'\n'}" ;;
       /* | '') ;;
-      *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a disk that they share" ;;
+      *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
     esac
   done
 }
@@ -141,7 +151,8 @@ create() {
   local state
   say "creating $name: $type in $zone${spot:+, spot}${queued:+, queued}"
   if [ -z "$queued" ]; then
-    ask '' compute tpus tpu-vm create "$name" "${place[@]}" --accelerator-type="$type" --version="$runtime" ${spot:+"$spot"}
+    ask '' compute tpus tpu-vm create "$name" "${place[@]}" \
+      --accelerator-type="$type" --version="$runtime" ${spot:+"$spot"}
     return
   fi
   ask '' compute tpus queued-resources create "$name" --node-id="$name" "${place[@]}" \
@@ -155,8 +166,8 @@ create() {
 
 install() {
   say "installing $commit on $name"
-  on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(quote \
-    "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup"
+  on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
+    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup"
 }
 
 run() {
@@ -173,21 +184,30 @@ delete() {
   fi
 }
 
+status() {
+  local state
+  state=$(slice_state READY)
+  say "slice $name: ${state:-none}"
+  if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
+}
+
 # Prints what to do next: wait, resume, finished, or the exit status of a run that would fail again.
 look() {
   local state answer next="finished"
-  state=$(slice_state READY) || { echo wait; return; }
+  state=$(slice_state READY) || { say "gcloud does not answer; looking again" >&2; echo wait; return; }
   case $state in
     READY) ;;
     CREATING | STARTING | RESTARTING | REPAIRING | REIMAGING) echo wait; return ;;
     *) echo resume; return ;;
   esac
-  answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" | sed -n 's/^run: //p') || answer=unknown
-  for state in ${answer:-unknown}; do
+  answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" 2>/dev/null | sed -n 's/^run: //p') ||
+    { say "the hosts do not answer; looking again" >&2; echo wait; return; }
+  for state in ${answer:-going}; do
     case $state in
       0) ;;
-      going | unknown) [ "$next" = resume ] || next="wait" ;;
-      75 | lost | 12[89] | 1[3-9]? | 2??) next=resume ;; # saved, or killed by a signal
+      going) [ "$next" = resume ] || next="wait" ;;
+      # Another host was lost; saved; killed by a signal.
+      69 | 75 | lost | 12[89] | 1[3-9]? | 2??) next=resume ;;
       *) next=$state && break ;;
     esac
   done
@@ -196,6 +216,7 @@ look() {
 
 watch() {
   local slices=1 next
+  trap interrupted INT
   while true; do
     next=$(look)
     # A host that is taken away takes the others' processes down first: only a second look tells why.
@@ -205,28 +226,39 @@ watch() {
       finished) say "finished: $workdir holds the run" && delete && return ;;
       resume)
         until
-          [ "$slices" -lt "$max_slices" ] || { say "used up $slices slices; $workdir keeps the last checkpoint"; exit 75; }
+          [ "$slices" -lt "$max_slices" ] || give_up "$slices"
           slices=$((slices + 1))
           say "the slice or its run was lost; slice $slices of at most $max_slices"
           delete && create && install && run "$@"
-        do sleep $((10 * poll)); done ;;
+        do
+          for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
+        done ;;
       *)
         on_hosts '' "$on_host logs 50" || true
-        say "the run ended with status $next and would again; the slice stays, and costs: launch_tpu.sh delete $itself"
+        say "the run ended with status $next and would again. The slice stays, and costs:" \
+          "launch_tpu.sh delete $itself"
         exit "$next" ;;
     esac
   done
 }
 
 train() {
-  { create && install && run "$@"; } || { say "failed; what was created stays, and costs: launch_tpu.sh delete $itself"; exit 1; }
-  watch "$@"
+  trap interrupted INT
+  if create && install && run "$@"; then watch "$@"; return; fi
+  say "failed. What was created stays, and costs: launch_tpu.sh delete $itself"
+  exit 1
+}
+
+give_up() {
+  say "used up $1 slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
+  exit 75
 }
 
 interrupted() {
   echo
-  say "interrupted; the slice and its run go on, and cost. \`watch\` with the same flags looks on. To end them:"
-  say "  launch_tpu.sh stop $itself   or   launch_tpu.sh delete $itself"
+  say "interrupted. The slice and its run go on, and cost; \`watch\` with the same flags looks on. To end:"
+  say "  launch_tpu.sh stop $itself"
+  say "  launch_tpu.sh delete $itself"
   exit 130
 }
 
@@ -238,7 +270,8 @@ verb=$1 name=$2
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
-type='' spot='' queued='' runtime='' commit=HEAD repository='' setup='bash tpu_host.sh setup' workdir='' corpus=''
+type='' spot='' queued='' runtime='' commit=HEAD repository='' setup='bash tpu_host.sh setup'
+workdir='' corpus=''
 max_slices=20 poll=30 dry_run=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
@@ -260,13 +293,13 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --corpus) corpus=${2%/} ;;
     --max-slices) max_slices=$2 ;;
     --poll-seconds) poll=$2 ;;
-    *) fail "unknown flag '$1'; \`launch_tpu.sh --help\` shows all; overrides of the experiment go after --" ;;
+    *) fail "unknown flag '$1'; \`launch_tpu.sh --help\` shows all; the experiment's own go after --" ;;
   esac
   shift 2
 done
 [ $# -eq 0 ] || shift
 
-[[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use small letters, digits and -"
+[[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"
 [ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
 [ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
 place=(--zone="$zone" --project="$project")
@@ -278,11 +311,11 @@ case $verb in
   create) check_type; check_name_is_free; create ;;
   install) check_commit; install ;;
   run) check_run "$@"; run "$@" ;;
-  watch) check_type; check_commit; check_run "$@"; trap interrupted INT; watch "$@" ;;
-  train) check_type; check_commit; check_run "$@"; check_name_is_free; trap interrupted INT; train "$@" ;;
-  status) say "slice: $(slice_state READY)"; on_hosts '' "$on_host state; $on_host logs 1" ;;
+  watch) check_type; check_commit; check_run "$@"; watch "$@" ;;
+  train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
+  status) status ;;
   logs) on_hosts '' "$on_host logs 50" ;;
   stop) on_hosts '' "$on_host stop" ;;
   delete) delete ;;
-  *) fail "unknown verb '$verb'; valid: create, install, run, watch, train, status, logs, stop, delete" ;;
+  *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;
 esac

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The part of launch_tpu.sh that runs on the hosts of a slice, from the checkout in ~/bert-jax.
-# A run keeps its log, its process id and, once it has ended, its exit status in ~/bert-jax-run.
+# All but the setup works in ~/bert-jax-run: the log, the process id, once the run has ended its exit
+# status, the corpus, and the mounted bucket.
 set -euo pipefail
 
 # TPU images come with an older Python than the package needs, so uv brings one.
@@ -15,8 +16,8 @@ run() {
   local workdir=$1 corpus=$2
   shift 2
   if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
-  case $corpus in gs://*) copy_to_disk "$corpus"; corpus=~/corpora/${corpus##*/} ;; esac
-  case $workdir in gs://*) mount_bucket "$workdir"; workdir=~/gs/${workdir#gs://} ;; esac
+  case $corpus in gs://*) copy_to_disk "$corpus"; corpus=corpora/${corpus##*/} ;; esac
+  case $workdir in gs://*) mount_bucket "$workdir"; workdir=gs/${workdir#gs://} ;; esac
   rm -f status
   # shellcheck disable=SC2016 # it is the inner shell that expands
   nohup setsid bash -c '"$@"; echo $? > ended; mv ended status' bash \
@@ -26,19 +27,19 @@ run() {
 }
 
 copy_to_disk() {
-  mkdir -p ~/corpora/"${1##*/}"
-  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" ~/corpora/"${1##*/}"
+  mkdir -p "corpora/${1##*/}"
+  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" "corpora/${1##*/}"
 }
 
 mount_bucket() {
   local bucket=${1#gs://}
   bucket=${bucket%%/*}
-  if mountpoint -q ~/gs/"$bucket"; then return; fi
+  if mountpoint -q "gs/$bucket"; then return; fi
   command -v gcsfuse >/dev/null || install_gcsfuse >/dev/null
-  mkdir -p ~/gs/"$bucket"
+  mkdir -p "gs/$bucket"
   # No caches: a host sees at once what another wrote. No streaming: what was synced survives the host.
   gcsfuse --implicit-dirs --rename-dir-limit=100000 --metadata-cache-ttl-secs=0 \
-    --metadata-cache-negative-ttl-secs=0 --enable-streaming-writes=false "$bucket" ~/gs/"$bucket"
+    --metadata-cache-negative-ttl-secs=0 --enable-streaming-writes=false "$bucket" "gs/$bucket"
 }
 
 install_gcsfuse() {
@@ -46,7 +47,7 @@ install_gcsfuse() {
   echo "deb $apt gcsfuse-$(lsb_release -cs) main" | sudo tee /etc/apt/sources.list.d/gcsfuse.list
   curl -fsS $apt/doc/apt-key.gpg | sudo tee /etc/apt/trusted.gpg.d/gcsfuse.asc
   sudo apt-get update
-  sudo apt-get install --yes gcsfuse
+  sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
 }
 
 # Prints `run: ` and going, lost (killed before it could say why) or the exit status.

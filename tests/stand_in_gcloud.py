@@ -29,6 +29,7 @@ class Cloud:
 
     def __init__(self, root: Path) -> None:
         self.account, self.calls = root / "account", root / "calls"
+        self.full = root / "full"  # if it exists, the next slice cannot be had
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
 
     def state(self, name: str) -> str | None:
@@ -42,6 +43,9 @@ class Cloud:
 
     def add_slice(self, name: str) -> None:
         """Makes the hosts."""
+        if self.full.exists():
+            self.full.unlink()
+            raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
         if self.state(name):
             raise GcloudError(f"ALREADY_EXISTS: Resource '{name}' already exists")
         for home in self.homes(name):
@@ -88,7 +92,9 @@ def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
     if cloud.state(args.name) != "READY":
         raise GcloudError(f'This TPU has terminal state "{cloud.state(args.name)}", so it cannot be used')
     processes = [
-        subprocess.Popen(["bash", "-c", args.command], cwd=home, env=host_environment(cloud, args.name, index))
+        subprocess.Popen(
+            ["bash", "-c", args.command], cwd=home, env=host_environment(cloud, args.name, index)
+        )
         for index, home in enumerate(cloud.homes(args.name))
     ]
     return next((status for status in [p.wait() for p in processes] if status), 0)
@@ -142,7 +148,7 @@ def list_slices(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def filtered_name(args: argparse.Namespace) -> str:
-    return args.filter.removeprefix("name ~ /").removesuffix("$")
+    return (args.filter or "all").removeprefix("name ~ /").removesuffix("$")
 
 
 def list_accounts(cloud: Cloud, args: argparse.Namespace) -> None:
@@ -164,31 +170,58 @@ def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def rsync(cloud: Cloud, args: argparse.Namespace) -> None:
-    shutil.copytree(cloud.bucket(args.source), args.destination, dirs_exist_ok=True)
+    source, destination = (
+        cloud.bucket(place) if place.startswith("gs://") else Path(place)
+        for place in (args.source, args.destination)
+    )
+    shutil.copytree(source, destination, dirs_exist_ok=True)
 
 
 def delete(cloud: Cloud, args: argparse.Namespace) -> None:
     cloud.remove_slice(args.name)
 
 
+def create_bucket(cloud: Cloud, args: argparse.Namespace) -> None:
+    (cloud.buckets / args.name.removeprefix("gs://")).mkdir()
+
+
+def cat(cloud: Cloud, args: argparse.Namespace) -> None:
+    print(cloud.bucket(args.source).read_text())
+
+
+def accept(cloud: Cloud, args: argparse.Namespace) -> None:
+    """Changes an account or a project, of which nothing is kept here."""
+
+
 WHERE = "--zone! --project!"
 COMMANDS = {
-    "auth list": (list_accounts, "--filter! --format!"),
+    "auth list": (list_accounts, "--filter= --format="),
+    "auth login": (accept, ""),
+    "billing projects link": (accept, "name --billing-account!"),
+    "projects create": (accept, "name"),
+    "projects describe": (accept, "name --format="),
+    "services enable": (accept, "names --project!"),
+    "storage buckets add-iam-policy-binding": (accept, "name --member! --role!"),
+    "storage buckets create": (
+        create_bucket,
+        "name --location! --project! --uniform-bucket-level-access --enable-hierarchical-namespace",
+    ),
+    "storage cat": (cat, "source"),
     "storage ls": (list_objects, "source"),
     "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
-    "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format!"),
+    "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
     "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot"),
     "compute tpus tpu-vm delete": (delete, f"name {WHERE} --quiet"),
-    "compute tpus tpu-vm list": (list_slices, f"{WHERE} --filter! --format!"),
+    "compute tpus tpu-vm list": (list_slices, f"{WHERE} --filter= --format="),
     "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command!"),
     "compute tpus queued-resources create": (
         enqueue,
         f"name --node-id! {WHERE} --accelerator-type! --runtime-version! --spot",
     ),
     "compute tpus queued-resources delete": (dequeue, f"name {WHERE} --force --quiet"),
-    "compute tpus queued-resources list": (list_queue, f"{WHERE} --filter! --format!"),
+    "compute tpus queued-resources list": (list_queue, f"{WHERE} --filter= --format="),
 }
-"""Command: what does it, and its arguments; a flag that ends in ! takes a value and must be given."""
+"""Command: what does it, and its arguments; flags that end in = or ! take a value, in ! must be given."""
 
 
 def main(argv: list[str]) -> int:
@@ -203,12 +236,12 @@ def main(argv: list[str]) -> int:
     action, arguments = COMMANDS[command]
     parser = argparse.ArgumentParser(f"gcloud {command}", allow_abbrev=False)
     for argument in arguments.split():
-        if argument.endswith("!"):
-            parser.add_argument(argument[:-1], required=True)
+        if argument.endswith(("=", "!")):
+            parser.add_argument(argument[:-1], required=argument.endswith("!"))
         elif argument.startswith("--"):
             parser.add_argument(argument, action="store_true")
         else:
-            parser.add_argument(argument)
+            parser.add_argument(argument, nargs="+" if argument == "names" else None)
     try:
         return action(cloud, parser.parse_args(argv[depth:])) or 0
     except GcloudError as error:

@@ -25,7 +25,7 @@ LAUNCH_TPU = ROOT / "launch_tpu.sh"
 PLACE = ("--zone", "us-west4-a", "--project", "mine")
 TYPE = ("--type", "v5litepod-16")
 RUN = ("--workdir", "gs://bucket/runs/a", "--", "quickstart")
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 900
 
 INSTALLED_IMAGE = (
     "python3 -m venv --without-pip --system-site-packages venv && "
@@ -40,10 +40,11 @@ class Laptop:
 
     cloud: Cloud
     env: dict[str, str]
+    started: list[subprocess.Popen[str]] = dataclasses.field(default_factory=list)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Starts launch_tpu.sh in a process group of its own, as a terminal does."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [LAUNCH_TPU, *args],
             env=self.env,
             stdout=subprocess.PIPE,
@@ -51,6 +52,8 @@ class Laptop:
             text=True,
             process_group=0,
         )
+        self.started.append(process)
+        return process
 
     def launch(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Runs launch_tpu.sh to its end."""
@@ -90,9 +93,13 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
         **environment(tmp_path / "compiled"),
         "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "STAND_IN_CLOUD": str(tmp_path / "cloud"),
-        "STAND_IN_PACKAGES": sysconfig.get_path("purelib"),
+        "STAND_IN_PACKAGES": str(tmp_path / "packages"),
     }
-    yield Laptop(cloud, {key: value for key, value in env.items() if not key.startswith("CLOUDSDK_")})
+    laptop = Laptop(cloud, {key: value for key, value in env.items() if not key.startswith("CLOUDSDK_")})
+    yield laptop
+    for process in laptop.started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
     for name in [path.name for path in cloud.slices.glob("*")]:
         cloud.remove_slice(name)
 
@@ -144,7 +151,14 @@ def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
     )
     installed, started, *_ = [call[-1] for call in calls if "ssh" in call]
     assert "git fetch --quiet --depth 1 https://example.org/r.git abc" in installed
-    run = ("run", "gs://bucket/runs/a", "gs://bucket/corpora/b", "base", "--data.masking.unit", "it's one word")
+    run = (
+        "run",
+        "gs://bucket/runs/a",
+        "gs://bucket/corpora/b",
+        "base",
+        "--data.masking.unit",
+        "it's one word",
+    )
     assert shlex.split(started)[-6:] == [*run]
     assert calls[-1][:6] == shlex.split("gcloud compute tpus tpu-vm delete a")
     assert laptop.calls("") == []
@@ -178,7 +192,11 @@ def nothing(laptop: Laptop) -> None:
         (nothing, ("create", "a", "--project", "mine", *TYPE), "no zone: pass --zone"),
         (nothing, ("create", "a", "--zone", "us-west4-a", *TYPE), "no project: pass --project"),
         (nothing, ("create", "a", *PLACE), "no accelerator type: pass --type"),
-        (nothing, ("create", "a", *PLACE, "--type", "h100-8"), "unknown accelerator type 'h100-8'; known: v2-N"),
+        (
+            nothing,
+            ("create", "a", *PLACE, "--type", "h100-8"),
+            "unknown accelerator type 'h100-8'; known: v2-N",
+        ),
         (
             nothing,
             ("create", "a", *PLACE, "--type", "v4-32"),
@@ -204,7 +222,11 @@ def nothing(laptop: Laptop) -> None:
             ("train", "a", *PLACE, *TYPE, "--repository", "/nowhere", "--commit", "abcdef", *RUN),
             "no commit abcdef at /nowhere; push it",
         ),
-        (nothing, ("create", "a", *PLACE, *TYPE, "--num-train-steps", "3"), "unknown flag '--num-train-steps'"),
+        (
+            nothing,
+            ("create", "a", *PLACE, *TYPE, "--num-train-steps", "3"),
+            "unknown flag '--num-train-steps'",
+        ),
         (nothing, ("create", "a", *PLACE, "--type"), "--type: unknown flag, or a flag without a value"),
         (nothing, ("creat", "a", *PLACE), "unknown verb 'creat'; valid: create"),
         (nothing, (), "pass a verb and the name of a slice"),
@@ -228,6 +250,7 @@ def test_bad_input_is_one_line_and_creates_nothing(
         (["exit 2"], 2, 1),
         (["exit 75", "kill -9 $$", "exit 0"], 0, 3),
         (["exit 75", "exit 75", "exit 75"], 75, 3),
+        (["touch $STAND_IN_CLOUD/full; exit 75", "there is no second slice", "exit 0"], 0, 3),
     ],
 )
 def test_what_follows_an_exit_status(
@@ -252,7 +275,9 @@ def test_what_follows_an_exit_status(
 def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
-    program = write_program(tmp_path / "bert-jax", "trap 'echo saved; exit 75' TERM; while true; do sleep 0.1; done")
+    program = write_program(
+        tmp_path / "bert-jax", "trap 'echo saved; exit 75' TERM; while true; do sleep 0.1; done"
+    )
     train = laptop.start(
         *("train", "a", *PLACE, *TYPE, *source),
         *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax", "--poll-seconds", "0.1", *RUN),
@@ -280,20 +305,51 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Lapto
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
 
 
+def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
+    (tmp_path / "corpora" / "mine").mkdir(parents=True)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tpu.md").read_text(), re.DOTALL)
+    commands = "".join(blocks).replace("\\\n", " ").splitlines()
+    for command in commands:
+        program, *words = shlex.split(command)
+        if program == "./launch_tpu.sh":
+            done = laptop.launch(*words[:2], "--dry-run", *words[2:])
+        elif program == "gcloud":
+            done = subprocess.run(
+                [program, *words], cwd=tmp_path, env=laptop.env, capture_output=True, text=True, check=False
+            )
+        else:
+            assert program in ("bert-jax", "eval", "ssh-keygen", "ssh-add", "tensorboard"), command
+            continue
+        assert done.returncode == 0, (command, done.stderr)
+        if "add-iam-policy-binding" in command:
+            run = laptop.cloud.bucket("gs://my-bucket/runs/mine")
+            run.mkdir(parents=True)
+            (run / "metrics.jsonl").touch()
+    verbs = {shlex.split(command)[1] for command in commands if command.startswith("./launch_tpu.sh")}
+    assert verbs == {"train", "create", "install", "run", "watch", "status", "logs", "stop", "delete"}
+
+
 def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     laptop: Laptop, source: tuple[str, ...]
 ) -> None:
     bucket = laptop.cloud.bucket("gs://bucket")
     write_corpus(bucket / "corpora" / "tiny")
+    link_packages(Path(laptop.env["STAND_IN_PACKAGES"]))
     from_here = (*source, "--setup", INSTALLED_IMAGE)
-    overrides = [word for flag, value in {**FLAGS, "--num-train-steps": 400}.items() for word in (flag, str(value))]
+    tiny = {**FLAGS, "--num-train-steps": 80, "--eval-every": 40}
+    overrides = [word for flag, value in tiny.items() for word in (flag, str(value))]
 
     def run(name: str) -> tuple[str, ...]:
         folders = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
-        return (*folders, "--poll-seconds", "0.5", "--", "quickstart", *overrides)
+        return (*folders, "--poll-seconds", "1", "--", "quickstart", *overrides)
 
     watch = (*TYPE, *from_here, *run("undisturbed"))
-    for verb, flags in {"create": TYPE, "install": from_here, "run": run("undisturbed"), "watch": watch}.items():
+    for verb, flags in {
+        "create": TYPE,
+        "install": from_here,
+        "run": run("undisturbed"),
+        "watch": watch,
+    }.items():
         done = laptop.launch(verb, "undisturbed", *PLACE, *flags)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -305,12 +361,20 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     said = train.communicate(timeout=PATIENCE_SECONDS)
     assert (train.returncode, laptop.created()) == (0, 3), said
     assert "slice 2 of at most 20" in said[0]
-    assert interrupted_at < 400, "the run ended before its slice was taken away"
+    assert interrupted_at < 80, "the run ended before its slice was taken away"
     assert [*laptop.cloud.slices.iterdir()] == [], "a slice is left over, and costs"
 
     expected, actual = final_state(bucket / "runs" / "undisturbed"), final_state(disturbed)
     assert [path for path in expected if not np.array_equal(actual[path], expected[path])] == []
     assert deterministic_rows(disturbed) == deterministic_rows(bucket / "runs" / "undisturbed")
+
+
+def link_packages(folder: Path) -> None:
+    """What the hosts' image has installed: everything that is installed here but this package itself."""
+    folder.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "bert_jax" not in path.name:
+            (folder / path.name).symlink_to(path)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
