@@ -18,12 +18,12 @@ run() {
   if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
   case $corpus in gs://*) copy_to_disk "$corpus"; corpus=corpora/${corpus##*/} ;; esac
   case $workdir in gs://*) mount_bucket "$workdir"; workdir=gs/${workdir#gs://} ;; esac
-  rm -f status
+  rm -f status pid
   # shellcheck disable=SC2016 # it is the inner shell that expands
-  nohup setsid bash -c '"$@"; echo $? > ended; mv ended status' bash \
+  nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
     ~/bert-jax/venv/bin/bert-jax pretrain "$@" \
     --workdir "$workdir" ${corpus:+--data.corpus "$corpus"} --distributed >> log 2>&1 < /dev/null &
-  echo $! > pid
+  until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then it belongs to this login, and ends with it
 }
 
 copy_to_disk() {

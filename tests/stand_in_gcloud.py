@@ -88,16 +88,26 @@ def kill_processes_of(home: Path) -> None:
 
 
 def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
-    """Runs the command on all hosts at once; the status is that of the first host that failed."""
+    """Runs the command on all hosts at once; the status is that of the first host that failed.
+
+    When a login ends, what still belongs to it is hung up.
+    """
     if cloud.state(args.name) != "READY":
         raise GcloudError(f'This TPU has terminal state "{cloud.state(args.name)}", so it cannot be used')
-    processes = [
+    logins = [
         subprocess.Popen(
-            ["bash", "-c", args.command], cwd=home, env=host_environment(cloud, args.name, index)
+            ["bash", "-c", args.command],
+            cwd=home,
+            env=host_environment(cloud, args.name, index),
+            process_group=0,
         )
         for index, home in enumerate(cloud.homes(args.name))
     ]
-    return next((status for status in [p.wait() for p in processes] if status), 0)
+    statuses = [login.wait() for login in logins]
+    for login in logins:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(login.pid, signal.SIGHUP)
+    return next((status for status in statuses if status), 0)
 
 
 def host_environment(cloud: Cloud, name: str, index: int) -> dict[str, str]:
