@@ -341,7 +341,7 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
 
     def run(name: str) -> tuple[str, ...]:
         folders = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
-        return (*folders, "--poll-seconds", "1", "--", "quickstart", *overrides)
+        return (*folders, "--poll-seconds", "2", "--", "quickstart", *overrides)
 
     watch = (*TYPE, *from_here, *run("undisturbed"))
     for verb, flags in {
