@@ -1,0 +1,321 @@
+#!/usr/bin/env bash
+# Rents a Cloud TPU slice, installs a commit of this repository on its hosts, and trains there until
+# the run has finished, on a new slice whenever the old one is taken away. docs/tpu.md explains it.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: launch_tpu.sh VERB NAME [FLAGS] [-- EXPERIMENT [OVERRIDES]]
+
+  launch_tpu.sh train my-bert --zone us-west4-a --project my-project --type v5litepod-16 --spot \
+      --workdir gs://my-bucket/runs/base --corpus gs://my-bucket/corpora/wiki -- base --seed 1
+
+verbs, for the slice NAME:
+  create   rent it: on demand, --spot, or through Google's queue (--queued)
+  install  put a commit of the repository, and what it needs, on all hosts
+  run      start `bert-jax pretrain EXPERIMENT [OVERRIDES]` on all hosts; it outlives this shell
+  watch    wait for the run. If the slice or the run is lost: delete, create, install, run again.
+           When the run has finished: delete the slice.
+  train    create, install, run, watch
+  status   the state of the slice and of the run
+  logs     the last lines of each host's log
+  stop     ask the run to save and end; the slice stays
+  delete   give the slice back
+
+flags:
+  --zone ZONE, --project PROJECT   or CLOUDSDK_COMPUTE_ZONE and CLOUDSDK_CORE_PROJECT
+  --type TYPE           accelerator type: v4-32, v5litepod-16, v5p-32, v6e-16, ...
+  --spot                cheaper; may be taken away at any time
+  --queued              wait until there is room
+  --runtime-version V   image of the hosts (default: the one for the type)
+  --commit COMMIT       what to install (default: HEAD)
+  --repository URL      where the hosts fetch it (default: the remote `origin`)
+  --setup COMMAND       installs the checkout in which it is run, as venv/bin/bert-jax
+                        (default: Python 3.11 by uv, and pip with constraints.txt and .[tpu])
+  --workdir DIR         gs://BUCKET/..., or the path of a disk that all hosts share
+  --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is used as it is
+  --max-slices N        how many `watch` and `train` use up at most (default: 20)
+  --poll-seconds N      between two looks at the run (default: 30)
+  --dry-run             print the gcloud commands and run none
+  --help                print this
+
+exit status: 0 finished; 2 bad input; 75 no slices left, `watch` goes on; 130 Ctrl-C; otherwise that
+of a command or a run which has failed and would fail again.
+EOF
+}
+
+say() { echo "launch_tpu.sh: $*"; }
+fail() { echo "launch_tpu.sh: error: $*" >&2; exit 2; }
+
+# Prints the words as a shell reads them, each after a space.
+quote() {
+  local word quoted="'\\''"
+  for word in "$@"; do
+    case $word in
+      '' | *[!A-Za-z0-9_./:=,@%+-]*) printf " '%s'" "${word//\'/$quoted}" ;;
+      *) printf ' %s' "$word" ;;
+    esac
+  done
+}
+
+# ask ASSUMED ARGUMENTS: runs gcloud; a dry run prints the call and takes ASSUMED for its answer.
+ask() {
+  local assumed=$1
+  shift
+  if [ -z "$dry_run" ]; then gcloud "$@"; return; fi
+  echo "gcloud$(quote "$@")" >&3
+  printf '%s' "$assumed"
+}
+
+# on_hosts ASSUMED COMMAND: runs a shell command on all hosts at once.
+on_hosts() { ask "$1" compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all --command="$2"; }
+
+# The states of the slice and of its request in the queue; nothing where there is none.
+slice_state() {
+  ask "$1" compute tpus tpu-vm list "${place[@]}" --filter="name ~ /$name\$" --format='value(state)'
+}
+queue_state() {
+  ask "$1" compute tpus queued-resources list "${place[@]}" --filter="name ~ /$name\$" \
+    --format='value(state.state)'
+}
+
+# ---- what is checked before anything is created
+
+check_account() {
+  local account
+  [ -n "$dry_run" ] || command -v gcloud >/dev/null ||
+    fail "gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+  account=$(ask me auth list --filter=status:ACTIVE --format='value(account)' 2>/dev/null) || account=''
+  [ -n "$account" ] || fail "gcloud is not logged in; run: gcloud auth login"
+}
+
+check_type() {
+  local offered
+  case $runtime,$type in
+    *,) fail "no accelerator type: pass --type, for example v5litepod-16" ;;
+    ,v[234]-[0-9]*) runtime=tpu-ubuntu2204-base ;;
+    ,v5litepod-[0-9]*) runtime=v2-alpha-tpuv5-lite ;;
+    ,v5p-[0-9]*) runtime=v2-alpha-tpuv5 ;;
+    ,v6e-[0-9]*) runtime=v2-alpha-tpuv6e ;;
+    ,*) fail "unknown accelerator type '$type'; known: v2-N, v3-N, v4-N, v5litepod-N, v5p-N, v6e-N;" \
+      "others need --runtime-version" ;;
+  esac
+  offered=$(ask "$type" compute tpus tpu-vm accelerator-types list "${place[@]}" \
+    --format='value(type)' 2>&1) ||
+    fail "cannot list the accelerator types of zone $zone: ${offered##*$'\n'}"
+  grep -qxF -e "$type" <<<"$offered" ||
+    fail "zone $zone has no accelerator type $type; it has: $(sort -V <<<"$offered" | xargs)"
+}
+
+check_name_is_free() {
+  local state
+  state=$(slice_state '')
+  state=$state$(queue_state '')
+  [ -z "$state" ] || fail "slice name $name is already in use in $zone ($state); choose another, or:" \
+    "launch_tpu.sh delete $itself"
+}
+
+check_commit() {
+  local probe wanted
+  commit=$(git -C "$here" rev-parse --verify --quiet "$commit^{commit}" || echo "$commit")
+  : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
+  [ -n "$repository" ] || fail "no repository: $here has no remote \`origin\`; pass --repository URL"
+  [ -z "$dry_run" ] || return 0
+  # As the hosts will do it.
+  wanted=$commit probe=$(mktemp -d)
+  git init --quiet --bare "$probe"
+  commit=$(git -C "$probe" fetch --quiet --depth 1 "$repository" "$wanted" 2>/dev/null &&
+    git -C "$probe" rev-parse FETCH_HEAD) || commit=''
+  rm -rf "$probe"
+  [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
+}
+
+check_run() {
+  local folder bucket answer
+  [ $# -gt 0 ] || fail "no experiment: name one after --, for example: -- base --seed 1"
+  [ -n "$workdir" ] || fail "no work directory: pass --workdir gs://BUCKET/runs/NAME"
+  for folder in "$workdir" "$corpus"; do
+    case $folder in
+      gs://?*)
+        bucket=${folder#gs://} && bucket=gs://${bucket%%/*}
+        answer=$(ask '' storage ls "$bucket" 2>&1) || fail "cannot read $bucket: ${answer##*$'\n'}" ;;
+      /* | '') ;;
+      *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
+    esac
+  done
+}
+
+# ---- the verbs
+
+create() {
+  local state
+  say "creating $name: $type in $zone${spot:+, spot}${queued:+, queued}"
+  if [ -z "$queued" ]; then
+    ask '' compute tpus tpu-vm create "$name" "${place[@]}" \
+      --accelerator-type="$type" --version="$runtime" ${spot:+"$spot"}
+    return
+  fi
+  ask '' compute tpus queued-resources create "$name" --node-id="$name" "${place[@]}" \
+    --accelerator-type="$type" --runtime-version="$runtime" ${spot:+"$spot"} || return
+  while state=$(queue_state ACTIVE); [ "$state" != ACTIVE ]; do
+    case $state in FAILED | SUSPEND*) say "the queue gave up: $state"; return 1 ;; esac
+    say "in the queue: ${state:-state not known}"
+    sleep "$poll"
+  done
+}
+
+install() {
+  say "installing $commit on $name"
+  on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
+    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup"
+}
+
+run() {
+  say "starting the run in $workdir"
+  on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
+}
+
+delete() {
+  say "deleting $name"
+  if [ -n "$(queue_state "${queued:+ACTIVE}")" ]; then
+    ask '' compute tpus queued-resources delete "$name" "${place[@]}" --force --quiet
+  elif [ -n "$(slice_state READY)" ]; then
+    ask '' compute tpus tpu-vm delete "$name" "${place[@]}" --quiet
+  fi
+}
+
+status() {
+  local state
+  state=$(slice_state READY)
+  say "slice $name: ${state:-none}"
+  if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
+}
+
+# Prints what to do next: wait, resume, finished, or the exit status of a run that would fail again.
+look() {
+  local state answer next="finished"
+  state=$(slice_state READY) || { say "gcloud does not answer; looking again" >&2; echo wait; return; }
+  case $state in
+    READY) ;;
+    CREATING | STARTING | RESTARTING | REPAIRING | REIMAGING) echo wait; return ;;
+    *) echo resume; return ;;
+  esac
+  answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" 2>/dev/null | sed -n 's/^run: //p') ||
+    { say "the hosts do not answer; looking again" >&2; echo wait; return; }
+  for state in ${answer:-going}; do
+    case $state in
+      0) ;;
+      going) [ "$next" = resume ] || next="wait" ;;
+      # Another host was lost; saved; killed by a signal.
+      69 | 75 | lost | 12[89] | 1[3-9]? | 2??) next=resume ;;
+      *) next=$state && break ;;
+    esac
+  done
+  echo "$next"
+}
+
+watch() {
+  local slices=1 next
+  trap interrupted INT
+  while true; do
+    next=$(look)
+    # A host that is taken away takes the others' processes down first: only a second look tells why.
+    case $next in resume | [1-9]*) sleep "$poll" && next=$(look) ;; esac
+    case $next in
+      wait) sleep "$poll" ;;
+      finished) say "finished: $workdir holds the run" && delete && return ;;
+      resume)
+        until
+          [ "$slices" -lt "$max_slices" ] || give_up "$slices"
+          slices=$((slices + 1))
+          say "the slice or its run was lost; slice $slices of at most $max_slices"
+          delete && create && install && run "$@"
+        do
+          for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
+        done ;;
+      *)
+        on_hosts '' "$on_host logs 50" || true
+        say "the run ended with status $next and would again. The slice stays, and costs:" \
+          "launch_tpu.sh delete $itself"
+        exit "$next" ;;
+    esac
+  done
+}
+
+train() {
+  trap interrupted INT
+  if create && install && run "$@"; then watch "$@"; return; fi
+  say "failed. What was created stays, and costs: launch_tpu.sh delete $itself"
+  exit 1
+}
+
+give_up() {
+  say "used up $1 slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
+  exit 75
+}
+
+interrupted() {
+  echo
+  say "interrupted. The slice and its run go on, and cost; \`watch\` with the same flags looks on. To end:"
+  say "  launch_tpu.sh stop $itself"
+  say "  launch_tpu.sh delete $itself"
+  exit 130
+}
+
+# ---- the command line
+
+case ${1:-} in -h | --help) usage; exit ;; esac
+[ $# -ge 2 ] || fail "pass a verb and the name of a slice; \`launch_tpu.sh --help\` shows how"
+verb=$1 name=$2
+shift 2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
+type='' spot='' queued='' runtime='' commit=HEAD repository='' setup='bash tpu_host.sh setup'
+workdir='' corpus=''
+max_slices=20 poll=30 dry_run=''
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  case $1 in
+    --spot) spot=--spot && shift && continue ;;
+    --queued) queued=yes && shift && continue ;;
+    --dry-run) dry_run=yes && shift && continue ;;
+    --help) usage; exit ;;
+  esac
+  [ $# -ge 2 ] || fail "$1: unknown flag, or a flag without a value"
+  case $1 in
+    --zone) zone=$2 ;;
+    --project) project=$2 ;;
+    --type) type=$2 ;;
+    --runtime-version) runtime=$2 ;;
+    --commit) commit=$2 ;;
+    --repository) repository=$2 ;;
+    --setup) setup=$2 ;;
+    --workdir) workdir=${2%/} ;;
+    --corpus) corpus=${2%/} ;;
+    --max-slices) max_slices=$2 ;;
+    --poll-seconds) poll=$2 ;;
+    *) fail "unknown flag '$1'; \`launch_tpu.sh --help\` shows all; the experiment's own go after --" ;;
+  esac
+  shift 2
+done
+[ $# -eq 0 ] || shift
+
+[[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"
+[ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
+[ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
+place=(--zone="$zone" --project="$project")
+itself="$name --zone $zone --project $project"
+on_host='bash ~/bert-jax/tpu_host.sh'
+exec 3>&1
+check_account
+case $verb in
+  create) check_type; check_name_is_free; create ;;
+  install) check_commit; install ;;
+  run) check_run "$@"; run "$@" ;;
+  watch) check_type; check_commit; check_run "$@"; watch "$@" ;;
+  train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
+  status) status ;;
+  logs) on_hosts '' "$on_host logs 50" ;;
+  stop) on_hosts '' "$on_host stop" ;;
+  delete) delete ;;
+  *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;
+esac

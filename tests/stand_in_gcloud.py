@@ -1,0 +1,263 @@
+"""A stand-in for `gcloud`: a slice is a folder, and its two hosts are homes for local processes.
+
+It knows the commands and flags that launch_tpu.sh uses and refuses all others, as gcloud does.
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+HOSTS = 2
+OFFERED = {"us-west4-a": ("v5litepod-8", "v5litepod-16"), "us-central2-b": ("v4-8", "v4-16", "v4-32")}
+QUEUE = ("WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE")
+"""States of a queued request, one a look."""
+
+
+class GcloudError(Exception):
+    """What gcloud would print after `ERROR: `."""
+
+
+class Cloud:
+    """Everything that a project holds, in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.account, self.calls = root / "account", root / "calls"
+        self.full = root / "full"  # if it exists, the next slice cannot be had
+        self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
+
+    def state(self, name: str) -> str | None:
+        """READY, PREEMPTED, or None if there is no such slice."""
+        file = self.slices / name / "state"
+        return file.read_text() if file.exists() else None
+
+    def homes(self, name: str) -> list[Path]:
+        """The home directories of a slice's hosts."""
+        return [self.slices / name / f"host-{index}" for index in range(HOSTS)]
+
+    def add_slice(self, name: str) -> None:
+        """Makes the hosts."""
+        if self.full.exists():
+            self.full.unlink()
+            raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
+        if self.state(name):
+            raise GcloudError(f"ALREADY_EXISTS: Resource '{name}' already exists")
+        for home in self.homes(name):
+            home.mkdir(parents=True)
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            (self.slices / name / "port").write_text(str(free.getsockname()[1]))
+        (self.slices / name / "state").write_text("READY")
+
+    def preempt(self, name: str) -> None:
+        """Takes one host away, then says so, then takes the others away."""
+        first, *others = reversed(self.homes(name))
+        kill_processes_of(first)
+        (self.slices / name / "state").write_text("PREEMPTED")
+        for home in others:
+            kill_processes_of(home)
+
+    def remove_slice(self, name: str) -> None:
+        """Ends whatever runs on the hosts, and their disks."""
+        if not self.state(name):
+            raise GcloudError(f"NOT_FOUND: Resource '{name}' was not found")
+        for home in self.homes(name):
+            kill_processes_of(home)
+        shutil.rmtree(self.slices / name)
+
+    def bucket(self, url: str) -> Path:
+        """The folder that a gs:// address means."""
+        name, _, path = url.removeprefix("gs://").partition("/")
+        if not (self.buckets / name).is_dir():
+            raise GcloudError(f"(gcloud.storage) [me] does not have permission to access b instance [{name}]")
+        return self.buckets / name / path
+
+
+def kill_processes_of(home: Path) -> None:
+    """Sends SIGKILL to the processes that were started with this home directory."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
+    """Runs the command on all hosts at once; the status is that of the first host that failed.
+
+    When a login ends, what still belongs to it is hung up.
+    """
+    if cloud.state(args.name) != "READY":
+        raise GcloudError(f'This TPU has terminal state "{cloud.state(args.name)}", so it cannot be used')
+    logins = [
+        subprocess.Popen(
+            ["bash", "-c", args.command],
+            cwd=home,
+            env=host_environment(cloud, args.name, index),
+            process_group=0,
+        )
+        for index, home in enumerate(cloud.homes(args.name))
+    ]
+    statuses = [login.wait() for login in logins]
+    for login in logins:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(login.pid, signal.SIGHUP)
+    return next((status for status in statuses if status), 0)
+
+
+def host_environment(cloud: Cloud, name: str, index: int) -> dict[str, str]:
+    """A login on a host: its home, the image's packages, and what JAX learns from a TPU's metadata."""
+    return {
+        **{key: value for key, value in os.environ.items() if key.startswith(("JAX_", "XLA_", "STAND_IN_"))},
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ["STAND_IN_PACKAGES"],
+        "HOME": str(cloud.homes(name)[index]),
+        "HOSTNAME": f"t1v-n-{name}-w-{index}",
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{(cloud.slices / name / 'port').read_text()}",
+        "JAX_NUM_PROCESSES": str(HOSTS),
+        "JAX_PROCESS_ID": str(index),
+    }
+
+
+def create(cloud: Cloud, args: argparse.Namespace) -> None:
+    if args.accelerator_type not in offered(args.zone):
+        raise GcloudError(f"INVALID_ARGUMENT: Accelerator {args.accelerator_type} is not available")
+    cloud.add_slice(args.name)
+
+
+def enqueue(cloud: Cloud, args: argparse.Namespace) -> None:
+    cloud.queue.mkdir(exist_ok=True)
+    (cloud.queue / args.name).write_text(QUEUE[0])
+
+
+def list_queue(cloud: Cloud, args: argparse.Namespace) -> None:
+    request = cloud.queue / filtered_name(args)
+    if not request.exists():
+        return
+    print(request.read_text())
+    following = QUEUE[QUEUE.index(request.read_text()) :][1:2]
+    for state in following:
+        request.write_text(state)
+        if state == "ACTIVE":
+            cloud.add_slice(request.name)
+
+
+def dequeue(cloud: Cloud, args: argparse.Namespace) -> None:
+    (cloud.queue / args.name).unlink()
+    if cloud.state(args.name):
+        cloud.remove_slice(args.name)
+
+
+def list_slices(cloud: Cloud, args: argparse.Namespace) -> None:
+    print(cloud.state(filtered_name(args)) or "", end="")
+
+
+def filtered_name(args: argparse.Namespace) -> str:
+    return (args.filter or "all").removeprefix("name ~ /").removesuffix("$")
+
+
+def list_accounts(cloud: Cloud, args: argparse.Namespace) -> None:
+    print(cloud.account.read_text() if cloud.account.exists() else "")
+
+
+def list_types(cloud: Cloud, args: argparse.Namespace) -> None:
+    print("\n".join(offered(args.zone)))
+
+
+def offered(zone: str) -> tuple[str, ...]:
+    if zone not in OFFERED:
+        raise GcloudError(f"PERMISSION_DENIED: Permission denied on 'locations/{zone}' (or it may not exist)")
+    return OFFERED[zone]
+
+
+def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
+    print("\n".join(f"{args.source}/{path.name}" for path in cloud.bucket(args.source).iterdir()))
+
+
+def rsync(cloud: Cloud, args: argparse.Namespace) -> None:
+    source, destination = (
+        cloud.bucket(place) if place.startswith("gs://") else Path(place)
+        for place in (args.source, args.destination)
+    )
+    shutil.copytree(source, destination, dirs_exist_ok=True)
+
+
+def delete(cloud: Cloud, args: argparse.Namespace) -> None:
+    cloud.remove_slice(args.name)
+
+
+def create_bucket(cloud: Cloud, args: argparse.Namespace) -> None:
+    (cloud.buckets / args.name.removeprefix("gs://")).mkdir()
+
+
+def cat(cloud: Cloud, args: argparse.Namespace) -> None:
+    print(cloud.bucket(args.source).read_text())
+
+
+def accept(cloud: Cloud, args: argparse.Namespace) -> None:
+    """Changes an account or a project, of which nothing is kept here."""
+
+
+WHERE = "--zone! --project!"
+COMMANDS = {
+    "auth list": (list_accounts, "--filter= --format="),
+    "auth login": (accept, ""),
+    "billing projects link": (accept, "name --billing-account!"),
+    "projects create": (accept, "name"),
+    "projects describe": (accept, "name --format="),
+    "services enable": (accept, "names --project!"),
+    "storage buckets add-iam-policy-binding": (accept, "name --member! --role!"),
+    "storage buckets create": (
+        create_bucket,
+        "name --location! --project! --uniform-bucket-level-access --enable-hierarchical-namespace",
+    ),
+    "storage cat": (cat, "source"),
+    "storage ls": (list_objects, "source"),
+    "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
+    "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
+    "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot"),
+    "compute tpus tpu-vm delete": (delete, f"name {WHERE} --quiet"),
+    "compute tpus tpu-vm list": (list_slices, f"{WHERE} --filter= --format="),
+    "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command!"),
+    "compute tpus queued-resources create": (
+        enqueue,
+        f"name --node-id! {WHERE} --accelerator-type! --runtime-version! --spot",
+    ),
+    "compute tpus queued-resources delete": (dequeue, f"name {WHERE} --force --quiet"),
+    "compute tpus queued-resources list": (list_queue, f"{WHERE} --filter= --format="),
+}
+"""Command: what does it, and its arguments; flags that end in = or ! take a value, in ! must be given."""
+
+
+def main(argv: list[str]) -> int:
+    cloud = Cloud(Path(os.environ["STAND_IN_CLOUD"]))
+    with cloud.calls.open("a") as calls:
+        calls.write(shlex.join(argv) + "\n")
+    depth = next((at for at, word in enumerate(argv) if " ".join(argv[: at + 1]) in COMMANDS), 0) + 1
+    command = " ".join(argv[:depth])
+    if command not in COMMANDS:
+        print(f"ERROR: (gcloud) Invalid choice: {shlex.join(argv)}", file=sys.stderr)
+        return 2
+    action, arguments = COMMANDS[command]
+    parser = argparse.ArgumentParser(f"gcloud {command}", allow_abbrev=False)
+    for argument in arguments.split():
+        if argument.endswith(("=", "!")):
+            parser.add_argument(argument[:-1], required=argument.endswith("!"))
+        elif argument.startswith("--"):
+            parser.add_argument(argument, action="store_true")
+        else:
+            parser.add_argument(argument, nargs="+" if argument == "names" else None)
+    try:
+        return action(cloud, parser.parse_args(argv[depth:])) or 0
+    except GcloudError as error:
+        print(f"ERROR: (gcloud.{command.replace(' ', '.')}) {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,384 @@
+"""launch_tpu.sh with a stand-in for gcloud whose hosts are local processes: see stand_in_gcloud.py."""
+
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import saved_steps
+from tests.stand_in_gcloud import Cloud
+from tests.tiny_run import FLAGS, deterministic_rows, environment, final_state, write_corpus
+
+ROOT = Path(__file__).parent.parent
+LAUNCH_TPU = ROOT / "launch_tpu.sh"
+PLACE = ("--zone", "us-west4-a", "--project", "mine")
+TYPE = ("--type", "v5litepod-16")
+RUN = ("--workdir", "gs://bucket/runs/a", "--", "quickstart")
+PATIENCE_SECONDS = 900
+
+INSTALLED_IMAGE = (
+    "python3 -m venv --without-pip --system-site-packages venv && "
+    "venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --ignore-installed -e ."
+)
+"""A --setup for hosts whose image has every package already, as those of the stand-in have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Laptop:
+    """The machine that launches: a PATH with the stand-in, and the cloud that it talks to."""
+
+    cloud: Cloud
+    env: dict[str, str]
+    started: list[subprocess.Popen[str]] = dataclasses.field(default_factory=list)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Starts launch_tpu.sh in a process group of its own, as a terminal does."""
+        process = subprocess.Popen(
+            [LAUNCH_TPU, *args],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self.started.append(process)
+        return process
+
+    def launch(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Runs launch_tpu.sh to its end."""
+        process = self.start(*args)
+        stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+        return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
+
+    def calls(self, command: str) -> list[str]:
+        """The calls of a gcloud command so far."""
+        calls = self.cloud.calls.read_text().splitlines() if self.cloud.calls.exists() else []
+        return [call for call in calls if call.startswith(command)]
+
+    def created(self) -> int:
+        """How many slices were rented so far."""
+        return len(self.calls("compute tpus tpu-vm create")) + len(
+            self.calls("compute tpus queued-resources create")
+        )
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Laptop]:
+    """A laptop that is logged in, and a project with a bucket and no slice."""
+    cloud = Cloud(tmp_path / "cloud")
+    (tmp_path / "cloud" / "buckets" / "bucket").mkdir(parents=True)
+    cloud.account.write_text("me@example.org\n")
+    programs = tmp_path / "bin"
+    write_program(
+        programs / "gcloud", f'exec {sys.executable} -I {ROOT}/tests/stand_in_gcloud.py "$@"', shell="sh"
+    )
+    # What Cloud Storage FUSE does, as far as one machine can tell: the bucket appears in a folder.
+    write_program(
+        programs / "gcsfuse",
+        f'shift $(($# - 2)); rmdir "$2" && ln -s {tmp_path}/cloud/buckets/"$1" "$2"',
+        shell="sh",
+    )
+    env = {
+        **environment(tmp_path / "compiled"),
+        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "STAND_IN_CLOUD": str(tmp_path / "cloud"),
+        "STAND_IN_PACKAGES": str(tmp_path / "packages"),
+    }
+    laptop = Laptop(cloud, {key: value for key, value in env.items() if not key.startswith("CLOUDSDK_")})
+    yield laptop
+    for process in laptop.started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    for name in [path.name for path in cloud.slices.glob("*")]:
+        cloud.remove_slice(name)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> tuple[str, ...]:
+    """The flags that name a repository and its only commit: this checkout as it is."""
+    copy = tmp_path / "repository"
+    copy.mkdir()
+    for name in ("bert_jax", "data_pipeline", "experiments"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "tpu_host.sh"):
+        shutil.copy(ROOT / name, copy / name)
+    identity = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=copy, check=True)
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=copy, text=True).strip()
+    return ("--repository", str(copy), "--commit", commit)
+
+
+def write_program(path: Path, text: str, shell: str = "bash") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/usr/bin/env {shell}\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_help_names_every_verb_and_flag(laptop: Laptop) -> None:
+    shown = laptop.launch("--help")
+    assert shown.returncode == 0
+    known = set(re.findall(r"^ +(--[a-z-]+)\) ", LAUNCH_TPU.read_text(), re.MULTILINE))
+    assert known <= set(re.findall(r"--[a-z-]+", shown.stdout))
+    verbs = re.findall(r"^  ([a-z]+)\) ", LAUNCH_TPU.read_text().rpartition("case $verb in")[2], re.MULTILINE)
+    assert set(verbs) <= set(re.findall(r"^  ([a-z]+) ", shown.stdout, re.MULTILINE))
+
+
+def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
+    dry = laptop.launch(
+        *("train", "a", *PLACE, *TYPE, "--spot", "--dry-run", "--repository", "https://example.org/r.git"),
+        *("--commit", "abc", "--workdir", "gs://bucket/runs/a", "--corpus", "gs://bucket/corpora/b"),
+        *("--", "base", "--data.masking.unit", "it's one word"),
+    )
+    assert dry.returncode == 0, dry.stderr
+    calls = [shlex.split(line) for line in dry.stdout.splitlines() if line.startswith("gcloud ")]
+    created = next(call for call in calls if "create" in call)
+    assert created == shlex.split(
+        "gcloud compute tpus tpu-vm create a --zone=us-west4-a --project=mine "
+        "--accelerator-type=v5litepod-16 --version=v2-alpha-tpuv5-lite --spot"
+    )
+    installed, started, *_ = [call[-1] for call in calls if "ssh" in call]
+    assert "git fetch --quiet --depth 1 https://example.org/r.git abc" in installed
+    run = (
+        "run",
+        "gs://bucket/runs/a",
+        "gs://bucket/corpora/b",
+        "base",
+        "--data.masking.unit",
+        "it's one word",
+    )
+    assert shlex.split(started)[-6:] == [*run]
+    assert calls[-1][:6] == shlex.split("gcloud compute tpus tpu-vm delete a")
+    assert laptop.calls("") == []
+
+
+def no_gcloud(laptop: Laptop) -> None:
+    path = Path(laptop.env["PATH"].split(":")[0])
+    for program in ("bash", "dirname"):
+        (path / program).symlink_to(shutil.which(program) or "")
+    (path / "gcloud").unlink()
+    laptop.env["PATH"] = str(path)
+
+
+def no_account(laptop: Laptop) -> None:
+    laptop.cloud.account.unlink()
+
+
+def slice_exists(laptop: Laptop) -> None:
+    laptop.cloud.add_slice("a")
+
+
+def nothing(laptop: Laptop) -> None:
+    """All is well."""
+
+
+@pytest.mark.parametrize(
+    ("before", "args", "message"),
+    [
+        (no_gcloud, ("create", "a", *PLACE, *TYPE), "gcloud is not installed"),
+        (no_account, ("create", "a", *PLACE, *TYPE), "not logged in; run: gcloud auth login"),
+        (nothing, ("create", "a", "--project", "mine", *TYPE), "no zone: pass --zone"),
+        (nothing, ("create", "a", "--zone", "us-west4-a", *TYPE), "no project: pass --project"),
+        (nothing, ("create", "a", *PLACE), "no accelerator type: pass --type"),
+        (
+            nothing,
+            ("create", "a", *PLACE, "--type", "h100-8"),
+            "unknown accelerator type 'h100-8'; known: v2-N",
+        ),
+        (
+            nothing,
+            ("create", "a", *PLACE, "--type", "v4-32"),
+            "us-west4-a has no accelerator type v4-32; it has: v5litepod-8 v5litepod-16",
+        ),
+        (nothing, ("create", "a", *PLACE, *TYPE, "--zone", "mars"), "zone mars: ERROR: .*PERMISSION_DENIED"),
+        (slice_exists, ("create", "a", *PLACE, *TYPE), r"name a is already in use in us-west4-a \(READY\)"),
+        (nothing, ("create", "My_Slice", *PLACE, *TYPE), "'My_Slice' is no name for a slice"),
+        (
+            nothing,
+            ("run", "a", *PLACE, "--workdir", "gs://other/runs", "--", "base"),
+            "cannot read gs://other: ERROR: .*permission",
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), "--corpus", "corpora/a", *RUN),
+            "'corpora/a' is not on the hosts",
+        ),
+        (nothing, ("run", "a", *PLACE, "--", "base"), "no work directory: pass --workdir"),
+        (nothing, ("run", "a", *PLACE, "--workdir", "gs://bucket/a"), "no experiment: name one after --"),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", "/nowhere", "--commit", "abcdef", *RUN),
+            "no commit abcdef at /nowhere; push it",
+        ),
+        (
+            nothing,
+            ("create", "a", *PLACE, *TYPE, "--num-train-steps", "3"),
+            "unknown flag '--num-train-steps'",
+        ),
+        (nothing, ("create", "a", *PLACE, "--type"), "--type: unknown flag, or a flag without a value"),
+        (nothing, ("creat", "a", *PLACE), "unknown verb 'creat'; valid: create"),
+        (nothing, (), "pass a verb and the name of a slice"),
+    ],
+)
+def test_bad_input_is_one_line_and_creates_nothing(
+    before: Callable[[Laptop], None], args: tuple[str, ...], message: str, laptop: Laptop
+) -> None:
+    before(laptop)
+    refused = laptop.launch(*args)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert re.match(f"launch_tpu.sh: error: .*{message}", refused.stderr)
+    assert laptop.created() == 0
+
+
+@pytest.mark.parametrize(
+    ("endings", "status", "slices"),
+    [
+        (["exit 0"], 0, 1),
+        (["exit 1"], 1, 1),
+        (["exit 2"], 2, 1),
+        (["exit 75", "kill -9 $$", "exit 0"], 0, 3),
+        (["exit 75", "exit 75", "exit 75"], 75, 3),
+        (["touch $STAND_IN_CLOUD/full; exit 75", "there is no second slice", "exit 0"], 0, 3),
+    ],
+)
+def test_what_follows_an_exit_status(
+    endings: list[str], status: int, slices: int, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    for number, ending in enumerate(endings, start=1):
+        (tmp_path / f"ending-{number}").write_text(f"echo the end\n{ending}\n")
+    program = write_program(
+        tmp_path / "bert-jax", f". {tmp_path}/ending-$(grep -c tpu-vm.create {laptop.cloud.calls})"
+    )
+    train = laptop.launch(
+        *("train", "a", *PLACE, *TYPE, *source),
+        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
+        *("--max-slices", "3", "--poll-seconds", "0.1", *RUN),
+    )
+    assert (train.returncode, laptop.created()) == (status, slices), train.stdout + train.stderr
+    kept = laptop.cloud.state("a") is not None
+    assert kept == (status != 0), "a finished run's slice is given back, a failed one's can be looked at"
+    assert ("t1v-n-a-w-1: the end" in train.stdout) == (status in (1, 2)), "the log tells why"
+
+
+def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = write_program(
+        tmp_path / "bert-jax", "trap 'echo saved; exit 75' TERM; while true; do sleep 0.1; done"
+    )
+    train = laptop.start(
+        *("train", "a", *PLACE, *TYPE, *source),
+        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax", "--poll-seconds", "0.1", *RUN),
+    )
+    wait_until(lambda: len(laptop.calls("compute tpus tpu-vm ssh")) > 3)
+    os.killpg(train.pid, signal.SIGINT)
+    said, _ = train.communicate(timeout=PATIENCE_SECONDS)
+    assert train.returncode == 130
+    assert "launch_tpu.sh stop a --zone us-west4-a --project mine" in said
+    assert laptop.launch("status", "a", *PLACE).stdout.count("run: going") == 2
+    assert laptop.launch("run", "a", *PLACE, *RUN).returncode == 2, "two runs on a host"
+    assert laptop.launch("stop", "a", *PLACE).returncode == 0
+    wait_until(lambda: laptop.launch("status", "a", *PLACE).stdout.count("run: 75") == 2)
+    assert "t1v-n-a-w-0: saved" in laptop.launch("logs", "a", *PLACE).stdout
+    assert laptop.launch("delete", "a", *PLACE).returncode == 0
+    assert laptop.cloud.state("a") is None
+
+
+def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Laptop) -> None:
+    queued = laptop.launch("create", "a", *PLACE, *TYPE, "--queued", "--spot", "--poll-seconds", "0.1")
+    assert (queued.returncode, laptop.cloud.state("a")) == (0, "READY"), queued.stderr
+    assert "in the queue: PROVISIONING" in queued.stdout
+    assert laptop.launch("create", "a", *PLACE, *TYPE).returncode == 2, "the request has the name"
+    assert laptop.launch("delete", "a", *PLACE).returncode == 0
+    assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
+
+
+def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
+    (tmp_path / "corpora" / "mine").mkdir(parents=True)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tpu.md").read_text(), re.DOTALL)
+    commands = "".join(blocks).replace("\\\n", " ").splitlines()
+    for command in commands:
+        program, *words = shlex.split(command)
+        if program == "./launch_tpu.sh":
+            done = laptop.launch(*words[:2], "--dry-run", *words[2:])
+        elif program == "gcloud":
+            done = subprocess.run(
+                [program, *words], cwd=tmp_path, env=laptop.env, capture_output=True, text=True, check=False
+            )
+        else:
+            assert program in ("bert-jax", "eval", "ssh-keygen", "ssh-add", "tensorboard"), command
+            continue
+        assert done.returncode == 0, (command, done.stderr)
+        if "add-iam-policy-binding" in command:
+            run = laptop.cloud.bucket("gs://my-bucket/runs/mine")
+            run.mkdir(parents=True)
+            (run / "metrics.jsonl").touch()
+    verbs = {shlex.split(command)[1] for command in commands if command.startswith("./launch_tpu.sh")}
+    assert verbs == {"train", "create", "install", "run", "watch", "status", "logs", "stop", "delete"}
+
+
+def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
+    laptop: Laptop, source: tuple[str, ...]
+) -> None:
+    bucket = laptop.cloud.bucket("gs://bucket")
+    write_corpus(bucket / "corpora" / "tiny")
+    link_packages(Path(laptop.env["STAND_IN_PACKAGES"]))
+    from_here = (*source, "--setup", INSTALLED_IMAGE)
+    tiny = {**FLAGS, "--num-train-steps": 80, "--eval-every": 40}
+    overrides = [word for flag, value in tiny.items() for word in (flag, str(value))]
+
+    def run(name: str) -> tuple[str, ...]:
+        folders = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
+        return (*folders, "--poll-seconds", "2", "--", "quickstart", *overrides)
+
+    watch = (*TYPE, *from_here, *run("undisturbed"))
+    for verb, flags in {
+        "create": TYPE,
+        "install": from_here,
+        "run": run("undisturbed"),
+        "watch": watch,
+    }.items():
+        done = laptop.launch(verb, "undisturbed", *PLACE, *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    train = laptop.start("train", "disturbed", *PLACE, *TYPE, "--spot", *from_here, *run("disturbed"))
+    disturbed = bucket / "runs" / "disturbed"
+    wait_until(lambda: bool(saved_steps(disturbed)))
+    laptop.cloud.preempt("disturbed")
+    interrupted_at = saved_steps(disturbed)[-1]
+    said = train.communicate(timeout=PATIENCE_SECONDS)
+    assert (train.returncode, laptop.created()) == (0, 3), said
+    assert "slice 2 of at most 20" in said[0]
+    assert interrupted_at < 80, "the run ended before its slice was taken away"
+    assert [*laptop.cloud.slices.iterdir()] == [], "a slice is left over, and costs"
+
+    expected, actual = final_state(bucket / "runs" / "undisturbed"), final_state(disturbed)
+    assert [path for path in expected if not np.array_equal(actual[path], expected[path])] == []
+    assert deterministic_rows(disturbed) == deterministic_rows(bucket / "runs" / "undisturbed")
+
+
+def link_packages(folder: Path) -> None:
+    """What the hosts' image has installed: everything that is installed here but this package itself."""
+    folder.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "bert_jax" not in path.name:
+            (folder / path.name).symlink_to(path)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)

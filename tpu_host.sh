@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# The part of launch_tpu.sh that runs on the hosts of a slice, from the checkout in ~/bert-jax.
+# All but the setup works in ~/bert-jax-run: the log, the process id, once the run has ended its exit
+# status, the corpus, and the mounted bucket.
+set -euo pipefail
+
+# TPU images come with an older Python than the package needs, so uv brings one.
+setup() {
+  python3 -m pip install --quiet --target ~/.uv uv
+  ~/.uv/bin/uv venv --quiet --seed --allow-existing --python 3.11 venv
+  venv/bin/pip install --quiet -c constraints.txt -e '.[tpu]'
+}
+
+# run WORKDIR CORPUS EXPERIMENT [OVERRIDES]
+run() {
+  local workdir=$1 corpus=$2
+  shift 2
+  if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
+  case $corpus in gs://*) copy_to_disk "$corpus"; corpus=corpora/${corpus##*/} ;; esac
+  case $workdir in gs://*) mount_bucket "$workdir"; workdir=gs/${workdir#gs://} ;; esac
+  rm -f status pid
+  # shellcheck disable=SC2016 # it is the inner shell that expands
+  nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
+    ~/bert-jax/venv/bin/bert-jax pretrain "$@" \
+    --workdir "$workdir" ${corpus:+--data.corpus "$corpus"} --distributed >> log 2>&1 < /dev/null &
+  until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then it belongs to this login, and ends with it
+}
+
+copy_to_disk() {
+  mkdir -p "corpora/${1##*/}"
+  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" "corpora/${1##*/}"
+}
+
+mount_bucket() {
+  local bucket=${1#gs://}
+  bucket=${bucket%%/*}
+  if mountpoint -q "gs/$bucket"; then return; fi
+  command -v gcsfuse >/dev/null || install_gcsfuse >/dev/null
+  mkdir -p "gs/$bucket"
+  # No caches: a host sees at once what another wrote. No streaming: what was synced survives the host.
+  gcsfuse --implicit-dirs --rename-dir-limit=100000 --metadata-cache-ttl-secs=0 \
+    --metadata-cache-negative-ttl-secs=0 --enable-streaming-writes=false "$bucket" "gs/$bucket"
+}
+
+install_gcsfuse() {
+  local apt=https://packages.cloud.google.com/apt
+  echo "deb $apt gcsfuse-$(lsb_release -cs) main" | sudo tee /etc/apt/sources.list.d/gcsfuse.list
+  curl -fsS $apt/doc/apt-key.gpg | sudo tee /etc/apt/trusted.gpg.d/gcsfuse.asc
+  sudo apt-get update
+  sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
+}
+
+# Prints `run: ` and going, lost (killed before it could say why) or the exit status.
+state() {
+  if [ -f status ]; then echo "run: $(cat status)"
+  elif kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "run: going"
+  else echo "run: lost"; fi
+}
+
+# logs N: the last N lines.
+logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
+
+# Asks the run to save a checkpoint and end.
+stop() { pkill -TERM -P "$(cat pid)"; }
+
+[ "$1" = setup ] || { mkdir -p ~/bert-jax-run && cd ~/bert-jax-run; }
+"$@"
