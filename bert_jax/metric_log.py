@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from tensorboardX import SummaryWriter
-
 from bert_jax import processes
+from bert_jax.tensorboard import SummaryWriter
 
 FILE_NAME = "metrics.jsonl"
 
