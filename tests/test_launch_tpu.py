@@ -312,7 +312,8 @@ def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_pa
     for command in commands:
         program, *words = shlex.split(command)
         if program == "./launch_tpu.sh":
-            done = laptop.launch(*words[:2], "--dry-run", *words[2:])
+            # A checkout need not have a remote.
+            done = laptop.launch(*words[:2], "--dry-run", "--repository", str(ROOT), *words[2:])
         elif program == "gcloud":
             done = subprocess.run(
                 [program, *words], cwd=tmp_path, env=laptop.env, capture_output=True, text=True, check=False
