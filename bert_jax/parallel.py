@@ -161,7 +161,7 @@ def _check_batch(run: RunConfig, num_devices: int) -> None:
         )
 
 
-def _pure_functions(task: Task, run: RunConfig) -> tuple[Callable, Callable, Callable, Callable]:
+def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]:
     """(init, train step, eval step, predict step), still to be compiled."""
     tx = make_optimizer(run.optimizer)
     init = functools.partial(init_state, task, tx)
@@ -195,14 +195,14 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
     )
 
 
-def _within(mesh: Mesh, function: Callable) -> Callable:
+def _within(mesh: Mesh, function: functools.partial) -> Callable:
     """The function, traced where `jax.sharding.get_abstract_mesh` gives the mesh."""
 
-    @functools.wraps(function)
     def traced(*args: Any) -> Any:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             return function(*args)
 
+    traced.__name__ = function.func.__name__  # what jax calls it in logs and profiles
     return traced
 
 

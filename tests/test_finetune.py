@@ -113,14 +113,13 @@ def test_another_model_of_the_same_name_is_refused(
 def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     from bert_jax import interrupt
 
-    steps = 0
+    count = 0
 
     class StopOnce(interrupt.Interrupt):
-        @property
-        def requested(self) -> bool:
-            nonlocal steps
-            steps += 1
-            return steps == 21
+        def requested_after(self, steps: int) -> bool:
+            nonlocal count
+            count += 1
+            return count == 21
 
     monkeypatch.setattr(interrupt, "Interrupt", StopOnce)
     once = command(folder, output="again")

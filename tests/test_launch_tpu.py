@@ -51,6 +51,8 @@ class Laptop:
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
+            # A shell cannot trap what was ignored when it began, as SIGINT is in a background job.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         self.started.append(process)
         return process
