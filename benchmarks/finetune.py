@@ -119,7 +119,8 @@ def train_ours(job: Job) -> Trained:
     program = make_program(make_task(config), config)
     began = time.perf_counter()
     for batch in one_of_each_length(job.batches(0, lengths)):
-        program.train_step(program.init(), program.put(batch), np.float32(0)).step.block_until_ready()
+        state = start_from(program, pretrained.params)
+        program.train_step(state, program.put(batch), np.float32(0)).step.block_until_ready()
     compiled = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         train(

@@ -5,13 +5,15 @@ other between two checkpoints.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from bert_jax.compiler_memory import give_back_after_compiling
 from bert_jax.config import RunConfig
 from bert_jax.optimizer import make_optimizer
 from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, state_sharding
@@ -95,6 +97,17 @@ class Program:
         """The state at step 0, on the devices."""
         return self._init(np.uint32(self.run.seed))
 
+    def init_without(self, paths: Collection[tuple[str, ...]]) -> TrainState:
+        """The state at step 0 but for some parameters, which are not even drawn."""
+
+        def rest(state: TrainState) -> TrainState:
+            params = flatten_dict(state.params)
+            kept = {path: value for path, value in params.items() if path not in paths}
+            return state.replace(params=unflatten_dict(kept))  # type: ignore[attr-defined]
+
+        init = jax.jit(lambda seed: rest(self._init(seed)), out_shardings=rest(self._shardings))
+        return init(np.uint32(self.run.seed))
+
     def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
         """The state after one more step. The given one is used up."""
         return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
@@ -145,6 +158,7 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
     """
     devices = jax.devices() if devices is None else devices
     _check_batch(run, len(devices))
+    give_back_after_compiling()
     make = _make_pmap_program if run.parallel.mode == "pmap" else _make_jit_program
     return make(task, run, devices)
 

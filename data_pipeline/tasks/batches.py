@@ -4,6 +4,7 @@ A training batch is a function of (rows, seed, step) and nothing else, found wit
 steps. Lengths come from a short ladder, so that a model is compiled few times and pads little.
 """
 
+import collections
 import functools
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +15,9 @@ from data_pipeline.tasks.rows import Rows
 NumpyBatch = dict[str, np.ndarray]
 
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_BETWEEN = (8, 12, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448)
+# Below this many batches, padding them costs less than compiling the model for one more length.
+_BATCHES_WORTH_A_LENGTH = 4
 NO_TARGET = -1
 """Per-token targets of padding, and `row` of rows that only fill a batch up."""
 
@@ -63,13 +67,15 @@ def training_batches(
 def evaluation_batches(rows: Rows, batch_size: int, lengths: Sequence[int] = LENGTHS) -> Iterator[NumpyBatch]:
     """Every row once, the longest first, so that rows of like length share a batch.
 
-    The last batch is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those of
+    Where enough batches profit, they are padded to lengths between the given ones as well. The last batch
+    is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those of
     `training_batches`; the same ValueError.
     """
     longest = _longest_sequences(rows)
     _check_lengths(longest, lengths)
     order = np.argsort(-longest, kind="stable")
-    parts = (order[first : first + batch_size] for first in range(0, len(order), batch_size))
+    parts = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    lengths = _with_those_between([longest[part].max() for part in parts], lengths)
     return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
 
 
@@ -100,6 +106,13 @@ def _longest_sequences(rows: Rows) -> np.ndarray:
 def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
     if len(longest) and longest.max() > lengths[-1]:
         raise ValueError(f"row {longest.argmax()} has {longest.max()} tokens; batches have {lengths[-1]}")
+
+
+def _with_those_between(needed: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """The lengths, and those between them that enough batches fit."""
+    finer = sorted({*lengths, *(length for length in _BETWEEN if length < lengths[-1])})
+    fits = collections.Counter(next(length for length in finer if length >= tokens) for tokens in needed)
+    return [length for length in finer if length in lengths or fits[length] >= _BATCHES_WORTH_A_LENGTH]
 
 
 def _make_batch(

@@ -109,6 +109,17 @@ def test_evaluation_has_every_row_once_the_longest_first(lengths, batch_size):
     assert in_order == sorted(lengths, reverse=True)
 
 
+def test_evaluation_has_a_length_of_its_own_where_enough_batches_fit_it():
+    def padded(lengths: list[int], longest: int) -> list[int]:
+        batches = evaluation_batches(make_rows(lengths), 2, lengths_up_to(longest))
+        return [batch["input_ids"].shape[1] for batch in batches]
+
+    assert padded([70, 50, *[12] * 8], 96) == [96, 12, 12, 12, 12]
+    assert padded([70, 50, *[12] * 6], 96) == [96, 16, 16, 16]
+    assert padded([12] * 6, 96) == [16, 16, 16]
+    assert padded([11] * 8, 11) == [11, 11, 11, 11]
+
+
 def test_rows_that_fill_up_the_last_batch_count_nowhere():
     *_, last = evaluation_batches(make_rows([5, 6, 7, 8, 9]), 3)
     assert last["row"].tolist() == [1, 0, -1]
