@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 _SHOWN = (
     ("loss", "loss {:.3f}"),
@@ -14,12 +16,21 @@ _SHOWN = (
     ("mlm_perplexity", "perplexity {:.4g}"),
     ("lm_perplexity", "perplexity {:.4g}"),
     ("accuracy", "accuracy {:.1%}"),
+    ("dev_mismatched_accuracy", "mismatched {:.1%}"),
     ("f1", "F1 {:.4g}"),
+    ("macro_f1", "macro F1 {:.4g}"),
+    ("semeval_f1", "SemEval F1 {:.4g}"),
+    ("precision", "precision {:.4g}"),
+    ("recall", "recall {:.4g}"),
     ("exact_match", "exact match {:.4g}"),
     ("exact", "exact match {:.4g}"),
     ("matthews", "Matthews {:.4g}"),
     ("pearson", "Pearson {:.4g}"),
     ("spearman", "Spearman {:.4g}"),
+    ("mrr", "MRR {:.4g}"),
+    ("recall@1", "recall@1 {:.1%}"),
+    ("recall@10", "recall@10 {:.1%}"),
+    ("ndcg@10", "NDCG@10 {:.4g}"),
     ("sequences_per_second", "{:,.0f} seq/s"),
     ("tokens_per_second", "{:,.0f} tokens/s"),
     ("model_flops_per_second", "{:.3g} FLOP/s"),
@@ -36,9 +47,9 @@ class ProgressDisplay:
         self._console = Console(soft_wrap=True, highlight=False)
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"),
-            BarColumn(bar_width=20),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            BarColumn(bar_width=12, table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            _MetricsColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
         )
@@ -78,3 +89,16 @@ def _duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+class _MetricsColumn(TextColumn):
+    """The metrics, the one column that a narrow terminal cuts."""
+
+    def __init__(self) -> None:
+        super().__init__("{task.description}", table_column=Column(no_wrap=False))
+
+    def render(self, task: Task) -> Text:
+        # To rich, a column that may be wrapped is the one to make narrower; its text is cut instead.
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
