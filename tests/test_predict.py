@@ -132,12 +132,13 @@ def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
         assert float(text.splitlines()[2].removeprefix("Comment: probability ")) == max(shares.values())
 
 
-def test_words_come_back_with_tags(tmp_path: Path) -> None:
+def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
     words = "the cat\n\n-DOCSTART- -X-\n\nsat on\nthe mat\n\nParis x\n\ncafés y\n" + "dog z\n" * 30
     found = predict(tmp_path, words, ".txt").splitlines()
     assert [line.rpartition(" ")[0] for line in found] == words.splitlines()
     assert {line.rpartition(" ")[2] for line in found} <= {"", "O", "B-X", "I-X"}
+    assert "4 examples: " in capsys.readouterr().out
 
 
 def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -77,8 +77,8 @@ class TaggingSettings:
         def tags() -> Iterator[list[str]]:
             nonlocal count
             for part in _whole_documents(iterate_columns(job.input, columns)):
+                count += len(part)  # first: after the last tag of all nobody asks for more
                 yield from tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
-                count += len(part)
 
         write_columns(job.input, job.output, columns, tags())
         return count
