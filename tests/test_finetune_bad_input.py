@@ -70,8 +70,8 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
     ),
     "a tag that only dev has": (
         "ner",
-        {"train.txt": TAGS, "dev.txt": "the B-Y\n"},
-        "tag B-Y is not one of training, which are O, B-X, I-X",
+        {"train.txt": TAGS, "dev.txt": "the O\n\nthe O\ncat B-Y\n"},
+        "dev.txt:4: no word of training has the type Y; its types are X",
     ),
     "an answer that is not at its offset": (
         "squad",

@@ -51,6 +51,13 @@ class Sentence:
     """In IOB2, one a word; empty if they were not read."""
     document: int | None
     """Sentences of one document have one number. None if the file has no -DOCSTART- lines."""
+    file: str = dataclasses.field(default="", compare=False)
+    line: int = dataclasses.field(default=1, compare=False)
+    """Of its first word in the file; the others follow, one a line."""
+
+    def place(self, word: int) -> str:
+        """Where a word stands, for messages."""
+        return f"{self.file}:{self.line + word}"
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[Sentence, ...]:
@@ -76,7 +83,7 @@ def iterate_columns(path: Path, columns: Columns) -> Iterator[Sentence]:
             tags = () if columns.tag is None else _tags_of(words, columns.scheme)
             number = document if has_documents else None
             is_empty = False
-            yield Sentence(tuple(line.word for line in words), tags, number)
+            yield Sentence(tuple(line.word for line in words), tags, number, str(path), words[0].number)
     if is_empty:
         raise UserError(f"{path} has no words")
 
@@ -144,9 +151,14 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
 class _Line:
     kind: Literal["names", "document", "blank", "word"]
     text: str
-    place: str
+    file: Path
+    number: int
     word: str = ""
     tag: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.number}"
 
     def with_column(self, value: str) -> str:
         return self.text + ("\t" if "\t" in self.text else " ") + value + "\n"
@@ -161,19 +173,19 @@ def _read_lines(path: Path, columns: Columns) -> Iterator[_Line]:
         place = f"{path}:{number}"
         fields = text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
         if not text.strip(_BLANKS):
-            yield _Line("blank", text, place)
+            yield _Line("blank", text, path, number)
         elif needs_names and not names:
             names = fields
-            yield _Line("names", text, place)
+            yield _Line("names", text, path, number)
         elif text.startswith(DOCUMENT_START):
-            yield _Line("document", text, place)
+            yield _Line("document", text, path, number)
         else:
             if width and len(fields) != width:
                 raise UserError(f"{place} has {len(fields)} columns; the lines before it have {width}")
             width = len(fields)
             word = _pick(fields, columns.word, names, place)
             tag = "" if columns.tag is None else _pick(fields, columns.tag, names, place)
-            yield _Line("word", text, place, word, tag)
+            yield _Line("word", text, path, number, word, tag)
 
 
 def _texts(path: Path, encoding: str) -> Iterator[str]:

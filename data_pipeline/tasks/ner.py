@@ -180,9 +180,10 @@ def _surround(starts: np.ndarray, unit: range, size: int) -> tuple[int, int]:
 
 def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
     ids = {tag: number for number, tag in enumerate(tags)}
-    found = {tag for sentence in tagged.sentences for tag in sentence.tags}
-    if found - ids.keys():
-        raise UserError(f"tag {min(found - ids.keys())} is not one of training, which are {', '.join(tags)}")
+    for sentence in tagged.sentences:
+        for word, tag in enumerate(sentence.tags):
+            if tag not in ids:
+                raise UserError(f"{sentence.place(word)}: {_describe_unknown(tag, tags)}")
     targets = []
     rows = tagged.rows
     for row, (number, positions) in enumerate(zip(rows.example, tagged.positions, strict=True)):
@@ -195,3 +196,9 @@ def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
     return dataclasses.replace(
         tagged, rows=dataclasses.replace(rows, tokens={**rows.tokens, "tag_ids": targets})
     )
+
+
+def _describe_unknown(tag: str, tags: Sequence[str]) -> str:
+    """Tags are of types, whatever the scheme of the files, so the types are what a reader can compare."""
+    types = ", ".join(known.removeprefix("B-") for known in tags if known.startswith("B-"))
+    return f"no word of training has the type {tag[2:]}; its types are {types}"

@@ -115,7 +115,7 @@ def test_tags_are_listed_whole_and_sorted():
 
 
 def test_says_what_a_data_set_lacks(tokenizer):
-    with pytest.raises(UserError, match="tag B-LOC is not one of training, which are O, B-PER"):
+    with pytest.raises(UserError, match="no word of training has the type LOC; its types are PER"):
         make_tagging_rows(SENTENCES, tokenizer, ("O", "B-PER"), Tagging())
     alone = [Sentence(("a",), ("O",), document=None)]
     with pytest.raises(UserError, match="no -DOCSTART- lines"):
