@@ -103,6 +103,14 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
         {"train.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 5}\n', "dev.jsonl": "{}"},
         "train.jsonl, line 1 has the label 5; it must be from 0 to 1",
     ),
+    "a choice of dev without label": (
+        "swag",
+        {
+            "train.tsv": "o\tthe cat\tsat\tsaw\twas\ton\t0\n",
+            "dev.tsv": "o\tthe cat\tsat\tsaw\twas\ton\n",
+        },
+        "dev.tsv, line 1 has no label; only texts to predict go without",
+    ),
     "candidates of dev that nobody has judged": (
         "rank",
         {"train.tsv": "query\tpositive\na\tb\n", "dev.tsv": "query_id\tquery\tcandidate\n1\ta\tb\n"},

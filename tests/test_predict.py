@@ -111,6 +111,12 @@ def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None
     same = predictions[2]
     assert rows[0][7:] == [str(same["label"]), *map(str, same["probabilities"])]
 
+    unlabelled = "".join(line.rpartition("\t")[0] + "\n" for line in codah.splitlines())
+    wrong = codah.replace("\t0\n", "\t?\n")
+    for without in (unlabelled, wrong):
+        lines = predict(tmp_path, without, ".tsv").splitlines()
+        assert [line.split("\t")[-5:] for line in lines] == [row[7:] for row in rows]
+
 
 def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
     labels = ("Cause-Effect(e1,e2)", "Other")

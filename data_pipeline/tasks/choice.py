@@ -15,7 +15,8 @@ from data_pipeline.tasks.rows import Rows
 _SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 _SWAG_COLUMNS = ("sent1", "sent2", *_SWAG_ENDINGS)
 _CODAH_ENDINGS = ("completion0", "completion1", "completion2", "completion3")
-_CODAH_COLUMNS = ("category", "prompt", *_CODAH_ENDINGS, "label")
+_LABEL = "label"
+_CODAH_COLUMNS = ("category", "prompt", *_CODAH_ENDINGS, _LABEL)
 _FEWEST_CHOICES = 2
 
 
@@ -45,9 +46,9 @@ def open_choices(file: Path) -> ChoiceForm:
     """A file by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
 
     SWAG: sent1 is the context, sent2 and an ending are a choice (section 4.4 of the BERT paper). CODAH:
-    no line of names; category, prompt, four completions, index of the right one. JSONL: {"context",
-    "choices": [two or more], "question" and "label" where there are such}; the number of choices may
-    differ from line to line, and a choice is encoded after its question.
+    no line of names; category, prompt, four completions, index of the right one, which texts to predict
+    may lack. JSONL: {"context", "choices": [two or more], "question" and "label" where there are such}; the
+    number of choices may differ from line to line, and a choice is encoded after its question.
 
     Raises:
       UserError: as `read_records`; a line of another form; a label that is no index of a choice.
@@ -64,6 +65,19 @@ def read_choices(file: Path) -> list[ChoiceExample]:
     """All examples of a file, as `open_choices`."""
     form = open_choices(file)
     return [form.example(record) for record in form.records]
+
+
+def require_labels(examples: Sequence[ChoiceExample]) -> None:
+    """Raises UserError naming the first example of training or development that has no label."""
+    for example in examples:
+        if example.label is None:
+            raise UserError(f"{example.place} has no label; only texts to predict go without")
+
+
+def without_label(record: Record) -> Record:
+    """The same, to predict: whatever its label says is not looked at."""
+    fields = {name: value for name, value in record.fields.items() if name != _LABEL}
+    return dataclasses.replace(record, fields=fields)
 
 
 def split_fold(
@@ -117,7 +131,7 @@ def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
 
 
 def _swag_example(record: Record) -> ChoiceExample:
-    label = record.fields.get("label")
+    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("sent1"),
@@ -127,18 +141,22 @@ def _swag_example(record: Record) -> ChoiceExample:
 
 
 def _codah_records(file: Path) -> Iterator[Record]:
+    whole = len(_CODAH_COLUMNS)
     for place, values in split_tabs(file):
-        if len(values) != len(_CODAH_COLUMNS):
-            raise UserError(f"{place} has {len(values)} columns instead of CODAH's {len(_CODAH_COLUMNS)}")
-        yield Record(place, dict(zip(_CODAH_COLUMNS, values, strict=True)))
+        if len(values) not in (whole, whole - 1):
+            raise UserError(
+                f"{place} has {len(values)} columns instead of CODAH's {whole}, or {whole - 1} without label"
+            )
+        yield Record(place, dict(zip(_CODAH_COLUMNS, values, strict=False)))
 
 
 def _codah_example(record: Record) -> ChoiceExample:
+    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("prompt"),
         choices=tuple(record.text(name) for name in _CODAH_ENDINGS),
-        label=_index(record.place, record.fields["label"], len(_CODAH_ENDINGS)),
+        label=None if label is None else _index(record.place, label, len(_CODAH_ENDINGS)),
     )
 
 
@@ -146,7 +164,7 @@ def _json_example(record: Record) -> ChoiceExample:
     choices = record.texts("choices", _FEWEST_CHOICES)
     if "question" in record.fields:
         choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
-    label = record.fields.get("label")
+    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("context"),

@@ -36,19 +36,23 @@ class ChoiceSettings:
     """The part that is the development set, from 0; the others are trained on."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dev_fold < self.folds or self.folds < 2:
+        if self.folds < 2:
+            raise UserError(f"folds is {self.folds}; it must be at least 2")
+        if not 0 <= self.dev_fold < self.folds:
             raise UserError(
-                f"dev_fold is {self.dev_fold} of {self.folds} folds; it must be from 0, and folds 2 or more"
+                f"dev_fold is {self.dev_fold}; of {self.folds} folds it must be from 0 to {self.folds - 1}"
             )
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
         """Reads and encodes the parts that are there."""
-        from data_pipeline.tasks.choice import choice_rows
+        from data_pipeline.tasks.choice import choice_rows, require_labels
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         del task
         folder, plain = Path(data), make_task_tokenizer(tokenizer)
         parts = self._parts(folder)
+        for name in ("train", "dev"):
+            require_labels(parts[name])
         rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
         return ChoiceData(rows)
 
@@ -65,13 +69,13 @@ class ChoiceSettings:
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
-        from data_pipeline.tasks.choice import choice_rows, open_choices
+        from data_pipeline.tasks.choice import choice_rows, open_choices, without_label
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         form, tokenizer = open_choices(job.input), make_task_tokenizer(job.tokenizer)
 
         def encode(records: "Sequence[Record]") -> "Rows":
-            examples = [dataclasses.replace(form.example(record), label=None) for record in records]
+            examples = [form.example(without_label(record)) for record in records]
             return choice_rows(examples, tokenizer, self.max_seq_length)
 
         header: Header = "names" if form.has_names else "none"

@@ -97,7 +97,7 @@ def test_bad_lines_are_named(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("o\ta\tb\tc\td\t0", "line 1 has 6 columns instead of CODAH's 7"),
+        ("o\ta\tb\tc\td", "line 1 has 5 columns instead of CODAH's 7, or 6 without label"),
         ("o\ta\tb\tc\td\t\t0", "line 1: completion3 is empty"),
         ("o\ta\tb\tc\td\te\t4", "line 1 has the label '4'; it must be from 0 to 3"),
     ],
