@@ -80,11 +80,12 @@ def describe_row(row: Mapping[str, Any]) -> str:
     values = {**row, **row.get("timing", {})}
     parts = [form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None]
     if values.get("seconds_left") is not None:
-        parts.append(f"{_duration(values['seconds_left'])} left")
+        parts.append(f"{duration(values['seconds_left'])} left")
     return ", ".join(parts)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Such as `2 h 5 min`, `5 min` or `5 s`."""
     minutes = round(seconds / 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"

@@ -1,7 +1,9 @@
 """`bert-jax finetune` and `predict` from the command line, with a tiny model."""
 
 import csv
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import load_params
+from bert_jax.cli.finetuning.report import report
 from bert_jax.cli.main import main
+from bert_jax.finetuning.config import Cell
 from bert_jax.finetuning.record import read_record
+from bert_jax.workdir import write_json
 from tests.bert_jax.small_run import make_run, random_params, trainable_params
 
 SUBJECTS = ("cat", "dog", "mat", "cafe")
@@ -59,6 +64,37 @@ def test_it_learns_and_the_best_cell_is_kept(folder: Path) -> None:
     assert (worse / "result.json").exists()
     assert not (worse / "checkpoints").exists()
     assert read_record(folder / "output" / "best").labels == tuple(sorted(SUBJECTS))
+
+
+def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(folder / "data", folder / "long")
+    with (folder / "long" / "dev.csv").open("a") as file:
+        file.write(f"the {'very ' * 20}cat,cat\n")
+    (folder / "long" / "test.csv").write_text("title\nthe cat\n")
+    flags = ["--epochs=0.1", "--learning-rate=1e-3", f"--data={folder / 'long'}"]
+    assert main(command(folder, *flags, output="long-output")) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "sequences: train 64, dev 25, test 1\nwarning: cut to --max-seq-length 16: dev 1\n"
+    )
+
+
+def test_cells_are_in_the_order_of_their_numbers_and_equal_warnings_are_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for epochs in (10.0, 2.0, 1.0):
+        cell = Cell(1e-3, 8, epochs, seed=0)
+        figures = {"accuracy": 0.5, "f1": epochs}
+        degenerate = "all the same" if epochs > 1 else None
+        result = {"cell": cell.name, **dataclasses.asdict(cell), "figures": figures, "examples": []}
+        (tmp_path / "cells" / cell.name).mkdir(parents=True)
+        write_json(tmp_path / "cells" / cell.name / "result.json", {**result, "degenerate": degenerate})
+    report(tmp_path, "task", "f1")
+    said = capsys.readouterr().out
+    assert [line.split("│")[3].strip() for line in said.splitlines() if "│" in line] == ["1", "2", "10"]
+    assert said.count("warning") == 1
+    assert "warning: 2 of 3 cells: all the same" in said
+    assert "epochs10-seed0: f1 10  accuracy 0.5" in said
 
 
 def test_degenerate_cells_are_named(folder: Path) -> None:

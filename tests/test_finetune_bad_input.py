@@ -143,3 +143,50 @@ def test_it_is_one_line_and_nothing_is_written(
     assert error.startswith("bert-jax: error: ")
     assert error.count("\n") == 1
     assert not output.exists()
+
+
+FLAGS: dict[str, tuple[list[str], str]] = {
+    "no epoch": (["--epochs=0"], "epochs is 0; it must be above 0"),
+    "epochs backwards": (["--epochs", "3", "-2"], "epochs is -2; it must be above 0"),
+    "an empty batch": (["--batch-size=0"], "batch_size is 0; it must be at least 1"),
+    "no learning": (["--learning-rate=0"], "learning_rate is 0; it must be above 0"),
+    "a flag without values": (["--learning-rate"], "--learning-rate has no value; give one or more"),
+    "the paper's grid and another": (
+        ["--grid", "--epochs=1"],
+        "--grid has values of its own for --epochs",
+    ),
+    "micro-batches of a later cell": (
+        ["--batch-size", "6", "8", "--parallel.accumulation-steps=3"],
+        "accumulation_steps (3) does not divide global_batch_size (8)",
+    ),
+    "data that are no folder": (["--data=nowhere"], "nowhere is no folder; --data takes"),
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_impossible_flags_are_known_before_anything_is_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, case: str
+) -> None:
+    flags, message = FLAGS[case]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    output = tmp_path / "out"
+    paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}", "--max-seq-length=20"]
+    assert main(["finetune", "classify", *paths, *flags]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert not output.exists()
+
+
+def test_the_folder_of_a_model_is_no_place_for_another(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    before = sorted(model.iterdir())
+    paths = [f"--model={model}", f"--data={tmp_path}", f"--output={model}", "--max-seq-length=20"]
+    assert main(["finetune", "classify", *paths]) == 2
+    assert "holds a model or a run; name another --output" in capsys.readouterr().err
+    assert sorted(model.iterdir()) == before

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning.grid import print_examples
 from bert_jax.cli.finetuning.ranking import RankingData
+from bert_jax.cli.finetuning.report import print_examples
 from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
 from data_pipeline.tasks.rows import Rows
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer

@@ -17,6 +17,7 @@ from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from bert_jax.cli.finetuning.grid import Grid
+    from bert_jax.cli.finetuning.task_data import TaskData
     from bert_jax.finetuning.config import Cell
 
 _HELP = """\
@@ -39,13 +40,19 @@ tasks:
 _PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2.0, 3.0, 4.0)
 
 
+_AXES = ("learning_rate", "batch_size", "epochs")
+
+
 @dataclasses.dataclass(frozen=True)
 class Training:
     """How to train. Several values make a grid, of which the best on the development set is kept."""
 
     learning_rate: tuple[float, ...] = (3e-5,)
+    """Reached after the first tenth of the steps, then falling to 0."""
     batch_size: tuple[int, ...] = (32,)
+    """Examples in a step."""
     epochs: tuple[float, ...] = (3.0,)
+    """Passes over the training set."""
     grid: bool = False
     """The paper's grid: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs 2 3 4."""
     seeds: int = 1
@@ -60,9 +67,17 @@ class Training:
 
     def __post_init__(self) -> None:
         check_positive("seeds", self.seeds)
+        for field in dataclasses.fields(self):
+            if field.name not in _AXES:
+                continue
+            values, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if not values:
+                raise UserError(f"{flag} has no value; give one or more")
+            if self.grid and values != field.default:
+                raise UserError(f"--grid has values of its own for {flag}; leave out one of the two")
 
     def cells(self) -> "list[Cell]":
-        """Every combination, in order."""
+        """Every combination, in order. Raises UserError if a value is impossible."""
         from bert_jax.finetuning.config import Cell
 
         axes = (self.learning_rate, self.batch_size, self.epochs)
@@ -82,7 +97,7 @@ class Finetune(Generic[S]):
     model: Path
     """A run, an export, a Hugging Face model or a checkpoint of google-research/bert."""
     data: str
-    """Folder of the data set in its published form, or tfds:NAME."""
+    """Folder of the data set; what it holds stands above."""
     output: Path
     """Folder to make: results, predictions, and the best model under best/."""
     settings: Annotated[S, tyro.conf.arg(name="")]
@@ -117,26 +132,48 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
 
 
 def run(args: Finetune[Any]) -> int:
-    """Trains every cell that is not finished. Returns 0; 75 if interrupted and saved; 1 on NaN."""
+    """Trains every cell that is not finished. Returns 0; 75 if interrupted and saved; 1 on NaN.
+
+    Raises:
+      UserError: a folder is not what it should be; the model or the data cannot be used.
+    """
     from bert_jax import workdir
     from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.pretrain import keep_compiled
     from bert_jax.pretrained import open_model
 
+    if not args.data.startswith("tfds:") and not Path(args.data).is_dir():
+        raise UserError(f"{args.data} is no folder; --data takes that of a data set")
+    if (args.output / workdir.FILE_NAME).exists():
+        raise UserError(f"{args.output} holds a model or a run; name another --output")
     model = open_model(args.model)
     longest = model.config.max_position_embeddings
     if args.settings.max_seq_length > longest:
         raise UserError(
-            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions"
+            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions, "
+            f"so give {longest} or less"
         )
     # The output folder is not made before all that is read has been found good.
-    grid = Grid(args, model, args.settings.load(args.task, args.data, model.tokenizer))
+    data = args.settings.load(args.task, args.data, model.tokenizer)
+    grid = Grid(args, model, data)
+    _say_sizes(data, args.settings.max_seq_length)
     with workdir.lock(args.output):
         keep_compiled(args.output)
         return _train_grid(grid)
 
 
+def _say_sizes(data: "TaskData", longest: int) -> None:
+    """Prints how many sequences each part has, and how many of them were cut."""
+    parts = {"train": data.train, **data.evaluated}
+    sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in parts.items())
+    print(f"sequences: {sizes}", flush=True)
+    cut = ", ".join(f"{name} {rows.num_cut:,}" for name, rows in parts.items() if rows.num_cut)
+    if cut:
+        print(f"warning: cut to --max-seq-length {longest}: {cut}", flush=True)
+
+
 def _train_grid(grid: "Grid") -> int:
+    from bert_jax.cli.finetuning.report import report
     from bert_jax.cli.pretrain import memory_named
     from bert_jax.interrupt import EXIT_STATUS, listen
     from bert_jax.nonfinite import NonFiniteError
@@ -151,5 +188,5 @@ def _train_grid(grid: "Grid") -> int:
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to go on")
             return EXIT_STATUS
-    grid.report()
+    report(grid.args.output, grid.args.task, grid.data.metric)
     return 0

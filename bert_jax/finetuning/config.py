@@ -1,6 +1,7 @@
 """What decides a fine-tuning run: a value, written to the `config.json` of its folder."""
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_positive
@@ -62,6 +63,13 @@ class Cell:
     batch_size: int
     epochs: float
     seed: int
+
+    def __post_init__(self) -> None:
+        check_positive("batch_size", self.batch_size)
+        for name in ("learning_rate", "epochs"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise UserError(f"{name} is {value:g}; it must be above 0")
 
     @property
     def name(self) -> str:

@@ -51,7 +51,10 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str 
     folder = Path(source)
     if (folder / task.folder).is_dir():
         folder /= task.folder
-    return _read_file(folder / task.files[split], task, split)
+    file = folder / task.files[split]
+    if not file.is_file():
+        raise UserError(f"{source} has neither {task.folder}/{file.name} nor {file.name}")
+    return _read_file(file, task, split)
 
 
 def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:

@@ -93,13 +93,18 @@ class ChoiceData:
         self.train = rows["train"]
         self._rows = rows
 
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {name: rows for name, rows in self._rows.items() if name != "train"}
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
         return self._figures(outputs_of(self._rows["dev"], apply))
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
-        outputs = {name: outputs_of(rows, apply) for name, rows in self._rows.items() if name != "train"}
+        outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         for name, scores in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(scores))
         chosen = set(outputs["dev"].argmax(-1).tolist())

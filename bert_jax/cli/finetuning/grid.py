@@ -5,20 +5,16 @@ A finished cell leaves `result.json`, so an interrupted grid goes on with the ce
 
 import dataclasses
 import functools
-import json
-import math
 import shutil
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
+from bert_jax.cli.finetuning.report import CELLS_FOLDER, RESULT_FILE, best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import TaskData
 from bert_jax.config import OptimizerConfig
 from bert_jax.finetuning.config import Cell, FineTuning
@@ -30,6 +26,7 @@ from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.parallel import Program
 from bert_jax.pretrained import Pretrained
+from bert_jax.progress import duration
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
 from bert_jax.workdir import write_json
@@ -39,8 +36,6 @@ from data_pipeline.tasks.rows import Rows
 if TYPE_CHECKING:
     from bert_jax.cli.finetune import Finetune
 
-RESULT_FILE = "result.json"
-
 # Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
 _EVALUATION_FACTOR = 2
 
@@ -49,7 +44,7 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
-        _check_rows(data.train, model, args.settings.max_seq_length)
+        model.check_ids([max(int(ids.max(initial=0)) for ids in data.train.tokens["input_ids"])])
         self.args = args
         self.model = model
         self.data = data
@@ -66,55 +61,31 @@ class Grid:
             rates=args.training.rates,
             features=args.training.features,
             num_labels=max(len(data.labels), 1),
+            global_batch_size=self.cells[0].batch_size,
         )
+        # All of them, so that an impossible one is known before the first is trained.
+        self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted."""
         self._check_others()
-        for number, cell in enumerate(self.cells, 1):
-            if (self._folder(cell) / RESULT_FILE).exists():
-                continue
-            print(f"cell {number} of {len(self.cells)}: {cell.name}", flush=True)
+        began, epochs_done = time.perf_counter(), 0.0
+        unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
+        for number, cell in enumerate(unfinished):
+            line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
+            if epochs_done:
+                pace = (time.perf_counter() - began) / epochs_done
+                line += f"; {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
+            print(line, flush=True)
             if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
                 return False
             self._keep_best()
+            epochs_done += cell.epochs
         return True
-
-    def report(self) -> None:
-        """A table of the cells, seeds together, on the screen and in `results.json`."""
-        results = self._results()
-        best = max(results, key=self._rank)
-        rows = []
-        for cell, group in self._by_seed(results):
-            values = [result["figures"][self.data.metric] for result in group]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            degenerate = sum(result["degenerate"] is not None for result in group)
-            rows.append(
-                {
-                    "learning_rate": cell.learning_rate,
-                    "batch_size": cell.batch_size,
-                    "epochs": cell.epochs,
-                    "seeds": len(values),
-                    "mean": statistics.mean(values),
-                    "stdev": spread,
-                    "best": max(values),
-                    "degenerate": degenerate,
-                }
-            )
-        content = {"metric": self.data.metric, "best": best, "cells": results, "rows": rows}
-        write_json(self.args.output / "results.json", content)
-        self._print_table(rows)
-        for result in results:
-            if result["degenerate"]:
-                print(f"warning: {result['cell']}: {result['degenerate']}")
-        print_examples(best["examples"])
-        figures = "  ".join(f"{name} {value:.4g}" for name, value in best["figures"].items())
-        print(f"best: {best['cell']}: {figures}")
-        print(f"model and predictions: {self.args.output / BEST_FOLDER}")
 
     def _train_cell(self, cell: Cell, interrupt: Interrupt) -> Ending:
         folder = self._folder(cell)
-        config = cell_config(self.base, cell, len(self.data.train))
+        config = self.configs[cell]
         program = self.programs.get(config)
         self._begin(cell, config)
         training = functools.partial(
@@ -153,9 +124,8 @@ class Grid:
 
     def _check_others(self) -> None:
         """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
-        fields = [field.name for field in dataclasses.fields(Cell)]
-        for result in self._results():
-            cell = Cell(**{name: result[name] for name in fields})
+        for result in read_results(self.args.output):
+            cell = cell_of(result)
             config = cell_config(self.base, cell, len(self.data.train))
             check_same(self._folder(cell), read_record(self._folder(cell)), self._record(config))
 
@@ -187,16 +157,16 @@ class Grid:
 
     def _keep_best(self) -> None:
         """`best` names the best cell so far; the other finished ones lose their checkpoints."""
-        results = self._results()
-        best = max(results, key=self._rank)["cell"]
+        results = read_results(self.args.output)
+        best = best_of(results, self.data.metric)["cell"]
         link = self.args.output / BEST_FOLDER
         beside = self.args.output / f".{BEST_FOLDER}"
         beside.unlink(missing_ok=True)
-        beside.symlink_to(Path("cells") / best, target_is_directory=True)
+        beside.symlink_to(Path(CELLS_FOLDER) / best, target_is_directory=True)
         beside.replace(link)
         for result in results:
             if result["cell"] != best:
-                shutil.rmtree(self.args.output / "cells" / result["cell"] / FOLDER, ignore_errors=True)
+                shutil.rmtree(self.args.output / CELLS_FOLDER / result["cell"] / FOLDER, ignore_errors=True)
 
     def _apply(self, program: Program, params: Params) -> Any:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -206,59 +176,4 @@ class Grid:
         return apply
 
     def _folder(self, cell: Cell) -> Path:
-        return self.args.output / "cells" / cell.name
-
-    def _results(self) -> list[dict[str, Any]]:
-        """Of every finished cell in the folder, so that a grid may grow from run to run."""
-        files = sorted((self.args.output / "cells").glob(f"*/{RESULT_FILE}"))
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
-
-    def _rank(self, result: dict[str, Any]) -> float:
-        value = result["figures"][self.data.metric]
-        return -math.inf if math.isnan(value) else value
-
-    def _by_seed(self, results: list[dict[str, Any]]) -> Iterator[tuple[Cell, list[dict[str, Any]]]]:
-        groups: dict[Cell, list[dict[str, Any]]] = {}
-        fields = [field.name for field in dataclasses.fields(Cell)]
-        for result in results:
-            cell = Cell(**{name: result[name] for name in fields})
-            groups.setdefault(dataclasses.replace(cell, seed=0), []).append(result)
-        yield from groups.items()
-
-    def _print_table(self, rows: list[dict[str, Any]]) -> None:
-        table = Table(title=f"{self.args.task}: {self.data.metric} on the development set")
-        for name in ("learning rate", "batch", "epochs", "seeds", "mean", "stdev", "best"):
-            table.add_column(name, justify="right")
-        for row in rows:
-            table.add_row(
-                f"{row['learning_rate']:g}",
-                str(row["batch_size"]),
-                f"{row['epochs']:g}",
-                str(row["seeds"]),
-                f"{row['mean']:.4g}",
-                f"{row['stdev']:.2g}",
-                f"{row['best']:.4g}",
-            )
-        Console().print(table)
-
-
-def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
-    """A table of what the best model says, if the task shows such."""
-    if not rows:
-        return
-    table = Table(title="the best model on the development set")
-    for name in rows[0]:
-        table.add_column(name, no_wrap=name in ("rank", "score", "relevance"))
-    for row in rows:
-        table.add_row(*map(escape, row.values()))
-    Console().print(table)
-
-
-def _check_rows(rows: Rows, model: Pretrained, max_seq_length: int) -> None:
-    """Says how many texts were cut. Raises UserError if there is an id that the model has no row for."""
-    model.check_ids([max(int(ids.max(initial=0)) for ids in rows.tokens["input_ids"])])
-    if rows.num_cut:
-        print(
-            f"warning: {rows.num_cut:,} of {len(rows.tokens['input_ids']):,} training sequences were cut to "
-            f"--max-seq-length {max_seq_length}"
-        )
+        return self.args.output / CELLS_FOLDER / cell.name

@@ -112,6 +112,11 @@ class RankingData:
         self._queries = queries
         self._encoded = encoded
 
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {name: encoded.rows for name, encoded in self._encoded.items()}
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10."""
         return self._figures(similarities(self._encoded["dev"], apply))

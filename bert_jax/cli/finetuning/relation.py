@@ -81,6 +81,11 @@ class RelationData:
             self.metrics = ("semeval_f1", "accuracy")
         self.metric: str = self.metrics[0]
 
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {name: rows for name, rows in self._rows.items() if name != "train"}
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """F1 and accuracy."""
         return self._figures(outputs_of(self._rows["dev"], apply))
@@ -89,7 +94,7 @@ class RelationData:
         """`predictions-PART.jsonl`: the relation and the probabilities of all."""
         from data_pipeline.tasks.metrics import find_degenerate_classes
 
-        outputs = {name: outputs_of(rows, apply) for name, rows in self._rows.items() if name != "train"}
+        outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         for name, values in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
         gold, decided = self._rows["dev"].targets["labels"], decide(self.kind, outputs["dev"])

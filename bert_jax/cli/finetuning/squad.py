@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import Kind
+    from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
     from data_pipeline.tasks.squad_windows import Windows
@@ -107,6 +108,11 @@ class SquadData:
         self.train = train
         self._dev = dev
         self._search = search
+
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {"dev": self._dev.rows}
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 in percent; for 2.0 with the best null threshold."""

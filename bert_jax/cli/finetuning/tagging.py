@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.ner import TaggingRows
+    from data_pipeline.tasks.rows import Rows
 
 # Enough for full batches of like length, few enough to hold.
 _SENTENCES_AT_ONCE = 1024
@@ -117,6 +118,11 @@ class TaggingData:
         self._parts = parts
         self._files = files
         self._columns = columns
+
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {name: part.rows for name, part in self._parts.items()}
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities, in percent."""

@@ -81,6 +81,11 @@ class TaskData(Protocol):
         """What to train on."""
         ...
 
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """What to evaluate and predict, by the names of the parts: dev, test, ..."""
+        ...
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Figures on the development set."""
         ...

@@ -102,6 +102,11 @@ class TextData:
         self._test = test
         self._submissions = submissions
 
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {part.name: part.rows for part in (*self._dev, *self._test)}
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
         return self._figures({part.name: outputs_of(part.rows, apply) for part in self._dev})

@@ -1,0 +1,127 @@
+"""What the finished cells of a grid came to: which is the best, a table on the screen, `results.json`.
+
+Every finished cell in the folder counts, so that a grid may grow from run to run.
+"""
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bert_jax.finetuning.config import Cell
+from bert_jax.finetuning.finetuned import BEST_FOLDER
+from bert_jax.workdir import write_json
+
+CELLS_FOLDER = "cells"
+RESULT_FILE = "result.json"
+
+_FIELDS = [field.name for field in dataclasses.fields(Cell)]
+
+
+def read_results(output: Path) -> list[dict[str, Any]]:
+    """What finished cells left in the folder of a grid, by their hyperparameters."""
+    files = (output / CELLS_FOLDER).glob(f"*/{RESULT_FILE}")
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return sorted(results, key=lambda result: dataclasses.astuple(cell_of(result)))
+
+
+def cell_of(result: Mapping[str, Any]) -> Cell:
+    """The cell that left a result."""
+    return Cell(**{name: result[name] for name in _FIELDS})
+
+
+def best_of(results: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """The result with the highest figure; of equal ones the first."""
+    return max(results, key=lambda result: _rank(result["figures"][metric]))
+
+
+def report(output: Path, task: str, metric: str) -> None:
+    """Prints a table of the cells, seeds together, and writes it to `results.json` with all results."""
+    results = read_results(output)
+    best = best_of(results, metric)
+    rows = _by_seed(results, metric)
+    content = {"metric": metric, "best": best, "cells": results, "rows": rows}
+    write_json(output / "results.json", content)
+    _print_table(f"{task}: {metric} on the development set", rows)
+    _print_warnings(results)
+    print_examples(best["examples"])
+    # The figure that decided comes first.
+    figures = {metric: best["figures"][metric], **best["figures"]}
+    print(f"best: {best['cell']}: {'  '.join(f'{name} {value:.4g}' for name, value in figures.items())}")
+    print(f"model and predictions: {output / BEST_FOLDER}")
+    print(f"all figures: {output / 'results.json'}")
+    print(f"try it:  bert-jax predict --model {output} --input FILE --output FILE")
+
+
+def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
+    """A table of what the best model says, if the task shows such."""
+    if not rows:
+        return
+    table = Table(title="the best model on the development set")
+    for name in rows[0]:
+        table.add_column(name, no_wrap=name in ("rank", "score", "relevance"))
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    Console().print(table)
+
+
+def _rank(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _by_seed(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """A row for the cells that differ in nothing but the seed."""
+    groups: dict[Cell, list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault(dataclasses.replace(cell_of(result), seed=0), []).append(result)
+    rows = []
+    for cell, group in groups.items():
+        values = [result["figures"][metric] for result in group]
+        rows.append(
+            {
+                "learning_rate": cell.learning_rate,
+                "batch_size": cell.batch_size,
+                "epochs": cell.epochs,
+                "seeds": len(values),
+                "mean": statistics.mean(values),
+                "stdev": statistics.stdev(values) if len(values) > 1 else 0.0,
+                "best": max(values),
+                "degenerate": sum(result["degenerate"] is not None for result in group),
+            }
+        )
+    return rows
+
+
+def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title)
+    for name in ("learning rate", "batch", "epochs", "seeds", "mean", "stdev", "best"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row['learning_rate']:g}",
+            str(row["batch_size"]),
+            f"{row['epochs']:g}",
+            str(row["seeds"]),
+            f"{row['mean']:.4g}",
+            f"{row['stdev']:.2g}",
+            f"{row['best']:.4g}",
+        )
+    Console().print(table)
+
+
+def _print_warnings(results: Sequence[dict[str, Any]]) -> None:
+    """Each warning once, however many cells it is of."""
+    cells: dict[str, list[str]] = {}
+    for result in results:
+        if result["degenerate"]:
+            cells.setdefault(result["degenerate"], []).append(result["cell"])
+    for warning, names in cells.items():
+        which = names[0] if len(names) == 1 else f"{len(names)} of {len(results)} cells"
+        print(f"warning: {which}: {warning}")
