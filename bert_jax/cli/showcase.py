@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert_jax.config import Experiment
@@ -54,8 +54,12 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
     print("\nheld-out sentences, one word masked:")
     for text, word in masked_sentences(corpus, _SENTENCES):
         (guesses,) = fill_mask(model, text, top_k=5)
-        listed = ", ".join(f"{token} {share:.0%}" for token, share in guesses)
-        print(f"  {text}\n    it was: {word}   guesses: {listed}")
+        print(f"  {text}\n    it was: {word}   guesses: {list_guesses(guesses)}")
+
+
+def list_guesses(guesses: Sequence[tuple[str, float]]) -> str:
+    """Tokens with their probabilities in one line, in quotes since a token may be a comma."""
+    return ", ".join(f'"{token}" {share:.0%}' for token, share in guesses)
 
 
 def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.cli.showcase import list_guesses
 from bert_jax.convert import convert
 from bert_jax.fill_mask import fill_mask
 from bert_jax.pretrained import Pretrained, open_model
@@ -55,6 +56,10 @@ def test_rows_without_a_token_are_never_predicted(model: Pretrained) -> None:
 def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: Pretrained) -> None:
     text = "a [MASK] saw the dog"
     assert fill_mask(open_model(folder / "run"), text) == fill_mask(model, text)
+
+
+def test_a_comma_is_told_from_the_commas_between() -> None:
+    assert list_guesses([("the", 0.064), (",", 0.026), ('"', 0.01)]) == '"the" 6%, "," 3%, """ 1%'
 
 
 def test_bad_texts_are_refused(model: Pretrained) -> None:
