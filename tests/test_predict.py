@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,16 @@ def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest
         assert main(["predict", *paths]) == 2
         assert message in capsys.readouterr().err
         assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / "x.csv").write_text("text\ncat\n")
+    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
+    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
+        assert main([*command, f"--model={tmp_path}"]) == 2
+        assert "has no checkpoint; of the finished cells only the best one" in capsys.readouterr().err
 
 
 def test_what_is_cut_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -14,7 +14,8 @@ if typing.TYPE_CHECKING:
 class Convert:
     """Write a model as a folder of another format.
 
-    Reads the work directory of a run, a Hugging Face BERT or a checkpoint of google-research/bert.
+    Reads the work directory of a run, a fine-tuned model, a Hugging Face BERT or a checkpoint of
+    google-research/bert.
     """
 
     model: Path
@@ -48,6 +49,8 @@ def run(args: Convert) -> None:
             f"note: google-research/bert computes gelu_tanh and a LayerNorm epsilon of 1e-12; this model "
             f"has {model.config.activation} and {model.config.layer_norm_epsilon}"
         )
+    if args.format != "hf" and model.head is not None:
+        print(f"note: the head of {model.facts['task']} is left out; only --format hf takes it")
     if model.config.attention == "bidirectional" and "language_model" in model.params:
         print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a [MASK]."')
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.checkpoints import load_params
+from bert_jax.checkpoints import load_params, saved_steps
 from bert_jax.finetuning.config import make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.parallel import Program, make_program
 from bert_jax.train_step import Params
+from data_pipeline.errors import UserError
 
 BEST_FOLDER = "best"
 TOKENIZER_FILE = "tokenizer.json"
@@ -32,16 +33,31 @@ class FineTuned:
         return predict(self.program, self.params, batches)
 
 
+def find_cell(folder: Path) -> Path:
+    """The best cell of the folder that `bert-jax finetune` made; the folder itself if it has none."""
+    return folder / BEST_FOLDER if (folder / BEST_FOLDER).exists() else folder
+
+
+def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
+    """What a cell is, and its parameters as numpy arrays.
+
+    Raises:
+      UserError: no fine-tuned model; its checkpoint is damaged or was deleted.
+    """
+    record = read_record(folder)
+    if not saved_steps(folder):
+        raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
+    return record, load_params(folder)[1]
+
+
 def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     """Reads the folder that `bert-jax finetune` made, or that of one of its cells.
 
     Raises:
       UserError: no fine-tuned model; its checkpoint is damaged or was deleted.
     """
-    if (folder / BEST_FOLDER).exists():
-        folder = folder / BEST_FOLDER
-    record = read_record(folder)
-    _, params = load_params(folder)
+    folder = find_cell(folder)
+    record, params = load_cell(folder)
     run = dataclasses.replace(record.config, global_batch_size=batch_size)
     program = make_program(make_task(record.config), run)
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))

@@ -3,20 +3,17 @@
 import dataclasses
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from bert_jax.checkpoints import load_params
-from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
-from bert_jax.finetuning.record import read_record
+from bert_jax.finetuning.finetuned import find_cell, load_cell
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.configuration import read_json
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.pretrained import HEADS, Pretrained, TaskHead
 from bert_jax.workdir import FILE_NAME
 
 
 def recognises(directory: Path) -> bool:
     """Whether `bert-jax finetune` made a folder, or one of its cells."""
-    file = _cell(directory) / FILE_NAME
+    file = find_cell(directory) / FILE_NAME
     return file.is_file() and {"task", "labels"} <= set(read_json(file))
 
 
@@ -26,22 +23,18 @@ def read(directory: Path) -> Pretrained:
     Raises:
       UserError: the checkpoint is damaged or was deleted.
     """
-    folder = _cell(directory)
-    record = read_record(folder)
+    folder = find_cell(directory)
+    record, params = load_cell(folder)
     config = record.config
-    _, params = load_params(folder)
+    tokenizer, vocabulary = read_tokenizer(folder)
     head = params.get("classifier", {})
     has_head = head or config.features != FeatureConfig()
     return Pretrained(
         name=f"{record.trained_from}-{record.task}",
         config=dataclasses.replace(config.model, dtype="float32"),
         params={part: params[part] for part in ("encoder", *HEADS) if part in params},
-        tokenizer=Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
-        vocabulary=None,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
         facts={"task": record.task, "fine-tuned from": record.trained_from},
         head=TaskHead(config.kind, record.labels, head, config.features) if has_head else None,
     )
-
-
-def _cell(directory: Path) -> Path:
-    return directory / BEST_FOLDER if (directory / BEST_FOLDER).exists() else directory

@@ -1,5 +1,6 @@
 """Conversions of runs: whole or absent, the same numbers after reading back, the same ids."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ from bert_jax.config import Objective
 from bert_jax.convert import Format, convert
 from bert_jax.pretrained import open_model
 from data_pipeline.errors import UserError
+from tests.bert_jax.small_finetuned import make_cell
 from tests.bert_jax.small_run import TEXTS, make_run
 
 FILES = {
@@ -46,6 +48,21 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "| steps | 10 of 10 |" in card
     assert "| held-out mlm_accuracy | 0.25 |" in card
+
+
+def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_cell(tmp_path / "run", "classification", "classify", ("no", "yes"))
+    paths = {name: tmp_path / name for name in ("hf", "npz")}
+    for name, path in paths.items():
+        assert main(["convert", f"--model={tmp_path / 'run'}", f"--output={path}", f"--format={name}"]) == 0
+    for path in paths.values():
+        made = path / "vocab.txt"
+        assert made.read_text() == (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text()
+        assert json.loads((path / "tokenizer_config.json").read_text())["do_lower_case"] is True
+    said = capsys.readouterr().out
+    assert said.count("note: the head of classify is left out; only --format hf takes it") == 1
 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
