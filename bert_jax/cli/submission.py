@@ -10,8 +10,8 @@ from data_pipeline.errors import UserError
 class Submission:
     """Join the test predictions of fine-tuned GLUE tasks into the zip that GLUE's server takes.
 
-    The server wants all of its eleven files. Those of tasks without a run hold one answer
-    throughout, and are named.
+    The server refuses a zip without all of its eleven files. Those of tasks without a run hold one
+    answer throughout, and are named: their scores mean nothing.
     """
 
     runs: tuple[Path, ...]
@@ -28,9 +28,9 @@ def run(args: Submission) -> None:
     """Writes the zip.
 
     Raises:
-      UserError: a run without test predictions, two of one task, an output that exists.
+      UserError: no such run, a run without test predictions, two of one task, an output that exists.
     """
-    from bert_jax.finetuning.finetuned import BEST_FOLDER
+    from bert_jax.finetuning.finetuned import find_cell
     from data_pipeline.tasks.glue_submission import (
         SUBMISSION_FILE,
         join_submissions,
@@ -40,11 +40,14 @@ def run(args: Submission) -> None:
 
     if args.output.exists():
         raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
-    predicted = join_submissions(folder / BEST_FOLDER / SUBMISSION_FILE for folder in args.runs)
+    for folder in args.runs:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is no folder; --runs takes those that `bert-jax finetune` made")
+    predicted = join_submissions(find_cell(folder) / SUBMISSION_FILE for folder in args.runs)
     filled = placeholders(predicted)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     write_submission(args.output, predicted | filled)
     print(f"predicted: {', '.join(sorted(predicted))}")
     if filled:
-        print(f"one answer throughout, to be passed over: {', '.join(filled)}")
+        print(f"not predicted, one answer throughout, scores mean nothing: {', '.join(filled)}")
     print(f"wrote {args.output}")

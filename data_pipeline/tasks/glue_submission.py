@@ -1,7 +1,7 @@
 """The zip of predictions that GLUE's server takes: a file a test set, a line an example.
 
-The server takes no zip without all of them; the file of a task that was left alone has one answer
-throughout.
+The server takes no zip without all of them, nor an empty one among them (README of keras-team/keras-hub's
+examples/glue_benchmark); the file of a task that was left alone has one answer throughout.
 """
 
 import zipfile
@@ -58,17 +58,19 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
     """The files of several zips of `write_submission` by name.
 
     Raises:
-      UserError: no such zip; two have one file; a file has not as many lines as its test set.
+      UserError: no zip; two have one file; a file has not as many lines as its test set.
     """
     texts: dict[str, str] = {}
     for source in sources:
         try:
             with zipfile.ZipFile(source) as archive:
                 found = {name: archive.read(name).decode() for name in archive.namelist()}
-        except (OSError, zipfile.BadZipFile):
+        except FileNotFoundError:
             raise UserError(
-                f"{source} is no zip of predictions; finetune writes it where a GLUE task has test files"
+                f"there is no {source}; finetune writes it for a GLUE task whose test files are in --data"
             ) from None
+        except (OSError, zipfile.BadZipFile):
+            raise UserError(f"{source} is no zip of predictions") from None
         for name, text in found.items():
             _check(source, name, text)
             if name in texts:

@@ -236,5 +236,8 @@ def test_what_cannot_be_submitted_is_named(tmp_path):
         join_submissions([whole, short])
     with pytest.raises(UserError, match=r"a.zip has WNLI.tsv, which another one has"):
         join_submissions([whole, whole])
-    with pytest.raises(UserError, match=r"c.zip is no zip of predictions"):
+    with pytest.raises(UserError, match=r"there is no .*c.zip; finetune writes it"):
         join_submissions([tmp_path / "c.zip"])
+    (tmp_path / "d.zip").write_text("x")
+    with pytest.raises(UserError, match=r"d.zip is no zip of predictions"):
+        join_submissions([tmp_path / "d.zip"])
