@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.main import COMMANDS, main
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
@@ -119,12 +120,33 @@ def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_every_command_explains_itself_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["--help"], ["pretrain", "base", "--help"], *([name, "--help"] for name in COMMANDS)):
-        with contextlib.suppress(SystemExit):
-            main(argv)
-        lines = capsys.readouterr().out.splitlines()
+    tasks = [["finetune", name, "--help"] for name in TASKS]
+    for argv in (
+        ["--help"],
+        ["pretrain", "base", "--help"],
+        *tasks,
+        *([name, "--help"] for name in COMMANDS),
+    ):
+        lines = help_of(argv, capsys)
         assert len(lines) > 5, argv
-        assert [line for line in lines if len(line) > 80] == [], argv
+        assert [line for line in lines if len(line) > 80 or line != line.rstrip()] == [], argv
+
+
+def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(["predict", "--help"], capsys)
+    assert lines[:2] == [
+        "usage: bert-jax predict [-h] --model PATH --input PATH --output PATH",
+        "  [--batch-size INT]",
+    ]
+    # The docstring's line ends before the quotation mark, where tyro would keep the break.
+    assert 'JSON with a field "prediction", candidates in order.' in lines
+
+
+def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of a help text."""
+    with contextlib.suppress(SystemExit):
+        main(argv)
+    return capsys.readouterr().out.splitlines()
 
 
 def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

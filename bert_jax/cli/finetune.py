@@ -125,7 +125,9 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     default = Finetune(name, model=missing, data=missing, output=missing, settings=settings)
     # The settings' own class tells tyro which flags there are.
     kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
-    description = f"{TASKS[name].summary}. --data: {inspect.getdoc(settings)}\n\n{inspect.getdoc(Finetune)}"
+    summary = TASKS[name].summary
+    about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(settings)}"
+    description = f"{about}\n\n{inspect.getdoc(Finetune)}"
     return parse_flags(
         kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import inspect
 import io
 import re
 import textwrap
@@ -40,13 +41,14 @@ def parse_flags(
     """
     page, screen = io.StringIO(), io.StringIO()
     start = tyro.MISSING_NONPROP if default is None else default
+    about = inspect.getdoc(kind) if description is None else description
     try:
         with contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
             value, unknown = tyro.cli(
                 kind,
                 args=argv,
                 prog=command,
-                description=description,
+                description=_join_lines(about or ""),
                 default=start,
                 return_unknown_args=True,
             )
@@ -66,9 +68,23 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return ", ".join(difflib.get_close_matches(name, valid, n=3, cutoff=0.5) or valid)
 
 
+def _join_lines(text: str) -> str:
+    """Each paragraph in one line, since tyro keeps some line breaks of a docstring and drops others.
+
+    What is indented, such as a command, stays as it is.
+    """
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p if p.startswith(" ") else " ".join(p.split()) for p in paragraphs)
+
+
 def _wrap(text: str) -> str:
-    """tyro's help text with its long lines, those of the dataclass's docstring, cut at 80 columns."""
-    return "\n".join(line if len(line) <= 80 else textwrap.fill(line, 80) for line in text.splitlines())
+    """tyro's help text with its long lines, the usage and the docstring, cut at 80 columns."""
+    return "\n".join(_wrap_line(line.rstrip()) for line in text.rstrip().splitlines())
+
+
+def _wrap_line(line: str) -> str:
+    indent = "  " if line.startswith("usage:") else ""
+    return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=indent))
 
 
 def _name_unknown(argument: str, kind: type[T], command: str, default: T | None) -> str:

@@ -25,9 +25,11 @@ class Predict:
     model: Path
     """Folder that `bert-jax finetune` made."""
     input: Path
+    """File in the form of the task's data."""
     output: Path
-    """File to make."""
+    """File to make; it must not exist."""
     batch_size: int = 64
+    """Sequences that are computed at once; it changes no result."""
 
 
 def run(args: Predict) -> None:

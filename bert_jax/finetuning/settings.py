@@ -13,11 +13,9 @@ class LayerRates:
     """Learning rates by depth: embeddings are 0, layers 1 to L, head and pooler L + 1."""
 
     layer_decay: float = 1.0
-    """Every layer's rate, as a share of the rate of the one above (Howard and Ruder 2018; Clark et al.
-    2020 use 0.8 and 0.9). 1: all the same."""
+    """Each layer's rate as a share of that of the one above; 0.8 or 0.9 in Clark et al. (2020)."""
     frozen_layers: int | None = None
-    """The embeddings and that many of the lowest layers stay as they are; 0 is the embeddings alone,
-    None nothing."""
+    """The embeddings and that many of the lowest layers stay as they are; 0: the embeddings alone."""
 
     def __post_init__(self) -> None:
         if not 0 < self.layer_decay <= 1:

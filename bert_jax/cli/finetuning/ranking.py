@@ -38,8 +38,11 @@ class RankingSettings:
     loss: Literal["in_batch", "triplet"] = "in_batch"
     """in_batch: the other rows of a batch are negatives too. triplet: needs negatives."""
     query_column: str = "query"
+    """Of train: the column, or the field of JSONL, with the query."""
     positive_column: str = "positive"
+    """The one with a text that answers it."""
     negative_column: str | None = None
+    """The one with a text that does not, if there is one."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RankingData":
         """Reads and encodes the parts that are there."""

@@ -44,6 +44,7 @@ class TaggingSettings:
     scheme: Scheme = "iob2"
     """How entities are tagged in the files; the original CoNLL-2003 has iob1."""
     encoding: str = "utf-8-sig"
+    """Of the files; latin-1 in CoNLL-2002."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
         """Reads and encodes the parts that are there."""
