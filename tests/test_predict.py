@@ -174,6 +174,16 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
         assert "has no checkpoint; of the finished cells only the best one" in capsys.readouterr().err
 
 
+def test_an_output_that_promises_another_form_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+    (tmp_path / "x.csv").write_text("text\ncat\n")
+    paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.jsonl'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert "y.jsonl would be in the form of " in capsys.readouterr().err
+
+
 def test_what_is_cut_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     rows = list(csv.DictReader(predict(tmp_path, f'text\n"{LONG}"\n', ".csv").splitlines()))

@@ -11,7 +11,13 @@ from bert_jax.config import check_positive
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from data_pipeline.tasks.rows import Rows
+
+
+# Suffixes that promise a form, which is that of the input.
+_FORMS = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,21 +54,38 @@ def run(args: Predict) -> None:
         raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
     if not args.input.is_file():
         raise UserError(f"{args.input} is no file")
+    if args.output.suffix != args.input.suffix and args.output.suffix in _FORMS:
+        raise UserError(f"{args.output} would be in the form of {args.input}; name one that ends as it does")
     model = open_finetuned(args.model, args.batch_size)
     settings = dataclasses.replace(TASKS[model.record.task].settings, **model.record.settings)  # type: ignore[type-var]
     lengths = lengths_up_to(settings.max_seq_length)
 
     num_cut = 0
+    display = _count_on_terminal()
+    done = display.add_task("", total=None)
 
     def apply(rows: "Rows") -> Iterator[tuple[np.ndarray, np.ndarray]]:
         nonlocal num_cut
         num_cut += rows.num_cut
-        return model.predict(evaluation_batches(rows, args.batch_size, lengths))
+        for numbers, outputs in model.predict(evaluation_batches(rows, args.batch_size, lengths)):
+            display.advance(done, len(numbers))
+            yield numbers, outputs
 
     args.output.parent.mkdir(parents=True, exist_ok=True)
     job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
-    count = settings.predict(job)
+    with display:
+        count = settings.predict(job)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
     if num_cut:
         cut = "text was" if num_cut == 1 else "texts were"
         print(f"warning: {num_cut:,} {cut} cut to {settings.max_seq_length} tokens")
+
+
+def _count_on_terminal() -> "Progress":
+    """How much is done, while it is being done; files are read in parts, so nobody knows of how much."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.completed:,.0f} sequences"), TimeElapsedColumn()
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -99,7 +99,7 @@ def _cut_text(example: RelationExample, style: EntityStyle) -> tuple[str, str, s
 def _type_words(example: RelationExample, entity: Entity) -> str:
     """Words that any vocabulary can spell, so that no piece needs a meaning that must be stored."""
     if entity.type is None:
-        raise UserError(f"{example.place}: an entity has no type; the style types needs one for each")
+        raise UserError(f"{example.place}: an entity has no type; style types needs one for each")
     role = "head" if entity is example.head else "tail"
     return f"{role} {entity.type.replace('_', ' ').lower()}"
 
@@ -112,7 +112,7 @@ def _markers(tokenizer: TaskTokenizer) -> list[np.ndarray]:
             return [np.array([index], np.int32) for index in ids]
     raise UserError(
         f"the model's vocabulary has neither {_UNUSED[0]} to {_UNUSED[3]} nor $ and #, so entities can't be "
-        f"marked; the style types needs no such piece"
+        f"marked; entities of style types need no such piece, but a type each"
     )
 
 
