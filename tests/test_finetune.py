@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -71,11 +72,15 @@ def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.
     with (folder / "long" / "dev.csv").open("a") as file:
         file.write(f"the {'very ' * 20}cat,cat\n")
     (folder / "long" / "test.csv").write_text("title\nthe cat\n")
-    flags = ["--epochs=0.1", "--learning-rate=1e-3", f"--data={folder / 'long'}"]
+    flags = ["--epochs=0.1", "--learning-rate", "1e-3", "1e-4", f"--data={folder / 'long'}"]
     assert main(command(folder, *flags, output="long-output")) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(
-        "sequences: train 64, dev 25, test 1\nwarning: cut to --max-seq-length 16: dev 1\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "sequences: train 64, dev 25, test 1"
+    assert lines[1] == "warning: cut to --max-seq-length 16: dev 1"
+    assert lines[2] == "cell 1 of 2: lr0.001-batch8-epochs0.1-seed0"
+    (second,) = (line for line in lines if line.startswith("cell 2"))
+    assert re.fullmatch(
+        r"cell 2 of 2: lr0.0001-batch8-epochs0.1-seed0; about \d+ (s|min) left for all", second
     )
 
 

@@ -50,9 +50,7 @@ def run(args: Convert) -> None:
             f"has {model.config.activation} and {model.config.layer_norm_epsilon}"
         )
     if args.format != "hf" and model.head is not None:
-        print(
-            f"note: the head of {model.facts['task']} is left out; `bert-jax predict` applies the model with it"
-        )
+        print(f"note: the head of {model.facts['task']} is left out; `bert-jax predict` applies it")
     if model.config.attention == "bidirectional" and "language_model" in model.params:
         print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a [MASK]."')
 

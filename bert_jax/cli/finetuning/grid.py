@@ -75,7 +75,7 @@ class Grid:
             line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
             if epochs_done:
                 pace = (time.perf_counter() - began) / epochs_done
-                line += f"; {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
+                line += f"; about {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
             print(line, flush=True)
             if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
                 return False
