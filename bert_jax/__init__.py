@@ -24,7 +24,7 @@ def load_model(directory: str | os.PathLike[str]) -> Bert:
 
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT or a checkpoint of
-        google-research/bert, as `bert_jax.pretrained.open_model` takes it.
+        google-research/bert, as `bert_jax.open_model.open_model` takes it.
 
     Raises:
       UserError: the folder is no model.
@@ -32,6 +32,6 @@ def load_model(directory: str | os.PathLike[str]) -> Bert:
     from pathlib import Path
 
     from bert_jax.inference import Bert
-    from bert_jax.pretrained import open_model
+    from bert_jax.open_model import open_model
 
     return Bert(open_model(Path(directory)))

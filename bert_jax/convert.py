@@ -7,7 +7,8 @@ from typing import Literal
 
 from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
-from bert_jax.pretrained import Pretrained, open_model
+from bert_jax.open_model import open_model
+from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
 
 Format = Literal["hf", "tf1", "npz"]

@@ -36,7 +36,7 @@ def run(args: Features) -> None:
         raise UserError(f"{args.input} is not a file; --input takes a text file, a text a line")
     from bert_jax.features import write_features
     from bert_jax.inference import Bert
-    from bert_jax.pretrained import open_model
+    from bert_jax.open_model import open_model
 
     model = Bert(open_model(args.model))
     counts = write_features(model, args.input, layers, args.pooling, args.output)

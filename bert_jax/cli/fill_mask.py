@@ -32,7 +32,7 @@ def run(args: FillMask) -> None:
     if args.top_k < 1:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
     from bert_jax.fill_mask import fill_mask
-    from bert_jax.pretrained import open_model
+    from bert_jax.open_model import open_model
 
     model = open_model(args.model)
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]

@@ -1,24 +1,20 @@
 """`bert-jax finetune TASK --model DIR --data DIR --output DIR`: trains a head on a pretrained model."""
 
-import dataclasses
 import inspect
-import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.flags import nearest, parse_flags
-from bert_jax.config import BiasCorrection, DType, ParallelConfig, check_positive
-from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.finetuning.task_data import TaskData
-    from bert_jax.finetuning.config import Cell
 
 _HELP = """\
 usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
@@ -35,73 +31,6 @@ Several values of --learning-rate, --batch-size or --epochs make a grid;
 
 tasks:
 """
-
-# The paper's grid (A.3).
-_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2.0, 3.0, 4.0)
-
-
-_AXES = ("learning_rate", "batch_size", "epochs")
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """How to train. Several values make a grid, of which the best on the development set is kept."""
-
-    learning_rate: tuple[float, ...] = (3e-5,)
-    """Reached after the first tenth of the steps, then falling to 0."""
-    batch_size: tuple[int, ...] = (32,)
-    """Examples in a step."""
-    epochs: tuple[float, ...] = (3.0,)
-    """Passes over the training set."""
-    grid: bool = False
-    """The paper's grid: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs 2 3 4."""
-    seeds: int = 1
-    """Repeats of every cell of the grid, with the seeds 0, 1, ..."""
-    rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
-    features: FeatureConfig = FeatureConfig()
-    dtype: DType = "float32"
-    """Type that activations are computed in; parameters and losses are always float32."""
-    bias_correction: BiasCorrection = "none"
-    """none: as google-research/bert. adam: as Adam's authors, steadier on small data sets."""
-    parallel: ParallelConfig = ParallelConfig()
-
-    def __post_init__(self) -> None:
-        check_positive("seeds", self.seeds)
-        for field in dataclasses.fields(self):
-            if field.name not in _AXES:
-                continue
-            values, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if not values:
-                raise UserError(f"{flag} has no value; give one or more")
-            if self.grid and values != field.default:
-                raise UserError(f"--grid has values of its own for {flag}; leave out one of the two")
-
-    def cells(self) -> "list[Cell]":
-        """Every combination, in order. Raises UserError if a value is impossible."""
-        from bert_jax.finetuning.config import Cell
-
-        axes = (self.learning_rate, self.batch_size, self.epochs)
-        if self.grid:
-            axes = (_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS)
-        return [Cell(*values) for values in itertools.product(*axes, range(self.seeds))]
-
-
-S = TypeVar("S")
-
-
-@dataclasses.dataclass(frozen=True)
-class Finetune(Generic[S]):
-    """Fine-tune a pretrained model on a task. Run the same command again to go on where it stopped."""
-
-    task: tyro.conf.Suppress[str]
-    model: Path
-    """A run, an export, a Hugging Face model or a checkpoint of google-research/bert."""
-    data: str
-    """Folder of the data set; what it holds stands above."""
-    output: Path
-    """Folder to make: results, predictions, and the best model under best/."""
-    settings: Annotated[S, tyro.conf.arg(name="")]
-    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
 
 
 def parse(argv: Sequence[str]) -> Finetune[Any]:
@@ -142,7 +71,7 @@ def run(args: Finetune[Any]) -> int:
     from bert_jax import workdir
     from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.pretrain import keep_compiled
-    from bert_jax.pretrained import open_model
+    from bert_jax.open_model import open_model
 
     if not args.data.startswith("tfds:") and not Path(args.data).is_dir():
         raise UserError(f"{args.data} is no folder; --data takes that of a data set")

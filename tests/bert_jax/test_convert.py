@@ -12,7 +12,7 @@ from bert_jax.checkpoints import load_params
 from bert_jax.cli.main import main
 from bert_jax.config import Objective
 from bert_jax.convert import Format, convert
-from bert_jax.pretrained import open_model
+from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_cell
 from tests.bert_jax.small_run import TEXTS, make_run

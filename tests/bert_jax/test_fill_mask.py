@@ -10,7 +10,8 @@ from bert_jax.cli.main import main
 from bert_jax.cli.showcase import list_guesses
 from bert_jax.convert import convert
 from bert_jax.fill_mask import fill_mask
-from bert_jax.pretrained import Pretrained, open_model
+from bert_jax.open_model import open_model
+from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
 

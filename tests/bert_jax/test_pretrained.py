@@ -8,7 +8,7 @@ import pytest
 
 import bert_jax
 from bert_jax.convert import convert
-from bert_jax.pretrained import open_model
+from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
 from tests.bert_jax.small_run import make_run

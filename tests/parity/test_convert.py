@@ -11,7 +11,7 @@ from bert_jax.config import ModelConfig, Objective
 from bert_jax.convert import convert
 from bert_jax.fill_mask import fill_mask
 from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.pretrained import open_model
+from bert_jax.open_model import open_model
 from tests.bert_jax.small_run import TEXTS, make_run
 
 pytestmark = pytest.mark.parity

@@ -9,11 +9,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
+from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, RESULT_FILE, best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import TaskData
 from bert_jax.config import OptimizerConfig
@@ -33,9 +34,6 @@ from bert_jax.workdir import write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.rows import Rows
 
-if TYPE_CHECKING:
-    from bert_jax.cli.finetune import Finetune
-
 # Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
 _EVALUATION_FACTOR = 2
 
@@ -43,7 +41,7 @@ _EVALUATION_FACTOR = 2
 class Grid:
     """The cells of one `bert-jax finetune`."""
 
-    def __init__(self, args: "Finetune[Any]", model: Pretrained, data: TaskData) -> None:
+    def __init__(self, args: Finetune[Any], model: Pretrained, data: TaskData) -> None:
         model.check_ids([max(int(ids.max(initial=0)) for ids in data.train.tokens["input_ids"])])
         self.args = args
         self.model = model

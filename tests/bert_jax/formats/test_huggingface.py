@@ -10,7 +10,7 @@ from tokenizers import normalizers
 
 from bert_jax.convert import convert
 from bert_jax.formats.vocabulary import Vocabulary
-from bert_jax.pretrained import open_model
+from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
 

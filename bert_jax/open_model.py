@@ -1,0 +1,47 @@
+"""The one way to name a model: a folder, of any kind that this project knows."""
+
+import dataclasses
+from pathlib import Path
+
+from bert_jax.config import Activation
+from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
+from bert_jax.pretrained import Pretrained
+from data_pipeline.errors import UserError
+
+
+def open_model(directory: Path, step: int | None = None, activation: Activation | None = None) -> Pretrained:
+    """Reads a model from a folder of any kind that this project knows.
+
+    Args:
+      directory: the work directory of a run; what `bert-jax convert` or `bert-jax finetune` wrote; a
+        Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
+        google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
+      step: checkpoint of a work directory; None takes the newest.
+      activation: the flavour of GELU, where the folder says another or, as Google's, none.
+
+    Raises:
+      UserError: the folder is no model, or one of another architecture, or a file in it is missing
+        or damaged.
+    """
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no folder; --model takes the folder of a model")
+    if step is not None and not run.recognises(directory):
+        raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
+    if run.recognises(directory):
+        model = run.read(directory, step)
+    elif finetuned.recognises(directory):
+        model = finetuned.read(directory)
+    elif npz.recognises(directory):
+        model = npz.read(directory)
+    elif huggingface.recognises(directory):
+        model = huggingface.read(directory)
+    elif google_tf1.recognises(directory):
+        model = google_tf1.read(directory)
+    else:
+        raise UserError(
+            f"{directory} is no model: it has neither config.json (a run, an export, a Hugging Face model) "
+            f"nor bert_config.json (a checkpoint of google-research/bert)"
+        )
+    if activation is None:
+        return model
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, activation=activation))
