@@ -1,4 +1,4 @@
-"""The one exception that means "the user's input is wrong", as opposed to a defect of ours."""
+"""What means "the user's input or machine is wrong", as opposed to a defect of ours."""
 
 
 class UserError(ValueError):
@@ -6,3 +6,7 @@ class UserError(ValueError):
 
     The command line prints it to stderr without a traceback and exits with status 2.
     """
+
+
+class Unfinished(UserError):
+    """What was done so far is whole, and the same command goes on from there."""

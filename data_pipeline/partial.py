@@ -52,6 +52,8 @@ def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Pat
 
 def publish(directory: Path, output: Path) -> None:
     """Give the finished folder its name; an old corpus of that name makes way."""
+    for left in directory.glob(".*.partial"):  # by whoever was killed over a shard
+        left.unlink()
     old = output.with_name(f"{output.name}.replaced")
     if output.exists():
         shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here

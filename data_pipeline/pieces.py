@@ -4,7 +4,6 @@ Documents fill pieces in reading order and piece i of a split becomes its shard 
 not depend on how many processes made them, nor on which of them were made before a restart.
 """
 
-import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from data_pipeline.readers import Document
 from data_pipeline.sentences import split_sentences
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import ShardSummary, summarize_shard
-from data_pipeline.tokenizer import Tokenizer, load_tokenizer
+from data_pipeline.tokenizer import Tokenizer
 
 PIECE_BYTES = 2 << 20
 """Bytes of text from which a piece is full."""
@@ -36,10 +35,26 @@ class Digest(NamedTuple):
     """Bytes of UTF-8."""
 
 
+class Level(NamedTuple):
+    """How far the pieces of a split are filled."""
+
+    number: int = 0
+    """Of the piece that the next document goes into."""
+    size: int = 0
+    """Bytes of text in it."""
+
+    def after(self, size: int) -> "Level":
+        """With a document of `size` bytes more. A piece that is full makes way for the next one."""
+        filled = self.size + size
+        return Level(self.number, filled) if filled < PIECE_BYTES else Level(self.number + 1, 0)
+
+
 class Piece(NamedTuple):
     split: Split
     number: int
     documents: list[Document]
+    size: int
+    """Bytes of text."""
 
     @property
     def file(self) -> str:
@@ -77,25 +92,37 @@ def heldout_bar(documents: Iterable[Document], fraction: float) -> int:
     return max(bar, least + 1)
 
 
-def gather_pieces(documents: Iterable[Document], bar: int) -> Iterator[tuple[Piece, int]]:
-    """Pieces as they fill up, each with its bytes of text; then what is left of both splits."""
+def empty_levels() -> dict[Split, Level]:
+    """Of each split, where the first document of a corpus goes."""
+    return {"train": Level(), "heldout": Level()}
+
+
+def gather_pieces(
+    documents: Iterable[Document], bar: int, levels: dict[Split, Level] | None = None
+) -> Iterator[Piece]:
+    """Pieces as they fill up; then what is left of both splits.
+
+    `levels` is where the first document goes, if it is not the first of the corpus: the first pieces are
+    then the ends of pieces that were begun elsewhere. It moves along, and ends where the next document goes.
+    """
+    levels = empty_levels() if levels is None else levels
     gathered: dict[Split, list[Document]] = {"train": [], "heldout": []}
     sizes: dict[Split, int] = {"train": 0, "heldout": 0}
-    counts: dict[Split, int] = {"train": 0, "heldout": 0}
 
-    def take(split: Split) -> tuple[Piece, int]:
-        piece, size = Piece(split, counts[split], gathered[split]), sizes[split]
-        counts[split], gathered[split], sizes[split] = counts[split] + 1, [], 0
-        return piece, size
+    def take(split: Split, number: int) -> Piece:
+        piece = Piece(split, number, gathered[split], sizes[split])
+        gathered[split], sizes[split] = [], 0
+        return piece
 
     for document in documents:
         found = digest(document)
         split: Split = "heldout" if found.split < bar else "train"
         gathered[split].append(document)
         sizes[split] += found.size
-        if sizes[split] >= PIECE_BYTES:
-            yield take(split)
-    yield from (take(split) for split in sizes if gathered[split])
+        before, levels[split] = levels[split], levels[split].after(found.size)
+        if levels[split].number > before.number:
+            yield take(split, before.number)
+    yield from (take(split, levels[split].number) for split in gathered if gathered[split])
 
 
 def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -> list[np.ndarray]:
@@ -109,17 +136,10 @@ def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -
 
 
 def finish_piece(
-    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str
+    path: Path, documents: list[Document] | None, tokenizer: Tokenizer, language: str
 ) -> ShardSummary:
     """Tokenise `documents` into the shard `path`, or take the one that is there if they are None."""
-    tokenizer = _tokenizer(tokenizer_directory)
     if documents is not None:
         tokenized = [tokenize_document(document, tokenizer, language) for document in documents]
         write_shard(path, make_shard(tokenized, tokenizer.id_dtype))
     return summarize_shard(path, tokenizer.unk_id)
-
-
-@functools.lru_cache(maxsize=1)
-def _tokenizer(directory: Path) -> Tokenizer:
-    """Loaded once in each process."""
-    return load_tokenizer(directory)

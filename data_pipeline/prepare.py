@@ -1,35 +1,44 @@
 """Text to a corpus: find, read, split, tokenise, write, count; whole at the end or restartable.
 
-One process reads and hands pieces of documents to workers; at most one more piece than there are
-workers is under way, so memory depends on neither the corpus nor its files.
+What is done once is done here; a runner makes the shards, on this machine or on many.
 """
 
-import collections
 import dataclasses
-import importlib.metadata
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, TOKENIZER_DIRECTORY, Split
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import check_output, claim, publish, write_json
-from data_pipeline.pieces import PIECE_BYTES, Piece, as_text, digest, finish_piece, gather_pieces, heldout_bar
-from data_pipeline.readers import Document, Inputs, Source, find_inputs
+from data_pipeline.pieces import PIECE_BYTES, as_text, digest, heldout_bar
+from data_pipeline.progress import Progress, read_documents
+from data_pipeline.readers import Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
-from data_pipeline.summary import ShardSummary, Totals
+from data_pipeline.summary import Totals
 from data_pipeline.tokenizer import Casing, Kind, Tokenizer, load_tokenizer, load_vocabulary
+from data_pipeline.versions import library_versions
 from data_pipeline.vocabulary import SAMPLE_BYTES, sample_texts, train_vocabulary
-from data_pipeline.worker_pool import WorkerKilled, count_cores, worker_pool
 
-Progress = Callable[[str, int, int | None], None]
-"""Hears the name of a pass over the inputs, the bytes read in it, and how many there are if known."""
 
-_LIBRARIES = ("bert-jax", "tokenizers", "sentencepiece", "sentencex", "pyarrow")
+class Runner(Protocol):
+    """Where shards are made. They do not depend on it."""
+
+    def make_shards(
+        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+    ) -> Totals:
+        """Make every shard that `directory` lacks with the tokenizer that it holds, and add all up.
+
+        `bar` is what `heldout_bar` gave. Raises UserError if there is something wrong with the inputs,
+        Unfinished if the same call can go on with what was made.
+        """
+        ...
+
+
+EVERY_CORE = LocalRunner()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +71,14 @@ def prepare(
     settings: PrepareSettings,
     output: str | Path,
     *,
-    workers: int | None = None,
+    runner: Runner = EVERY_CORE,
     overwrite: bool = False,
     on_progress: Progress = lambda name, done, total: None,
 ) -> dict[str, Any]:
     """Make the corpus `output` and return its manifest.
 
     Args:
-      workers: processes that tokenise; None takes every core. The result does not depend on it.
+      runner: what makes the shards; by default as many processes of this machine as it has cores.
       overwrite: replace a corpus of that name and what an interrupted run of another command left.
 
     Raises:
@@ -77,8 +86,6 @@ def prepare(
         folder from which the same call goes on.
     """
     output = Path(output)
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers is {workers}; it must be at least 1")
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
     _check_outside(output, settings.source)
@@ -87,8 +94,8 @@ def prepare(
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; the inputs hold no document")
     with claim(output, _record(settings, inputs, given), overwrite) as directory:
         try:
-            manifest = _fill(directory, settings, inputs, given, workers or count_cores(), on_progress)
-        except WorkerKilled:
+            manifest = _fill(directory, settings, inputs, given, runner, on_progress)
+        except Unfinished:
             raise
         except UserError:
             shutil.rmtree(directory)
@@ -103,25 +110,18 @@ def _fill(
     settings: PrepareSettings,
     inputs: Inputs,
     given: Tokenizer | None,
-    workers: int,
+    runner: Runner,
     on_progress: Progress,
 ) -> dict[str, Any]:
     bar = heldout_bar(inputs.documents(), settings.holdout)
     tokenizer = _settle_tokenizer(directory / TOKENIZER_DIRECTORY, settings, inputs, given, bar, on_progress)
-    pieces = gather_pieces(_read(inputs, "tokenising", on_progress), bar)
-    totals, text_bytes = Totals(), 0
-    shards: dict[Split, list[dict[str, Any]]] = {"train": [], "heldout": []}
-    with worker_pool(workers) as pool:
-        for split, shard, size in _make_shards(directory, pieces, settings.language, pool, workers):
-            text_bytes += size
-            totals.add(shard)
-            shards[split].append(shard.row())
-    splits = {split: _add_up(rows) for split, rows in shards.items()}
+    totals = runner.make_shards(directory, inputs, bar, settings.language, on_progress)
+    splits = totals.splits()
     _check_not_empty(splits, settings)
     return {
         "format_version": FORMAT_VERSION,
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "versions": library_versions(),
         "settings": dataclasses.asdict(settings),
         "tokenizer": {
             "kind": tokenizer.kind,
@@ -129,27 +129,10 @@ def _fill(
             "vocab_size": tokenizer.vocab_size,
             "sha256": tokenizer.sha256,
         },
-        "text_bytes": text_bytes,
+        "text_bytes": totals.text_bytes,
         "splits": splits,
         "statistics": totals.statistics(),
     }
-
-
-def _make_shards(
-    directory: Path, pieces: Iterator[tuple[Piece, int]], language: str, pool: Executor, workers: int
-) -> Iterator[tuple[Split, ShardSummary, int]]:
-    """Each shard in order, with its split and its bytes of text; those already there are not made again."""
-    under_way: collections.deque[tuple[Split, Future[ShardSummary], int]] = collections.deque()
-    for piece, size in pieces:
-        path = directory / piece.file
-        work = None if path.exists() else piece.documents
-        future = pool.submit(finish_piece, path, work, directory / TOKENIZER_DIRECTORY, language)
-        under_way.append((piece.split, future, size))
-        if len(under_way) > workers:
-            split, future, size = under_way.popleft()
-            yield split, future.result(), size
-    for split, future, size in under_way:
-        yield split, future.result(), size
 
 
 def _settle_tokenizer(
@@ -174,24 +157,12 @@ def _settle_tokenizer(
 def _learn(settings: PrepareSettings, inputs: Inputs, bar: int, on_progress: Progress) -> Tokenizer:
     assert settings.train_vocab is not None
     assert settings.vocab_size is not None
-    documents = _read(inputs, "choosing text for the vocabulary", on_progress)
+    documents = read_documents(inputs, "choosing text for the vocabulary", on_progress)
     digests = ((digest(document), document) for document in documents)
     training = ((found.sample, as_text(document)) for found, document in digests if found.split >= bar)
     texts = sample_texts(training, SAMPLE_BYTES[settings.train_vocab])
     on_progress("learning the vocabulary", 0, None)
     return train_vocabulary(texts, settings.train_vocab, settings.vocab_size, settings.casing)
-
-
-def _read(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:
-    done, total = 0, inputs.total_bytes
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        on_progress(name, done, total)
-
-    advance(0)
-    return inputs.documents(advance)
 
 
 def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) -> dict[str, Any]:
@@ -202,15 +173,9 @@ def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) 
         **values,
         "vocab": given.sha256 if given else None,
         "inputs": inputs.fingerprint(),
-        "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "versions": library_versions(),
         "piece_bytes": PIECE_BYTES,
     }
-
-
-def _add_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A split's entry in the manifest."""
-    totals = {name: sum(row[name] for row in rows) for name in ("documents", "sentences", "tokens")}
-    return {**totals, "shards": rows}
 
 
 def _check_not_empty(splits: dict[Split, dict[str, Any]], settings: PrepareSettings) -> None:

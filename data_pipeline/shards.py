@@ -6,6 +6,7 @@ reader opens it; here it is memory-mapped without copying.
 
 import dataclasses
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,11 +44,11 @@ def make_shard(documents: Sequence[Sequence[Sequence[int] | np.ndarray]], dtype:
 
 
 def write_shard(path: Path, shard: Shard) -> None:
-    """Write `path` whole or not at all; the same shard always gives the same bytes."""
+    """Write `path` whole or not at all, even if several do at once; the same shard gives the same bytes."""
     sentences = pa.ListArray.from_arrays(pa.array(shard.sentence_starts), pa.array(shard.tokens))
     documents = pa.ListArray.from_arrays(pa.array(shard.document_starts), sentences)
     batch = pa.record_batch([documents], names=[COLUMN])
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     with partial.open("wb") as file:
         with pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_batch(batch)

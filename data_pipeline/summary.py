@@ -6,10 +6,11 @@ matter who wrote them, when, or how often preparation was restarted.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from data_pipeline.corpus import checksum
+from data_pipeline.corpus import Split, checksum
 from data_pipeline.shards import read_shard
 
 _SKETCH_SIZE = 1 << 17
@@ -83,6 +84,11 @@ class DuplicateSketch:
             hashes = hashes[hashes < self._lowest[-1]]
         self._lowest = np.union1d(self._lowest, hashes)[: self._size]
 
+    def merge(self, other: "DuplicateSketch") -> None:
+        """Count what another sketch of the same size counted."""
+        self._total += other._total
+        self._lowest = np.union1d(self._lowest, other._lowest)[: self._size]
+
     def share(self) -> float:
         """Repetitions as a share of all values: 0 if all differ."""
         different = float(len(self._lowest))
@@ -93,30 +99,56 @@ class DuplicateSketch:
 
 @dataclasses.dataclass
 class Totals:
-    """Adds up shards of all splits."""
+    """Adds up shards of all splits, in any order."""
 
-    documents: int = 0
-    sentences: int = 0
-    tokens: int = 0
+    text_bytes: int = 0
     one_sentence_documents: int = 0
     unknown_tokens: int = 0
+    rows: dict[Split, list[dict[str, Any]]] = dataclasses.field(
+        default_factory=lambda: {"train": [], "heldout": []}
+    )
     sentence_sketch: DuplicateSketch = dataclasses.field(default_factory=DuplicateSketch)
     document_sketch: DuplicateSketch = dataclasses.field(default_factory=DuplicateSketch)
 
-    def add(self, shard: ShardSummary) -> None:
-        for name in ("documents", "sentences", "tokens", "one_sentence_documents", "unknown_tokens"):
-            setattr(self, name, getattr(self, name) + getattr(shard, name))
+    def add(self, split: Split, shard: ShardSummary, text_bytes: int) -> None:
+        """Count a shard of `split`, made from so many bytes of text."""
+        self.text_bytes += text_bytes
+        self.one_sentence_documents += shard.one_sentence_documents
+        self.unknown_tokens += shard.unknown_tokens
+        self.rows[split].append(shard.row())
         self.sentence_sketch.add(shard.sentence_hashes)
         self.document_sketch.add(shard.document_hashes)
 
+    def merge(self, other: "Totals") -> None:
+        """Count what another one counted."""
+        self.text_bytes += other.text_bytes
+        self.one_sentence_documents += other.one_sentence_documents
+        self.unknown_tokens += other.unknown_tokens
+        for split, rows in other.rows.items():
+            self.rows[split] += rows
+        self.sentence_sketch.merge(other.sentence_sketch)
+        self.document_sketch.merge(other.document_sketch)
+
+    def splits(self) -> dict[Split, dict[str, Any]]:
+        """Each split's entry in the manifest, its shards in order."""
+        return {split: _add_up(rows) for split, rows in self.rows.items()}
+
     def statistics(self) -> dict[str, float]:
         """The shares that `warnings_about` judges, from 0 to 1."""
+        entries = self.splits().values()
+        documents, tokens = (sum(entry[name] for entry in entries) for name in ("documents", "tokens"))
         return {
-            "one_sentence_documents": self.one_sentence_documents / max(self.documents, 1),
+            "one_sentence_documents": self.one_sentence_documents / max(documents, 1),
             "duplicate_sentences": self.sentence_sketch.share(),
             "duplicate_documents": self.document_sketch.share(),
-            "unknown_tokens": self.unknown_tokens / max(self.tokens, 1),
+            "unknown_tokens": self.unknown_tokens / max(tokens, 1),
         }
+
+
+def _add_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    totals = {name: sum(row[name] for row in rows) for name in ("documents", "sentences", "tokens")}
+    # Numbers in names have five digits or, in a large corpus, more.
+    return {**totals, "shards": sorted(rows, key=lambda row: (len(row["file"]), row["file"]))}
 
 
 def warnings_about(statistics: dict[str, float]) -> list[str]:

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished
 
 
 @contextlib.contextmanager
 def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     """A pool of fresh processes; leaving it by an exception stops them at once.
 
-    Raises UserError if the system killed one of them.
+    Raises Unfinished if the system killed one of them.
     """
     # Starting the tracker lifts the block on Ctrl-C that workers are started under.
     multiprocessing.resource_tracker.ensure_running()
@@ -26,7 +26,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
     try:
         yield pool
     except concurrent.futures.process.BrokenProcessPool:
-        raise WorkerKilled(
+        raise Unfinished(
             "a worker process was killed, perhaps for want of memory; "
             "run the same command again to go on, with fewer --workers"
         ) from None
@@ -36,10 +36,6 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-class WorkerKilled(UserError):
-    """What was done so far is whole, and the same command goes on from there."""
 
 
 def count_cores() -> int:

@@ -61,6 +61,7 @@ def run(args: Prepare) -> int:
     """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
     import sys
 
+    from data_pipeline.local_runner import LocalRunner
     from data_pipeline.prepare import prepare
 
     begun = time.perf_counter()
@@ -69,7 +70,7 @@ def run(args: Prepare) -> int:
             manifest = prepare(
                 _settings(args),
                 args.output,
-                workers=args.workers,
+                runner=LocalRunner(args.workers),
                 overwrite=args.overwrite,
                 on_progress=bar.show,
             )

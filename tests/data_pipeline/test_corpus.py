@@ -9,6 +9,7 @@ import pytest
 
 from data_pipeline.corpus import Corpus, open_corpus
 from data_pipeline.errors import UserError
+from data_pipeline.local_runner import LocalRunner
 from data_pipeline.pieces import as_text
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source, find_inputs
@@ -55,7 +56,11 @@ def prepared(tmp_path_factory):
     source = Source((str(text),), format="sentences")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("data_pipeline.pieces.PIECE_BYTES", 600)
-        prepare(PrepareSettings(source, vocab=str(vocabulary), holdout=0.3), folder / "made", workers=1)
+        prepare(
+            PrepareSettings(source, vocab=str(vocabulary), holdout=0.3),
+            folder / "made",
+            runner=LocalRunner(1),
+        )
     return text, folder / "made"
 
 
@@ -163,6 +168,6 @@ def test_a_missing_split_says_how_to_get_one(prepared, tmp_path):
     text, made = prepared
     source = Source((str(text),), format="sentences")
     settings = PrepareSettings(source, vocab=str(made / "tokenizer" / "vocab.txt"), holdout=0)
-    prepare(settings, tmp_path / "all", workers=1)
+    prepare(settings, tmp_path / "all", runner=LocalRunner(1))
     with pytest.raises(UserError, match="has no heldout documents; prepare it with --holdout above 0"):
         open_corpus(tmp_path / "all", "heldout")

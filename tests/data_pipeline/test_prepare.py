@@ -16,9 +16,10 @@ import pytest
 from data_pipeline import pieces
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
+from data_pipeline.local_runner import LocalRunner, _make_shards
 from data_pipeline.partial import claim, partial_directory
 from data_pipeline.pieces import Piece, digest, gather_pieces, heldout_bar, tokenize_document
-from data_pipeline.prepare import PrepareSettings, _make_shards, prepare
+from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import DuplicateSketch, summarize_shard, warnings_about
@@ -225,7 +226,7 @@ def settings_for(path: Path, vocabulary: Path | None, **changes: object) -> Prep
 
 def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
     text.write_text(text.read_text() * 3)
-    prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1)
+    prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
     for split in ("train", "heldout"):
         corpus = open_corpus(tmp_path / "made", split)
         hashes = summarize_shard(tmp_path / "made" / f"{split}-00000.arrow", 1).document_hashes
@@ -236,7 +237,7 @@ def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
 def test_a_small_share_holds_out_what_evaluation_needs(tmp_path, text, vocabulary):
     text.write_text("\n".join([text.read_text()] * 2))
     settings = settings_for(text, vocabulary, holdout=1e-9)
-    manifest = prepare(settings, tmp_path / "made", workers=1)
+    manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
     assert manifest["splits"]["heldout"]["documents"] == 4, "two documents and their copies"
 
 
@@ -263,7 +264,7 @@ def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
         "\n\n".join([*(d for i in range(300) if digest([d := f"cat number{i}"]).split >= bar), *aside])
     )
     settings = settings_for(text, None, train_vocab="wordpiece", vocab_size=100)
-    manifest = prepare(settings, tmp_path / "made", workers=1)
+    manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
     assert manifest["splits"]["heldout"]["documents"] == len(aside) > 10
     assert open_corpus(tmp_path / "made", "train").tokenizer.token_to_id("q") is None
 
@@ -271,7 +272,7 @@ def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
 def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind):
     settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
-    manifest = prepare(settings, tmp_path / "made", workers=1)
+    manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
     corpus = open_corpus(tmp_path / "made", "train")
     assert corpus.tokenizer.kind == manifest["tokenizer"]["kind"] == kind
     assert manifest["statistics"]["unknown_tokens"] == 0
@@ -281,10 +282,9 @@ def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind)
 def test_pieces_depend_on_the_documents_alone(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 100)
     documents = [f"document {i:03d}." for i in range(60)]
-    gathered = list(gather_pieces(iter(documents), bar=1 << 62))
-    found = [piece for piece, _ in gathered]
-    assert [size for _, size in gathered] == [len("".join(piece.documents)) for piece in found]
-    assert all(size >= 100 for _, size in gathered[:-2])
+    found = list(gather_pieces(iter(documents), bar=1 << 62))
+    assert [piece.size for piece in found] == [len("".join(piece.documents)) for piece in found]
+    assert all(piece.size >= 100 for piece in found[:-2])
     assert [p.number for p in found if p.split == "train"] == list(
         range(sum(p.split == "train" for p in found))
     )
@@ -294,12 +294,12 @@ def test_pieces_depend_on_the_documents_alone(monkeypatch):
 
 def test_pieces_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary):
     load_vocabulary(vocabulary, "uncased").save(tmp_path / "tokenizer")
-    waiting = iter([(Piece("train", number, ["the cat sat"]), 11) for number in range(20)])
+    waiting = iter([Piece("train", number, ["the cat sat"], 11) for number in range(20)])
     with ThreadPoolExecutor(2) as pool:
         made = _make_shards(tmp_path, waiting, "en", pool, workers=2)
         next(made)
         assert len(list(waiting)) == 17, "three are under way"
-        assert [shard.file for _, shard, _ in made] == ["train-00001.arrow", "train-00002.arrow"]
+        assert [shard.file for _, shard in made] == ["train-00001.arrow", "train-00002.arrow"]
 
 
 def test_no_sentence_of_a_long_document_is_lost(vocabulary):
@@ -345,8 +345,8 @@ def test_other_settings_do_not_mix_into_a_partial_corpus(tmp_path, text, vocabul
     with claim(output, {"holdout": 0.2, "inputs": []}, overwrite=False) as directory:
         (directory / "train-00000.arrow").write_bytes(b"of the other settings")
     with pytest.raises(UserError, match=r"made\.partial was begun with other .*holdout, inputs"):
-        prepare(settings_for(text, vocabulary), output, workers=1)
-    prepare(settings_for(text, vocabulary), output, workers=1, overwrite=True)
+        prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
+    prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1), overwrite=True)
     assert b"of the other" not in shards(output)["train-00000.arrow"]
 
 
@@ -355,11 +355,11 @@ def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, v
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1, on_progress=stop)
+        prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1), on_progress=stop)
     vocabulary.write_text(vocabulary.read_text() + "owl\n")
     monkeypatch.setattr("data_pipeline.prepare.PIECE_BYTES", 1000)
     with pytest.raises(UserError, match=r"made\.partial was begun with other piece_bytes, vocab;"):
-        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=1)
+        prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
 
 
 def test_a_partial_corpus_is_kept_by_its_own_command_unless_it_overwrites(tmp_path):
@@ -385,19 +385,19 @@ def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text
 def test_two_processes_do_not_write_one_corpus(tmp_path, text, vocabulary):
     output = tmp_path / "made"
     with claim(output, {}, overwrite=False), pytest.raises(UserError, match="another process is writing"):
-        prepare(settings_for(text, vocabulary), output, workers=1)
+        prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
 
 
 def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabulary):
     output = tmp_path / "made"
-    prepare(settings_for(text, vocabulary), output, workers=1)
+    prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
     before = shards(output)
     (tmp_path / "made.replaced" / "tokenizer").mkdir(parents=True)
     text.write_text("the cat sat\n\nthe dog ran\n")
     with pytest.raises(UserError, match=r"made exists already; .*--overwrite"):
-        prepare(settings_for(text, vocabulary), output, workers=1)
+        prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
     assert shards(output) == before
-    prepare(settings_for(text, vocabulary), output, workers=1, overwrite=True)
+    prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1), overwrite=True)
     assert shards(output) != before
     assert not list(tmp_path.glob("made.*"))
     (tmp_path / "mine").mkdir()
@@ -418,7 +418,7 @@ def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, hol
     text.write_bytes(content)
     output = tmp_path / "made"
     with pytest.raises(UserError, match=message):
-        prepare(settings_for(text, vocabulary, holdout=holdout), output, workers=1)
+        prepare(settings_for(text, vocabulary, holdout=holdout), output, runner=LocalRunner(1))
     assert not output.exists()
     assert not partial_directory(output).exists()
 
@@ -444,9 +444,9 @@ def test_an_output_inside_the_input_is_refused(tmp_path, text, vocabulary):
     folder.mkdir()
     text.rename(folder / "text.txt")
     with pytest.raises(UserError, match="lies inside the input"):
-        prepare(settings_for(folder, vocabulary), folder / "made", workers=1)
+        prepare(settings_for(folder, vocabulary), folder / "made", runner=LocalRunner(1))
 
 
 def test_workers_must_be_positive(tmp_path, text, vocabulary):
     with pytest.raises(UserError, match="--workers is 0; it must be at least 1"):
-        prepare(settings_for(text, vocabulary), tmp_path / "made", workers=0)
+        prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(0))

@@ -1,0 +1,72 @@
+"""Shards made by processes of this machine.
+
+One process reads and hands pieces of documents to workers; at most one more piece than there are
+workers is under way, so memory depends on neither the corpus nor its files.
+"""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+from data_pipeline.corpus import TOKENIZER_DIRECTORY
+from data_pipeline.errors import UserError
+from data_pipeline.pieces import Piece, finish_piece, gather_pieces
+from data_pipeline.progress import Progress, read_documents
+from data_pipeline.readers import Document, Inputs
+from data_pipeline.summary import ShardSummary, Totals
+from data_pipeline.tokenizer import Tokenizer, load_tokenizer
+from data_pipeline.worker_pool import count_cores, worker_pool
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalRunner:
+    workers: int | None = None
+    """Processes that tokenise; None takes every core. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"--workers is {self.workers}; it must be at least 1")
+
+    def make_shards(
+        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+    ) -> Totals:
+        """Fill `directory`; see `data_pipeline.prepare.Runner`."""
+        workers = self.workers or count_cores()
+        pieces = gather_pieces(read_documents(inputs, "tokenising", on_progress), bar)
+        totals = Totals()
+        with worker_pool(workers) as pool:
+            for piece, shard in _make_shards(directory, pieces, language, pool, workers):
+                totals.add(piece.split, shard, piece.size)
+        return totals
+
+
+def _make_shards(
+    directory: Path, pieces: Iterator[Piece], language: str, pool: Executor, workers: int
+) -> Iterator[tuple[Piece, ShardSummary]]:
+    """Each shard in order; those already there are not made again."""
+    under_way: collections.deque[tuple[Piece, Future[ShardSummary]]] = collections.deque()
+    for piece in pieces:
+        path = directory / piece.file
+        work = None if path.exists() else piece.documents
+        future = pool.submit(_finish_piece, path, work, directory / TOKENIZER_DIRECTORY, language)
+        under_way.append((piece._replace(documents=[]), future))
+        if len(under_way) > workers:
+            done, future = under_way.popleft()
+            yield done, future.result()
+    for done, future in under_way:
+        yield done, future.result()
+
+
+def _finish_piece(
+    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str
+) -> ShardSummary:
+    return finish_piece(path, documents, _tokenizer(tokenizer_directory), language)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(directory: Path) -> Tokenizer:
+    """Loaded once in each process."""
+    return load_tokenizer(directory)

@@ -1,0 +1,21 @@
+"""What a pass over the inputs tells about how far it is."""
+
+from collections.abc import Callable, Iterator
+
+from data_pipeline.readers import Document, Inputs
+
+Progress = Callable[[str, int, int | None], None]
+"""Hears the name of a pass over the inputs, the bytes read in it, and how many there are if known."""
+
+
+def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:
+    """Every document in order, in a pass called `name`."""
+    done, total = 0, inputs.total_bytes
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        on_progress(name, done, total)
+
+    advance(0)
+    return inputs.documents(advance)

@@ -1,0 +1,10 @@
+"""The libraries whose versions decide the bytes of a corpus."""
+
+import importlib.metadata
+
+_LIBRARIES = ("bert-jax", "tokenizers", "sentencepiece", "sentencex", "pyarrow")
+
+
+def library_versions() -> dict[str, str]:
+    """The version of each, as installed where this is called."""
+    return {name: importlib.metadata.version(name) for name in _LIBRARIES}
