@@ -7,6 +7,7 @@ one cannot mix its shards in.
 import contextlib
 import fcntl
 import json
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,23 +52,29 @@ def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Pat
 
 
 def publish(directory: Path, output: Path) -> None:
-    """Give the finished folder its name; an old corpus of that name makes way."""
-    for left in directory.glob(".*.partial"):  # by whoever was killed over a shard
-        left.unlink()
+    """Give the finished folder its name; an old corpus of that name makes way.
+
+    Hidden files were for the making alone, or left by whoever was killed over it, and go.
+    """
     old = output.with_name(f"{output.name}.replaced")
     if output.exists():
         shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
         output.rename(old)
     directory.rename(output)
-    for name in (_RECORD_FILE, _LOCK_FILE):
-        (output / name).unlink()
+    for path in output.glob(".*"):
+        _remove(path)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write `path` whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write `path` whole or not at all, even if several do at once."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    partial.write_bytes(content)
     partial.replace(path)
 
 
@@ -94,7 +101,12 @@ def _read_record(directory: Path) -> dict[str, Any] | None:
 
 def _clear(directory: Path) -> None:
     for path in directory.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != _LOCK_FILE:
-            path.unlink()
+        if path.name != _LOCK_FILE:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

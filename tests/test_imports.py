@@ -71,8 +71,8 @@ def test_configuration_needs_the_standard_library_alone() -> None:
         assert not foreign, path
 
 
-# Reading a `pytorch_model.bin` asks for it, and says so where it is not installed.
-OPTIONAL = {"torch"}
+# Reading a `pytorch_model.bin` asks for torch, and `prepare --runner` for Beam; both say so.
+OPTIONAL = {"apache_beam", "torch"}
 
 
 def requirements() -> set[str]:

@@ -4,10 +4,16 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+
+from bert_jax.cli.flags import parse_flags
+from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from data_pipeline.prepare import Runner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +25,10 @@ class Prepare:
     bert-jax prepare text/ --format text --train-vocab wordpiece --vocab-size 8192 --output corpora/mine
 
     Ctrl-C and SIGTERM end it with status 75: the same command goes on where it stopped.
+
+    On more machines than this one, with Apache Beam. What stands after -- are Beam's own options:
+
+    bert-jax prepare INPUT... --output DIR --vocab FILE --runner flink -- --flink_master HOST:8081
     """
 
     inputs: Annotated[
@@ -53,15 +63,35 @@ class Prepare:
     """Where TFDS keeps its data."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes; every core by default. The result does not depend on it."""
+    runner: Annotated[
+        Literal["direct", "prism", "dataflow", "flink", "spark", "portable"] | None,
+        tyro.conf.arg(metavar="{direct,prism,dataflow,flink,spark,portable}"),
+    ] = None
+    """Make the same shards by Apache Beam (extra [beam]) on this runner; its options stand after --."""
+    runner_options: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()
+    """What stands after --."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace a corpus of that name, and what an interrupted run of another command left."""
+
+
+def parse(argv: Sequence[str]) -> Prepare:
+    """Reads the flags; those after `--` are Beam's. Raises UserError if they cannot be meant."""
+    own, options = list(argv), []
+    if "--" in own:
+        border = own.index("--")
+        own, options = own[:border], own[border + 1 :]
+    args = parse_flags(Prepare, own, command="bert-jax prepare")
+    if options and args.runner is None:
+        raise UserError(f"{options[0]} stands after --, where Beam's options go; they need --runner NAME")
+    if args.workers is not None and args.runner is not None:
+        raise UserError("--workers is for this machine alone; with --runner, give Beam's option after --")
+    return dataclasses.replace(args, runner_options=tuple(options))
 
 
 def run(args: Prepare) -> int:
     """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
     import sys
 
-    from data_pipeline.local_runner import LocalRunner
     from data_pipeline.prepare import prepare
 
     begun = time.perf_counter()
@@ -70,7 +100,7 @@ def run(args: Prepare) -> int:
             manifest = prepare(
                 _settings(args),
                 args.output,
-                runner=LocalRunner(args.workers),
+                runner=_runner(args),
                 overwrite=args.overwrite,
                 on_progress=bar.show,
             )
@@ -117,6 +147,16 @@ def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
     )
     for line in warnings_about(manifest["statistics"]):
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
+
+
+def _runner(args: Prepare) -> "Runner":
+    if args.runner is None:
+        from data_pipeline.local_runner import LocalRunner
+
+        return LocalRunner(args.workers)
+    from data_pipeline.beam_runner import BeamRunner
+
+    return BeamRunner(args.runner, args.runner_options)
 
 
 def _settings(args: Prepare) -> Any:

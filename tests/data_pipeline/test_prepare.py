@@ -22,8 +22,9 @@ from data_pipeline.pieces import Piece, digest, gather_pieces, heldout_bar, toke
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source
 from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.summary import DuplicateSketch, summarize_shard, warnings_about
+from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
+from data_pipeline.worker_pool import worker_pool
 from tests.data_pipeline.test_corpus import WORDS, write_text
 
 ROOT = Path(__file__).parents[2]
@@ -202,6 +203,17 @@ def test_workers_leave_ctrl_c_to_their_parent(tmp_path, command):
     assert (process.returncode, errors) == (0, "")
 
 
+def test_workers_can_be_started_by_any_thread():
+    """Which a cluster's worker reads the installed documentation in."""
+
+    def count() -> int:
+        with worker_pool(1) as pool:
+            return pool.submit(len, "abc").result()
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(count).result() == 3
+
+
 def test_report_tells_what_was_made_and_warns(tmp_path, command, text):
     text.write_text("the dog ran\n\n" * 50 + "zebra zebra zebra\n\nthe cat\nsat on\n\n" * 10)
     output = finish(command, tmp_path / "made")
@@ -332,6 +344,36 @@ def test_summary_hashes_tell_sentences_and_documents_apart(tmp_path):
     assert len(np.unique(summary.document_hashes)) == 4
     assert summary.document_hashes[0] == summary.document_hashes[2]
     assert (summary.unknown_tokens, summary.one_sentence_documents) == (4, 0)
+
+
+def test_two_writers_of_one_shard_leave_it_whole(tmp_path):
+    """As when a cluster starts a slow worker's task a second time."""
+    shard = make_shard([[[5, 6], [7]]] * 1000, np.dtype(np.uint16))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: write_shard(tmp_path / "s.arrow", shard), range(64)))
+    assert summarize_shard(tmp_path / "s.arrow", unk_id=7).documents == 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["s.arrow"]
+
+
+def test_shards_add_up_in_any_order_and_in_any_parts(tmp_path):
+    shards = []
+    for number in (0, 1, 2, 99999, 100000):
+        path = tmp_path / Piece("train", number, [], 0).file
+        documents = [[[5, 6, number % 7], [7] * (i + 1)] for i in range(3)]
+        write_shard(path, make_shard(documents, np.dtype(np.uint16)))
+        shards.append(summarize_shard(path, unk_id=7))
+    one, first, second = Totals(), Totals(), Totals()
+    for shard in shards:
+        one.add("train", shard, 10)
+    for totals, some in ((second, shards[3:]), (first, shards[:3])):
+        for shard in reversed(some):
+            totals.add("train", shard, 10)
+    second.merge(first)
+    assert second.text_bytes == one.text_bytes == 50
+    assert second.splits() == one.splits()
+    assert [row["file"] for row in one.splits()["train"]["shards"]] == [shard.file for shard in shards]
+    assert second.statistics() == one.statistics()
+    assert one.statistics()["duplicate_sentences"] > 0 < one.statistics()["unknown_tokens"]
 
 
 def test_a_clean_corpus_has_no_warnings():

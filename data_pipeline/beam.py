@@ -1,0 +1,30 @@
+"""Apache Beam, imported where it is asked for alone, and quietly: it warns of Google's libraries unasked."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from data_pipeline.errors import UserError
+
+
+@contextlib.contextmanager
+def quiet_logging() -> Iterator[None]:
+    """No warnings inside the block."""
+    logging.basicConfig()  # or Beam does it, perhaps while stderr looks away
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+try:
+    with quiet_logging():
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+except ModuleNotFoundError as missing:
+    raise UserError(
+        f"--runner needs Apache Beam, and {missing.name} is not installed: pip install 'bert-jax[beam]'"
+    ) from None
+
+__all__ = ["PipelineOptions", "beam", "quiet_logging"]

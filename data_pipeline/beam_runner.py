@@ -1,0 +1,258 @@
+"""Shards made by an Apache Beam pipeline, on as many machines as its runner has.
+
+The workers meet in the folder of the corpus, which all of them and this machine must see under one
+name. A file is read by one worker, twice: to measure it, and to cut it into pieces.
+"""
+
+import contextlib
+import dataclasses
+import io
+import operator
+import pickle
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from data_pipeline.beam import PipelineOptions, beam, quiet_logging
+from data_pipeline.corpus import TOKENIZER_DIRECTORY, Split
+from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.partial import write_whole
+from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_pieces, measure, split_inputs
+from data_pipeline.pieces import Piece, finish_piece
+from data_pipeline.progress import Progress
+from data_pipeline.readers import Document, Inputs
+from data_pipeline.summary import ShardSummary, Totals
+from data_pipeline.tokenizer import load_tokenizer
+from data_pipeline.versions import library_versions
+
+RunnerName = Literal["direct", "prism", "dataflow", "flink", "spark", "portable"]
+
+# Beam's own DirectRunner would first try to download Prism.
+_BEAM_NAMES: dict[RunnerName, str] = {
+    "direct": "FnApiRunner",
+    "prism": "PrismRunner",
+    "dataflow": "DataflowRunner",
+    "flink": "FlinkRunner",
+    "spark": "SparkRunner",
+    "portable": "PortableRunner",
+}
+
+_SCRATCH = ".beam"  # hidden, so it goes when the corpus is published
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamRunner:
+    """Raises UserError if Beam does not take the options, or cannot run `name` here."""
+
+    name: RunnerName
+    options: tuple[str, ...] = ()
+    """Flags of Beam's PipelineOptions."""
+
+    def __post_init__(self) -> None:
+        self._make_pipeline()
+
+    def make_shards(
+        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+    ) -> Totals:
+        """Fill `directory`; see `data_pipeline.prepare.Runner`."""
+        parts = tuple(split_inputs(inputs.absolute()))
+        job = Job(directory.absolute(), parts, bar, language, library_versions())
+        shutil.rmtree(job.scratch, ignore_errors=True)
+        job.scratch.mkdir()
+        write_whole(job.scratch / "job", pickle.dumps(job))
+        on_progress(f"tokenising ({self.name})", 0, None)
+        pipeline = self._make_pipeline()
+        _lay_out(pipeline, job.scratch)
+        self._run(pipeline)
+        return _collect(job.scratch)
+
+    def _make_pipeline(self) -> beam.Pipeline:
+        if any(flag.partition("=")[0] == "--runner" for flag in self.options):
+            raise UserError("--runner stands twice; give it before the -- alone")
+        screen = io.StringIO()
+        try:
+            with quiet_logging(), contextlib.redirect_stderr(screen):
+                options = PipelineOptions(list(self.options), runner=_BEAM_NAMES[self.name])
+                options.get_all_options()
+                return beam.Pipeline(options=options)
+        except SystemExit:  # argparse's way
+            reason = screen.getvalue().rpartition("error: ")[2]
+        except (ValueError, ImportError) as error:
+            reason = str(error)
+        raise UserError(f"--runner {self.name} does not take its options: {reason}")
+
+    def _run(self, pipeline: beam.Pipeline) -> None:
+        try:
+            result = pipeline.run()
+            try:
+                result.wait_until_finish()
+            except KeyboardInterrupt:
+                result.cancel()
+                raise
+        except Exception as error:  # a runner raises whatever its service does
+            if "KeyboardInterrupt" in str(error):  # the direct runner takes Ctrl-C for a defect of a step
+                raise KeyboardInterrupt from error
+            reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            raise Unfinished(
+                f"the pipeline failed on {self.name} ({reason[0]}); run the same command again to go on"
+            ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What every worker must know."""
+
+    directory: Path
+    parts: tuple[Inputs, ...]
+    bar: int
+    language: str
+    versions: dict[str, str]
+
+    @property
+    def scratch(self) -> Path:
+        return self.directory / _SCRATCH
+
+    def sizes(self, part: int) -> Path:
+        """Where the measure of a part lies."""
+        return self.scratch / f"sizes-{part:05d}"
+
+
+def _lay_out(pipeline: beam.Pipeline, scratch: Path) -> None:
+    start = pipeline | "Start" >> beam.Create([None])
+    measured = (
+        start
+        | "List parts" >> beam.ParDo(_ListParts(scratch))
+        | "Spread parts" >> beam.Reshuffle()
+        | "Measure" >> beam.ParDo(_Measure(scratch))
+    )
+    (
+        start
+        | "Find levels" >> beam.ParDo(_FindLevels(scratch), beam.pvalue.AsList(measured))
+        | "Spread parts again" >> beam.Reshuffle()
+        | "Cut" >> beam.ParDo(_Cut(scratch))
+        | "Join" >> beam.GroupByKey()
+        | "Finish" >> beam.ParDo(_Finish(scratch))
+        | "Add up" >> beam.CombineGlobally(_AddUp())
+        | "Save totals" >> beam.Map(_save_totals, scratch)
+    )
+
+
+def _collect(scratch: Path) -> Totals:
+    """What the workers left. Raises UserError if that is an error, Unfinished if it is nothing."""
+    with contextlib.suppress(FileNotFoundError):
+        raise UserError((scratch / "error").read_text(encoding="utf-8"))
+    try:
+        return pickle.loads((scratch / "totals").read_bytes())
+    except FileNotFoundError:
+        raise Unfinished(
+            "the pipeline ended without a result, as if cancelled; run the same command again to go on"
+        ) from None
+
+
+class _Step(beam.DoFn):
+    """A step that reads in the shared folder what it has to do."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def setup(self) -> None:
+        self._job: Job = pickle.loads((self._scratch / "job").read_bytes())
+
+
+class _ListParts(_Step):
+    def process(self, start: None) -> Iterator[int]:
+        yield from range(len(self._job.parts))
+
+
+class _Measure(_Step):
+    """Bad input is an outcome here, not an exception: a runner would try it again and again."""
+
+    def process(self, part: int) -> Iterator[tuple[int, str]]:
+        yield part, self._measure(part)
+
+    def _measure(self, part: int) -> str:
+        """What is wrong with the part, or nothing."""
+        job = self._job
+        try:
+            _check_versions(job.versions)
+            sizes = measure(job.parts[part].documents(), job.bar)
+        except UserError as error:
+            return str(error)
+        except (FileNotFoundError, PermissionError) as error:
+            return f"{error.filename}: {error.strerror} on a worker; all must see the inputs under one name"
+        write_whole(job.sizes(part), sizes.tobytes())
+        return ""
+
+
+class _FindLevels(_Step):
+    def process(self, start: None, measured: list[tuple[int, str]]) -> Iterator[tuple[int, Levels, Levels]]:
+        wrong = [error for _, error in sorted(measured) if error]
+        if wrong:
+            write_whole(self._scratch / "error", wrong[0].encode())
+            return
+        parts = range(len(measured))
+        levels = find_levels(np.fromfile(self._job.sizes(part), SIZES) for part in parts)
+        for part, (before, after) in zip(parts, levels, strict=True):
+            yield part, before, after
+
+
+class _Cut(_Step):
+    def process(
+        self, element: tuple[int, Levels, Levels]
+    ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document], int]]]:
+        part, before, after = element
+        job, inputs = self._job, self._job.parts[part]
+        for piece in cut_part(inputs.documents(), job.bar, before, after, str(inputs.parts[0])):
+            is_made = (job.directory / piece.file).exists()
+            yield (piece.split, piece.number), (part, [] if is_made else piece.documents, piece.size)
+
+
+class _Finish(_Step):
+    def setup(self) -> None:
+        super().setup()
+        self._tokenizer = load_tokenizer(self._job.directory / TOKENIZER_DIRECTORY)
+
+    def process(
+        self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document], int]]]
+    ) -> Iterator[tuple[Split, ShardSummary, int]]:
+        (split, number), ends = element
+        in_order = sorted(ends, key=operator.itemgetter(0))
+        piece = join_pieces(Piece(split, number, documents, size) for _, documents, size in in_order)
+        path = self._job.directory / piece.file
+        work = None if path.exists() else piece.documents
+        yield split, finish_piece(path, work, self._tokenizer, self._job.language), piece.size
+
+
+class _AddUp(beam.CombineFn):
+    def create_accumulator(self) -> Totals:
+        return Totals()
+
+    def add_input(self, totals: Totals, shard: tuple[Split, ShardSummary, int]) -> Totals:
+        totals.add(*shard)
+        return totals
+
+    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
+        merged = Totals()
+        for totals in accumulators:
+            merged.merge(totals)
+        return merged
+
+    def extract_output(self, totals: Totals) -> Totals:
+        return totals
+
+
+def _save_totals(totals: Totals, scratch: Path) -> None:
+    write_whole(scratch / "totals", pickle.dumps(totals))
+
+
+def _check_versions(expected: dict[str, str]) -> None:
+    """Raises UserError if this worker would make other shards than the machine that started the pipeline."""
+    for name, version in library_versions().items():
+        if version != expected[name]:
+            raise UserError(
+                f"a worker has {name} {version} and this machine {expected[name]}; "
+                f"install the same versions, or the shards would differ"
+            )

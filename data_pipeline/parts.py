@@ -1,0 +1,76 @@
+"""Inputs read in parts by several machines, and cut into the pieces that one reader would make.
+
+Where a piece ends depends on the sizes of all documents before it. So each part is measured first;
+the sizes tell how full the pieces are where each part begins; then each part is cut by itself, and the
+ends that meet in one piece are joined.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from data_pipeline.corpus import Split
+from data_pipeline.errors import UserError
+from data_pipeline.pieces import Level, Piece, digest, empty_levels, gather_pieces
+from data_pipeline.readers import Document, InputFile, Inputs
+
+SIZES = np.dtype([("bytes", np.uint32), ("is_heldout", np.bool_)])
+"""Of a document: all that decides where it goes."""
+
+PART_BYTES = 64 << 20
+"""On disk, from which a part takes no further file."""
+
+_ROWS_AT_ONCE = 1 << 16
+
+Levels = dict[Split, Level]
+
+
+def split_inputs(inputs: Inputs) -> Iterator[Inputs]:
+    """Consecutive files together; what is not a file is a part by itself."""
+    run: list[InputFile | str] = []
+    size = 0
+    for part in inputs.parts:
+        if run and (isinstance(part, str) or size >= PART_BYTES):
+            yield Inputs(inputs.source, tuple(run))
+            run, size = [], 0
+        run.append(part)
+        size += PART_BYTES if isinstance(part, str) else part.path.stat().st_size
+    yield Inputs(inputs.source, tuple(run))
+
+
+def measure(documents: Iterable[Document], bar: int) -> np.ndarray:
+    """`SIZES` [documents]; those whose `Digest.split` is below `bar` are held out."""
+    found = map(digest, documents)
+    return np.fromiter(((one.size, one.split < bar) for one in found), SIZES)
+
+
+def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
+    """How full the pieces are before and after each part, given `SIZES` [documents] of each in order."""
+    levels = empty_levels()
+    for sizes in parts:
+        before = dict(levels)
+        for first in range(0, len(sizes), _ROWS_AT_ONCE):
+            for size, is_heldout in sizes[first : first + _ROWS_AT_ONCE].tolist():
+                split: Split = "heldout" if is_heldout else "train"
+                levels[split] = levels[split].after(size)
+        yield before, dict(levels)
+
+
+def cut_part(
+    documents: Iterable[Document], bar: int, before: Levels, after: Levels, name: str
+) -> Iterator[Piece]:
+    """The pieces of one part; the first and the last of a split may be ends of pieces.
+
+    Raises UserError at the end if the part is not the one that was measured; `name` is its first file.
+    """
+    levels = dict(before)
+    yield from gather_pieces(documents, bar, levels)
+    if levels != after:
+        raise UserError(f"{name}, or a file after it, is not the same on every worker or changed meanwhile")
+
+
+def join_pieces(ends: Iterable[Piece]) -> Piece:
+    """One piece of all its ends, in order."""
+    first, *more = ends
+    documents = [document for piece in (first, *more) for document in piece.documents]
+    return first._replace(documents=documents, size=first.size + sum(piece.size for piece in more))

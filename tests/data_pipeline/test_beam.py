@@ -1,0 +1,311 @@
+"""Beam: the direct runner makes the same corpus as this machine's processes, byte for byte."""
+
+import gzip
+import html
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from bert_jax.cli.main import main
+from bert_jax.cli.prepare import parse
+from data_pipeline import pieces
+from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.local_runner import LocalRunner
+from data_pipeline.partial import partial_directory
+from data_pipeline.prepare import PrepareSettings, Runner, prepare
+from data_pipeline.readers import Source
+from data_pipeline.summary import warnings_about
+from data_pipeline.tokenizer import SPECIAL_TOKENS
+from tests.data_pipeline.test_corpus import WORDS
+
+ROOT = Path(__file__).parents[2]
+
+ONE_WORKER = LocalRunner(1)
+
+needs_beam = pytest.mark.beam
+
+
+def direct(*options: str) -> Runner:
+    from data_pipeline.beam_runner import BeamRunner
+
+    return BeamRunner("direct", options)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """A part a file."""
+    monkeypatch.setattr("data_pipeline.parts.PART_BYTES", 1)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Many shards of little text. What runs in this process sees it; LocalRunner's workers need not."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1500)
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
+    return str(path)
+
+
+def write_files(folder: Path, form: str) -> Path:
+    """Seven files, one of them without a document, with unknown words and documents that repeat."""
+    draw = np.random.default_rng(5)
+    folder.mkdir()
+    for number in range(7):
+        documents = [
+            [" ".join(draw.choice([*WORDS, "zebra"], draw.integers(1, 12))) + "." for _ in range(sentences)]
+            for sentences in draw.integers(1, 6, 40 if number != 3 else 0)
+        ]
+        content = encode([*documents, *documents[:10]], form).encode()
+        (folder / f"part-{number}.{form}").write_bytes(content)
+    for number, suffix, compress in ((1, "gz", gzip.compress), (4, "zst", zstandard.compress)):
+        path = folder / f"part-{number}.{form}"
+        path.with_name(f"{path.name}.{suffix}").write_bytes(compress(path.read_bytes()))
+        path.unlink()
+    return folder
+
+
+def encode(documents: list[list[str]], form: str) -> str:
+    if form == "jsonl":
+        return "".join(json.dumps({"text": "\n".join(document)}) + "\n" for document in documents)
+    if form == "wikiextractor":
+        bodies = (html.escape("\n".join(document)) for document in documents)
+        return '<doc id="0" title="none">\n</doc>\n' + "".join(
+            f'<doc id="1" title="the">\nthe\n{body}\n</doc>\n' for body in bodies
+        )
+    return "\n\n".join("\n".join(document) for document in documents) + "\n"
+
+
+def contents(corpus: Path) -> dict[str, object]:
+    """Every file's bytes; of the manifest everything but the command."""
+    files = (path for path in corpus.rglob("*") if path.is_file())
+    found: dict[str, object] = {str(path.relative_to(corpus)): path.read_bytes() for path in files}
+    return {**found, "manifest.json": {**json.loads(str(found["manifest.json"], "utf-8")), "command": ""}}
+
+
+def assert_same_corpus(settings: PrepareSettings, folder: Path, runner: Runner) -> dict:
+    prepare(settings, folder / "local", runner=ONE_WORKER)
+    manifest = prepare(settings, folder / "beam", runner=runner)
+    assert contents(folder / "beam") == contents(folder / "local")
+    assert not list(folder.glob("*.partial"))
+    return manifest
+
+
+@needs_beam
+@pytest.mark.parametrize("form", ["sentences", "text", "wikiextractor", "jsonl"])
+def test_the_corpus_is_the_same_byte_for_byte(tmp_path, vocabulary, small_pieces, form):
+    source = Source((str(write_files(tmp_path / "in", form)),), format=form)
+    settings = PrepareSettings(source, vocab=vocabulary, holdout=0.3)
+    manifest = assert_same_corpus(settings, tmp_path, direct())
+    if form != "text":  # where a file is a document
+        assert len(manifest["splits"]["train"]["shards"]) > 10
+        assert len(manifest["splits"]["heldout"]["shards"]) > 3
+        assert len(warnings_about(manifest["statistics"])) == 4
+
+
+@needs_beam
+def test_a_vocabulary_is_learned_alike(tmp_path, small_pieces):
+    source = Source((str(write_files(tmp_path / "in", "jsonl")),))
+    settings = PrepareSettings(source, train_vocab="wordpiece", vocab_size=120)
+    assert_same_corpus(settings, tmp_path, direct())
+
+
+@needs_beam
+def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_pieces):
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="tiny_text",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
+        split_datasets={
+            "train": tf.data.Dataset.from_tensor_slices({"text": [f"the cat sat {i}" for i in range(300)]})
+        },
+        data_dir=str(tmp_path / "tfds"),
+    )
+    source = Source(("tfds:tiny_text",), tfds_data_dir=str(tmp_path / "tfds"))
+    assert_same_corpus(PrepareSettings(source, vocab=vocabulary), tmp_path, direct())
+
+
+@needs_beam
+def test_workers_in_other_processes_make_the_same_corpus(tmp_path, vocabulary):
+    source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
+    settings = PrepareSettings(source, vocab=vocabulary, holdout=0.3)
+    runner = direct("--direct_running_mode", "multi_processing", "--direct_num_workers", "2")
+    assert_same_corpus(settings, tmp_path, runner)
+
+
+@needs_beam
+def test_the_command_reports_and_prints_no_warning_of_beams(tmp_path, vocabulary):
+    folder = write_files(tmp_path / "in", "jsonl")
+    flags = [str(folder), "--output", str(tmp_path / "made"), "--vocab", vocabulary, "--runner", "direct"]
+    command = [sys.executable, "-m", "bert_jax.cli.main", "prepare", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"train +\d+ ", done.stdout)
+
+
+@needs_beam
+def test_workers_in_another_folder_find_the_inputs(tmp_path, vocabulary, monkeypatch):
+    write_files(tmp_path / "in", "sentences")
+    monkeypatch.chdir(tmp_path)
+
+    def leave_when_workers_start(name: str, done: int, total: int | None) -> None:
+        if name == "tokenising (direct)":
+            monkeypatch.chdir("/")
+
+    settings = PrepareSettings(Source(("in",), format="sentences"), vocab=vocabulary)
+    output = tmp_path / "made"
+    assert prepare(settings, output, runner=direct(), on_progress=leave_when_workers_start)
+
+
+@needs_beam
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, vocabulary, small_pieces):
+    folder = write_files(tmp_path / "in", "sentences")
+    for name in ("part-2", "part-5"):
+        with (folder / f"{name}.sentences").open("ab") as file:
+            file.write(b"the \xff\n")
+    source = Source((str(folder),), format="sentences")
+    with pytest.raises(UserError, match=r"part-2\.sentences is not UTF-8 at byte \d+; convert it"):
+        prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
+    assert not list(tmp_path.glob("made*"))
+
+
+@needs_beam
+@pytest.mark.parametrize("next_runner", [direct, lambda: ONE_WORKER], ids=["direct", "local"])
+def test_a_pipeline_that_fails_leaves_no_corpus_and_any_runner_goes_on(
+    tmp_path, vocabulary, small_pieces, monkeypatch, next_runner
+):
+    source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
+    settings = PrepareSettings(source, vocab=vocabulary, holdout=0.3)
+    output, tokenize = tmp_path / "beam", pieces.tokenize_document
+    left = 100
+
+    def fail_later(*args):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise RuntimeError("the machine is gone")
+        return tokenize(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces, "tokenize_document", fail_later)
+        with pytest.raises(Unfinished, match=r"failed on direct \(.*the machine is gone.*\); run the same"):
+            prepare(settings, output, runner=direct())
+    assert not output.exists()
+    made = {path.name: path.stat().st_mtime_ns for path in partial_directory(output).glob("*.arrow")}
+    assert len(made) > 2
+    assert_same_corpus(settings, tmp_path, next_runner())
+    assert {name: (output / name).stat().st_mtime_ns for name in made} == made, "it made a shard twice"
+
+
+@needs_beam
+def test_ctrl_c_inside_a_step_is_ctrl_c(tmp_path, vocabulary, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pieces, "tokenize_document", interrupt)
+    source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
+    with pytest.raises(KeyboardInterrupt):
+        prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
+    assert [path.name for path in tmp_path.glob("made*")] == ["made.partial"]
+
+
+@needs_beam
+def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, monkeypatch):
+    """Then some runners end without an error."""
+    monkeypatch.setattr("data_pipeline.beam_runner._save_totals", lambda totals, scratch: None)
+    source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
+    with pytest.raises(Unfinished, match="the pipeline ended without a result"):
+        prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
+    assert [path.name for path in tmp_path.glob("made*")] == ["made.partial"]
+
+
+@needs_beam
+def test_workers_with_other_versions_are_refused(tmp_path, vocabulary, monkeypatch):
+    from data_pipeline import beam_runner
+
+    source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
+    versions = beam_runner.library_versions()
+    answers = iter([{**versions, "tokenizers": "0.1"}])  # here first, then on the workers
+    monkeypatch.setattr(beam_runner, "library_versions", lambda: next(answers, versions))
+    with pytest.raises(UserError, match=r"a worker has tokenizers .* and this machine 0\.1; "):
+        prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
+
+
+@needs_beam
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["direct", "--", "--direct_num_workers", "x"],
+            "--runner direct does not take .*: argument",
+        ),
+        (["direct", "--", "--runner=FlinkRunner"], "--runner stands twice"),
+        (["dataflow", "--", "--project", "mine"], "--runner dataflow does not take .*region"),
+    ],
+)
+def test_options_that_beam_refuses_are_one_line(tmp_path, vocabulary, capsys, options, message):
+    output = tmp_path / "made"
+    flags = ["text.txt", "--output", str(output), "--vocab", vocabulary, "--runner", *options]
+    assert main(["prepare", *flags]) == 2
+    assert_one_line(capsys.readouterr().err, message)
+    assert not list(tmp_path.glob("made*"))
+
+
+@needs_beam
+def test_documented_options_are_beams_own():
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    commands = list(documented_commands())
+    assert len(commands) > 4
+    for command in commands:
+        args = parse(command[2:])
+        options = PipelineOptions(args.runner_options)
+        assert set(options.get_all_options(retain_unknown_options=True)) == set(options.get_all_options())
+
+
+def documented_commands() -> Iterator[list[str]]:
+    """Of the shell blocks in the documentation, those that name a runner."""
+    for path in (ROOT / "README.md", ROOT / "docs" / "preparing.md"):
+        for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+            lines = block.replace("\\\n", " ").splitlines()
+            yield from (shlex.split(line) for line in lines if "--runner" in line)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--runner", "dirct"], "invalid choice 'dirct' .*'direct'"),
+        (["--", "--direct_num_workers", "2"], "--direct_num_workers stands after --.* need --runner NAME"),
+        (["--runner", "direct", "--workers", "2"], "--workers is for this machine alone"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_one_line(capsys, options, message):
+    assert main(["prepare", "text.txt", "--output", "made", "--vocab", "vocab.txt", *options]) == 2
+    assert_one_line(capsys.readouterr().err, message)
+
+
+def test_without_beam_a_line_says_what_to_install(monkeypatch, capsys):
+    for name in ("data_pipeline.beam", "data_pipeline.beam_runner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    flags = ["text.txt", "--output", "made", "--vocab", "vocab.txt", "--runner", "direct"]
+    assert main(["prepare", *flags]) == 2
+    assert_one_line(capsys.readouterr().err, r"apache_beam is not installed: pip install 'bert-jax\[beam\]'")
+
+
+def assert_one_line(errors: str, message: str) -> None:
+    assert re.fullmatch(rf"bert-jax: error: .*{message}.*\n", errors), errors

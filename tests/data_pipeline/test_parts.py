@@ -1,0 +1,61 @@
+"""Parts: however the inputs are parted, the pieces are those of one reader."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_pipeline import pieces
+from data_pipeline.errors import UserError
+from data_pipeline.parts import cut_part, find_levels, join_pieces, measure, split_inputs
+from data_pipeline.pieces import Piece, gather_pieces
+from data_pipeline.readers import Document, InputFile, Inputs, Source
+
+BAR = 1 << 62  # holds out one document in four
+
+documents = st.text("ab \nü", min_size=1, max_size=60) | st.lists(st.text("cd", min_size=1), min_size=1)
+
+
+def pieces_of_parts(parts: list[list[Document]]) -> list[Piece]:
+    """Measured, cut and joined, as several machines would."""
+    levels = find_levels(measure(part, BAR) for part in parts)
+    ends: dict[str, list[Piece]] = {}
+    for part, (before, after) in zip(parts, levels, strict=True):
+        for piece in cut_part(part, BAR, before, after, "a part"):
+            ends.setdefault(piece.file, []).append(piece)
+    return [join_pieces(found) for found in ends.values()]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(documents, max_size=12), max_size=6))
+def test_pieces_of_parts_are_those_of_one_reader(parts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_BYTES", 100)
+        whole = list(gather_pieces([document for part in parts for document in part], BAR))
+        assert sorted(pieces_of_parts(parts)) == sorted(whole)
+
+
+def test_small_files_are_read_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("data_pipeline.parts.PART_BYTES", 10)
+    files = []
+    for number, size in enumerate((4, 4, 4, 4, 11, 1)):
+        path = tmp_path / f"{number}.txt"
+        path.write_bytes(b"x" * size)
+        files.append(InputFile(path, "text"))
+    found = (*files[:5], "tfds:one", "tfds:two", files[5], "tfds:three")
+    parts = [part.parts for part in split_inputs(Inputs(Source(()), found))]
+    assert parts == [found[:3], found[3:5], ("tfds:one",), ("tfds:two",), (files[5],), ("tfds:three",)]
+
+
+def test_sizes_are_found_in_blocks(monkeypatch):
+    monkeypatch.setattr("data_pipeline.parts._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
+    (_, after), *more = find_levels([measure(["a" * 7] * 8, bar=0), np.empty(0, measure([], 0).dtype)])
+    assert after["train"] == (4, 0)
+    assert more == [(after, after)]
+
+
+def test_a_part_that_changed_is_named():
+    (before, after), *_ = find_levels([measure(["one", "two"], 0)])
+    with pytest.raises(UserError, match=r"news\.txt, or a file after it, is not the same on every"):
+        list(cut_part(["one", "three"], 0, before, after, "news.txt"))
