@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or go on where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
+    "export": "write a run's model for Hugging Face transformers",
     "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",
     "predict": "apply a fine-tuned model to new data",
     "submission": "join the predictions of GLUE tasks into a zip for its server",
@@ -86,7 +87,7 @@ def _flags_of(run: typing.Callable) -> type:
 
 def entry_point() -> int:
     """What the installed `bert-jax` calls: `main`, in a process of its own."""
-    if sys.argv[1:2] == ["pretrain"]:
+    if sys.argv[1:2] in (["pretrain"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()
 

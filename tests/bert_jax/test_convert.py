@@ -50,6 +50,21 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     assert "| held-out mlm_accuracy | 0.25 |" in card
 
 
+def test_export_is_the_conversion_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_run(tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "converted")
+    flags = ["--workdir", str(tmp_path / "run")]
+    assert main(["export", *flags, "--output", str(tmp_path / "exported")]) == 0
+    for file in (tmp_path / "converted").iterdir():
+        assert (tmp_path / "exported" / file.name).read_bytes() == file.read_bytes()
+    assert main(["export", *flags, "--output", str(tmp_path / "other"), "--step", "7"]) == 2
+    assert (
+        main(["export", "--workdir", str(tmp_path / "converted"), "--output", str(tmp_path / "other")]) == 2
+    )
+    assert "converted is not the work directory of a run; convert takes other" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
