@@ -65,7 +65,9 @@ class Job:
     def num_steps(self) -> int:
         return math.ceil(len(self.data.train) * self.recipe.epochs / self.recipe.batch_size)
 
-    def batches(self, first_step: int, lengths: tuple[int, ...]) -> Iterator[dict[str, np.ndarray]]:
+    def batches(
+        self, first_step: int, lengths: tuple[int, ...], packing: Any = None
+    ) -> Iterator[dict[str, np.ndarray]]:
         from data_pipeline.tasks.batches import training_batches
 
         return training_batches(
@@ -75,6 +77,7 @@ class Job:
             first_step=first_step,
             num_steps=self.num_steps,
             lengths=lengths,
+            packing=packing,
         )
 
 
@@ -88,6 +91,8 @@ class Trained:
     """Rows -> (row numbers, outputs), as `TaskData.evaluate` takes it."""
     warm_up: Callable[[Any], None]
     """Compiles what `apply` will need for some rows."""
+    positions_per_token: float
+    """Positions of the training batches for each real token in them."""
 
 
 def train_ours(job: Job) -> Trained:
@@ -103,6 +108,7 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.open_model import open_model
     from bert_jax.parallel import make_program
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
+    from data_pipeline.tasks.packing import choose_packing
 
     lengths = lengths_up_to(job.max_seq_length)
     pretrained = open_model(job.model)
@@ -117,15 +123,16 @@ def train_ours(job: Job) -> Trained:
     config = replace(cell_config(base, cell, len(job.data.train)), checkpoint_every=10**9)
     assert config.num_train_steps == job.num_steps
     program = make_program(make_task(config), config)
+    packing = choose_packing(job.data.train, job.recipe.batch_size, lengths, unit=1)
     began = time.perf_counter()
-    for batch in one_of_each_length(job.batches(0, lengths)):
+    for batch in one_of_each_shape(job.batches(0, lengths, packing)):
         state = start_from(program, pretrained.params)
         program.train_step(state, program.put(batch), np.float32(0)).step.block_until_ready()
     compiled = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         train(
             program,
-            Data(training=lambda step: job.batches(step, lengths), identity={}),
+            Data(training=lambda step: job.batches(step, lengths, packing), identity={}),
             None,
             Path(folder),
             interrupt=Interrupt(),
@@ -142,10 +149,12 @@ def train_ours(job: Job) -> Trained:
         return predict(program, params, batches_of(rows))
 
     def warm_up(rows: Any) -> None:
-        for _ in predict(program, params, one_of_each_length(batches_of(rows))):
+        for _ in predict(program, params, one_of_each_shape(batches_of(rows))):
             pass
 
-    return Trained(seconds, compiled - began, apply, warm_up)
+    return Trained(
+        seconds, compiled - began, apply, warm_up, positions_per_token(job.batches(0, lengths, packing))
+    )
 
 
 def train_theirs(job: Job) -> Trained:
@@ -174,8 +183,9 @@ def train_theirs(job: Job) -> Trained:
         optimizer, int(0.1 * job.num_steps), job.num_steps
     )
     model.train()
+    every_length = tuple(range(1, job.max_seq_length + 1))
     began = time.perf_counter()
-    for batch in job.batches(0, tuple(range(1, job.max_seq_length + 1))):
+    for batch in job.batches(0, every_length):
         loss = model(**torch_inputs(batch), **torch_targets(batch)).loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -199,19 +209,25 @@ def train_theirs(job: Job) -> Trained:
             with torch.inference_mode():
                 model(**torch_inputs(batch))
 
-    return Trained(seconds, 0.0, apply, warm_up)
+    return Trained(seconds, 0.0, apply, warm_up, positions_per_token(job.batches(0, every_length)))
 
 
 SIDES = {"bert_jax": train_ours, "transformers": train_theirs}
 
 
-def one_of_each_length(batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    seen: set[int] = set()
+def one_of_each_shape(batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    seen: set[tuple[int, ...]] = set()
     for batch in batches:
-        length = batch["input_ids"].shape[-1]
-        if length not in seen:
-            seen.add(length)
+        shape = batch["input_ids"].shape
+        if shape not in seen:
+            seen.add(shape)
             yield batch
+
+
+def positions_per_token(batches: Iterator[dict[str, np.ndarray]]) -> float:
+    counts = [(batch["input_mask"].size, int(batch["input_mask"].sum())) for batch in batches]
+    positions, tokens = map(sum, zip(*counts, strict=True))
+    return positions / tokens
 
 
 def in_file_order(rows: Any, size: int) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
@@ -298,6 +314,7 @@ def run_worker(args: argparse.Namespace) -> None:
         "train_seconds": trained.seconds,
         "compile_seconds": trained.compile_seconds,
         "train_rows_per_second": job.num_steps * job.recipe.batch_size / trained.seconds,
+        "train_positions_per_token": trained.positions_per_token,
         "predict_rows_per_second": sum(n for n, _ in passes) / sum(s for _, s in passes),
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
@@ -321,7 +338,13 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     metric = runs[0]["metric"]
     scores = [run["figures"][metric] for run in runs]
     spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-    medians = ("train_rows_per_second", "predict_rows_per_second", "compile_seconds", "peak_gib")
+    medians = (
+        "train_rows_per_second",
+        "train_positions_per_token",
+        "predict_rows_per_second",
+        "compile_seconds",
+        "peak_gib",
+    )
     return {
         "metric": metric,
         "scores": scores,

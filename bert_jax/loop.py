@@ -156,7 +156,7 @@ class _Run:
         shape = batch["input_ids"].shape
         self.max_seq_length = shape[-1]
         if shape in self.shapes_compiled:
-            self.stopwatch.count(self.program.task.flops_per_row(batch))
+            self.stopwatch.count(self.program.flops(batch))
             return self.program.train_step(state, batch, self.rate(step))
         self.shapes_compiled.add(shape)
         jax.block_until_ready(state.step)

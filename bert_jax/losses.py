@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import Objective
-from bert_jax.packing import instance_of_each_position, instance_weights
+from bert_jax.packing import instance_weights, instances_of
 from bert_jax.task import Batch, Sums
 
 Logits = tuple[jax.Array, jax.Array]
@@ -22,8 +22,8 @@ def language_model_targets(batch: Batch, objective: Objective) -> tuple[jax.Arra
     """Ids to predict and their float32 weights, [B, P], or [B, T-1] left to right."""
     if objective == "ltr":
         targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
-        if "instance_starts" in batch:
-            instances = instance_of_each_position(batch["instance_starts"], batch["input_ids"].shape[1])
+        instances = instances_of(batch)
+        if instances is not None:
             weights *= instances[:, 1:] == instances[:, :-1]
         return targets, weights
     return batch["masked_lm_ids"], batch["masked_lm_weights"]

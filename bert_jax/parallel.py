@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.compiler_memory import give_back_after_compiling
-from bert_jax.config import RunConfig
+from bert_jax.config import ParallelConfig, RunConfig
 from bert_jax.optimizer import make_optimizer
 from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, state_sharding
 from bert_jax.task import Batch, Sums, Task
@@ -121,6 +121,12 @@ class Program:
         """A batch of host arrays, rows spread over the devices; a process gives its own `rows`."""
         return self._put(batch)
 
+    def flops(self, batch: Batch) -> int:
+        """Floating-point operations of training on a batch, by all processes."""
+        # pmap is given host arrays, the rows of this process alone.
+        parts = 1 if isinstance(batch["input_ids"], jax.Array) else jax.process_count()
+        return parts * self.task.flops(batch)
+
     def put_params(self, params: Any) -> Params:
         """Parameters from the host on the devices, where the program's own would be."""
         places = self.abstract_state().params
@@ -163,9 +169,13 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
     return make(task, run, devices)
 
 
+def batch_unit(parallel: ParallelConfig, num_devices: int) -> int:
+    """What the rows of a batch must divide by: devices that share it x micro-batches."""
+    return num_devices // parallel.tensor * parallel.accumulation_steps
+
+
 def _check_batch(run: RunConfig, num_devices: int) -> None:
-    parallel = run.parallel
-    unit = num_devices // parallel.tensor * parallel.accumulation_steps
+    unit = batch_unit(run.parallel, num_devices)
     if unit and run.global_batch_size % unit:
         below = run.global_batch_size // unit * unit
         nearest = f"{below} or {below + unit}" if below else f"{unit}"

@@ -47,7 +47,8 @@ class PretrainingTask:
     def rate_share(self, path: tuple[str, ...]) -> float:
         return 1.0
 
-    def flops_per_row(self, batch: Batch) -> int:
+    def flops(self, batch: Batch) -> int:
         length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]
         instances = batch["instance_starts"].shape[-1] if "instance_starts" in batch else 1
-        return flops_per_row(self.model, length, predictions, instances)
+        num_rows = batch["input_ids"].size // length
+        return num_rows * flops_per_row(self.model, length, predictions, instances)

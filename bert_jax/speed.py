@@ -16,10 +16,10 @@ class Stopwatch:
         self._devices = devices
         self._restart()
 
-    def count(self, flops_per_row: int) -> None:
+    def count(self, flops: int) -> None:
         """Counts one step, unless its time is excluded."""
         self._steps += 1
-        self._flops += flops_per_row * self._run.global_batch_size
+        self._flops += flops
 
     def note(self, name: str, seconds: float) -> None:
         """Adds seconds to a figure of the next row."""

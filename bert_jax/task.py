@@ -51,6 +51,6 @@ class Task(Protocol):
         """What part of the learning rate the parameter at a path gets; 0 leaves it as it is."""
         ...
 
-    def flops_per_row(self, batch: Batch) -> int:
-        """Floating-point operations of training on one row of a batch of this shape."""
+    def flops(self, batch: Batch) -> int:
+        """Floating-point operations of training on a batch of this shape."""
         ...

@@ -44,6 +44,8 @@ class FineTuning(RunConfig):
     rates: LayerRates = LayerRates()
     features: FeatureConfig = FeatureConfig()
     """What the head sees of the encoder."""
+    pack: bool = True
+    """Whether short rows may share lines of training batches (`data_pipeline.tasks.packing`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning.settings import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
+from bert_jax.packing import instance_masks, instance_starts, instances_of
 from bert_jax.task import Batch
 
 
@@ -25,12 +26,14 @@ def sequence_features(
     """
     encoder = Encoder(config, name="encoder")
     inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    instances = instances_of(batch)
     if features.layers == (-1,):
-        states = [encoder(*inputs, deterministic)]
+        states = [encoder(*inputs, deterministic, None, instances)]
     else:
-        every = encoder.hidden_states(*inputs, deterministic)
+        every = encoder.hidden_states(*inputs, deterministic, instances)
         states = [every[layer] for layer in features.layers]
     x = _combine(states, features.combine)
+    assert instances is None or not features.lstm_layers, "a BiLSTM would read on from one to the next"
     for number in range(features.lstm_layers):
         lstm = _bidirectional(features.lstm_width, number)
         x = cast(jax.Array, lstm(x, seq_lengths=batch["input_mask"].sum(-1)))
@@ -40,7 +43,7 @@ def sequence_features(
 def pooled_features(
     config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
 ) -> jax.Array:
-    """[B, width] in the compute type: one vector for each sequence of a batch.
+    """[B x K, width] in the compute type: one vector for each instance of a batch (`bert_jax.packing`).
 
     - The last layer alone, as in fine-tuning: the pretrained pooler on [CLS].
     - Other layers, or several: what they say at [CLS], without the pooler, which was trained on the
@@ -53,14 +56,13 @@ def pooled_features(
     To be called as `sequence_features`.
     """
     if features == FeatureConfig():
-        return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic))
+        return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic)[:, None])
     sequence_BTW = sequence_features(config, features, batch, deterministic)
+    first, last = (_at(sequence_BTW, columns) for columns in (instance_starts(batch), _last_tokens(batch)))
     if features.lstm_layers:
-        forward, backward = jnp.split(sequence_BTW, 2, axis=-1)
-        return jnp.concatenate([_at_last_token(forward, batch)[:, 0], backward[:, 0]], axis=-1)
-    if config.attention == "bidirectional":
-        return sequence_BTW[:, 0]
-    return _at_last_token(sequence_BTW, batch)[:, 0]
+        (forward, _), (_, backward) = (jnp.split(states, 2, axis=-1) for states in (last, first))
+        return jnp.concatenate([forward, backward], axis=-1)
+    return first if config.attention == "bidirectional" else last
 
 
 class LayerWeights(nn.Module):
@@ -74,18 +76,24 @@ class LayerWeights(nn.Module):
 
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
-    """[B, 1, D]: the last layer where it is pooled; at [CLS] it is computed there alone."""
+    """[B x K, D]: the last layer where it is pooled; at [CLS] it is computed there alone."""
     inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     encoder = Encoder(config, name="encoder")
     if config.attention == "bidirectional":
-        return encoder(*inputs, deterministic, jnp.zeros((inputs[0].shape[0], 1), jnp.int32))
-    return _at_last_token(encoder(*inputs, deterministic), batch)
+        pooled = encoder(*inputs, deterministic, instance_starts(batch), instances_of(batch))
+        return pooled.reshape(-1, pooled.shape[-1])
+    return _at(encoder(*inputs, deterministic, None, instances_of(batch)), _last_tokens(batch))
 
 
-def _at_last_token(sequence_BTW: jax.Array, batch: Batch) -> jax.Array:
-    """[B, 1, W]; of an empty sequence, what is at its first position."""
-    last = jnp.maximum(batch["input_mask"].sum(-1) - 1, 0)
-    return jnp.take_along_axis(sequence_BTW, last[:, None, None], axis=1)
+def _last_tokens(batch: Batch) -> jax.Array:
+    """int32 [B, K]: the column of each instance's last token; 0 of an empty one."""
+    return (instance_masks(batch) * jnp.arange(batch["input_ids"].shape[-1])).max(axis=-1)
+
+
+def _at(sequence_BTW: jax.Array, columns_BK: jax.Array) -> jax.Array:
+    """[B x K, W]: what stands in some columns."""
+    states_BKW = jnp.take_along_axis(sequence_BTW, columns_BK[..., None], axis=1)
+    return states_BKW.reshape(-1, states_BKW.shape[-1])
 
 
 def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:

@@ -1,7 +1,9 @@
 """Pretrained encoders with the heads of the paper's tasks (Devlin et al. 2019, section 4).
 
-Shapes: B batch, C sequences a row, T length, D hidden, L labels. Submodules are named as in
-`BertForPreTraining`, so that its parameters are found by path; `classifier` is always new.
+Shapes: R rows, C sequences of each, B lines of T positions that they stand in, W width, L labels. In a
+packed batch a line holds K rows, of which some are not there (`bert_jax.packing`), so R is B x K;
+otherwise it holds one, or a sequence of one. Submodules are named as in `BertForPreTraining`, so that
+its parameters are found by path; `classifier` is always new.
 """
 
 import flax.linen as nn
@@ -13,6 +15,7 @@ from bert_jax.finetuning.features import pooled_features, sequence_features
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear
+from bert_jax.packing import instance_masks, is_instance
 from bert_jax.task import Batch
 
 IMPOSSIBLE = -10000.0
@@ -20,7 +23,7 @@ IMPOSSIBLE = -10000.0
 
 
 class PooledHead(nn.Module):
-    """float32 [B, L] from one vector for each sequence (`pooled_features`): sentence and pair tasks."""
+    """float32 [R, L] from one vector for each row (`pooled_features`): sentence and pair tasks."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -29,13 +32,13 @@ class PooledHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        pooled_BW = pooled_features(self.config, self.features, batch, deterministic)
-        pooled_BW = Dropout(self.dropout_rate)(pooled_BW, deterministic)
-        return Linear(self.config, (self.num_labels,), name="classifier")(pooled_BW).astype(jnp.float32)
+        pooled_RW = pooled_features(self.config, self.features, batch, deterministic)
+        pooled_RW = Dropout(self.dropout_rate)(pooled_RW, deterministic)
+        return Linear(self.config, (self.num_labels,), name="classifier")(pooled_RW).astype(jnp.float32)
 
 
 class ChoiceHead(nn.Module):
-    """float32 [B, C]: a score for each sequence of a row; one that is empty scores -10000."""
+    """float32 [R, C]: a score for each sequence of a row; one that is empty scores -10000."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -43,15 +46,16 @@ class ChoiceHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        pooled = pooled_features(self.config, self.features, _flat(batch), deterministic)
+        sequences, width = _sequences(batch)
+        pooled = pooled_features(self.config, self.features, sequences, deterministic)
         pooled = Dropout(self.dropout_rate)(pooled, deterministic)
         scores = Linear(self.config, (1,), name="classifier")(pooled).astype(jnp.float32)
-        is_there = batch["input_mask"][:, :, 0] > 0
-        return jnp.where(is_there, scores.reshape(is_there.shape), IMPOSSIBLE)
+        is_there = is_instance(sequences).reshape(-1, width)
+        return jnp.where(is_there, scores.reshape(-1, width), IMPOSSIBLE)
 
 
 class SpanHead(nn.Module):
-    """float32 [B, T, 2]: scores of a span's start and end; padded positions score -10000."""
+    """float32 [R, T, 2]: scores of a span's start and end; what is not of the row scores -10000."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -59,8 +63,9 @@ class SpanHead(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
-        logits = Linear(self.config, (2,), name="classifier")(sequence_BTW).astype(jnp.float32)
-        return jnp.where(batch["input_mask"][:, :, None] > 0, logits, IMPOSSIBLE)
+        logits_BT2 = Linear(self.config, (2,), name="classifier")(sequence_BTW).astype(jnp.float32)
+        logits = jnp.where(instance_masks(batch)[..., None], logits_BT2[:, None], IMPOSSIBLE)
+        return logits.reshape(-1, *logits_BT2.shape[1:])
 
 
 class TokenHead(nn.Module):
@@ -79,7 +84,7 @@ class TokenHead(nn.Module):
 
 
 class EntityPairHead(nn.Module):
-    """float32 [B, L] from what is seen where two entities start (Baldini Soares et al. 2019)."""
+    """float32 [R, L] from what is seen where two entities start (Baldini Soares et al. 2019)."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -89,15 +94,15 @@ class EntityPairHead(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
-        starts = batch["entity_positions"][..., None]
-        states_B2W = jnp.take_along_axis(sequence_BTW, starts, axis=1)
-        pair = states_B2W.reshape(states_B2W.shape[0], -1)
+        lines, _, width = sequence_BTW.shape
+        starts = batch["entity_positions"].reshape(lines, -1, 1)
+        pair = jnp.take_along_axis(sequence_BTW, starts, axis=1).reshape(-1, 2 * width)
         pair = Dropout(self.dropout_rate)(pair, deterministic)
         return Linear(self.config, (self.num_labels,), name="classifier")(pair).astype(jnp.float32)
 
 
 class EmbeddingHead(nn.Module):
-    """float32 [B, C, W], or [B, W] of one sequence a row: unit vectors, each the mean of a
+    """float32 [R, C, W], or [R, W] of one sequence a row: unit vectors, each the mean of a
     sequence's features, by default its last hidden states. An empty sequence gives zeros.
     """
 
@@ -106,15 +111,22 @@ class EmbeddingHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        flat = _flat(batch)
-        states = sequence_features(self.config, self.features, flat, deterministic).astype(jnp.float32)
-        weights = flat["input_mask"][:, :, None].astype(jnp.float32)
-        mean = (states * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)
+        sequences, width = _sequences(batch)
+        states = sequence_features(self.config, self.features, sequences, deterministic).astype(jnp.float32)
+        weights = instance_masks(sequences).astype(jnp.float32)
+        sums = jnp.einsum("bkt,btw->bkw", weights, states, precision="highest")
+        mean = sums / jnp.maximum(weights.sum(-1, keepdims=True), 1.0)
         unit = mean * jax.lax.rsqrt(jnp.maximum((mean * mean).sum(-1, keepdims=True), 1e-12))
-        return unit.reshape(*batch["input_ids"].shape[:-1], -1)
+        return unit.reshape(-1, *((width,) if width > 1 else ()), unit.shape[-1])
 
 
-def _flat(batch: Batch) -> Batch:
-    """The inputs of all sequences of all rows, [B x C, T]."""
-    names = ("input_ids", "input_mask", "segment_ids")
-    return {name: batch[name].reshape(-1, batch[name].shape[-1]) for name in names}
+def _sequences(batch: Batch) -> tuple[Batch, int]:
+    """The inputs with every sequence an instance of its own, and how many of them a row has."""
+    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    if "instance_starts" in batch:
+        starts = batch["instance_starts"]
+        width = starts.shape[2] if starts.ndim > 2 else 1
+        return {**inputs, "instance_starts": starts.reshape(len(starts), -1)}, width
+    ids = batch["input_ids"]
+    width = ids.shape[1] if ids.ndim > 2 else 1
+    return {name: x.reshape(-1, x.shape[-1]) for name, x in inputs.items()}, width

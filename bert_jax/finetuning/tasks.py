@@ -1,8 +1,9 @@
 """The tasks of fine-tuning, each a head and its loss in sums (`bert_jax.task.Task`).
 
 Batches are those of `data_pipeline.tasks.batches`: `input_ids`, `input_mask`, `segment_ids` int32
-[B, T] or [B, C, T], and the targets that each task names. A row whose `input_mask` is all zero is
-padding and counts nowhere.
+[B, T] or [B, C, T], and the targets that each task names for its R rows. A row whose `input_mask` is all
+zero is padding and counts nowhere. In a packed batch lines hold K rows: targets are [B, K, ...] instead,
+and a row that is not there counts nowhere.
 """
 
 import abc
@@ -19,6 +20,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.losses import cross_entropy
+from bert_jax.packing import instance_weights
 from bert_jax.task import Batch, Sums
 
 RankingLoss = Literal["in_batch", "triplet"]
@@ -67,9 +69,9 @@ class FineTuningTask(abc.ABC):
     def rate_share(self, path: tuple[str, ...]) -> float:
         return self.rates.share(path, self.model.num_layers)
 
-    def flops_per_row(self, batch: Batch) -> int:
-        *_, choices, length = (1, *batch["input_ids"].shape[1:])
-        return choices * encoder_flops(self.model, length)
+    def flops(self, batch: Batch) -> int:
+        length = batch["input_ids"].shape[-1]
+        return batch["input_ids"].size // length * encoder_flops(self.model, length)
 
     def _targets(self, batch: Batch) -> jax.Array:
         return _real_rows(batch).sum()
@@ -77,7 +79,7 @@ class FineTuningTask(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Classification(FineTuningTask):
-    """One of `num_labels` labels for a text or a pair. Targets: `labels` int32 [B]."""
+    """One of `num_labels` labels for a text or a pair. Targets: `labels` int32 [R]."""
 
     num_labels: int
 
@@ -91,13 +93,13 @@ class Classification(FineTuningTask):
         return _example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        return _classes(outputs, batch["labels"], _real_rows(batch))
+        return _classes(outputs, batch["labels"].reshape(-1), _real_rows(batch))
 
 
 @dataclasses.dataclass(frozen=True)
 class RelationClassification(Classification):
     """One of `num_labels` relations of two marked entities. Targets: `labels`, and
-    `entity_positions` int32 [B, 2] where their markers are."""
+    `entity_positions` int32 [R, 2] where their markers are."""
 
     @property
     def module(self) -> nn.Module:
@@ -111,7 +113,7 @@ class RelationClassification(Classification):
 
 @dataclasses.dataclass(frozen=True)
 class Regression(FineTuningTask):
-    """A number for a text or a pair, by mean squared error. Targets: `values` float32 [B]."""
+    """A number for a text or a pair, by mean squared error. Targets: `values` float32 [R]."""
 
     @property
     def module(self) -> nn.Module:
@@ -123,13 +125,13 @@ class Regression(FineTuningTask):
         return _example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        errors = jnp.square(outputs[:, 0] - batch["values"])
+        errors = jnp.square(outputs[:, 0] - batch["values"].reshape(-1))
         return {"loss": (errors * _real_rows(batch)).sum()}
 
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(FineTuningTask):
-    """One of a row's sequences, C of them at most. Targets: `labels` int32 [B]."""
+    """One of a row's sequences, C of them at most. Targets: `labels` int32 [R]."""
 
     @property
     def module(self) -> nn.Module:
@@ -139,12 +141,12 @@ class MultipleChoice(FineTuningTask):
         return _example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        return _classes(outputs, batch["labels"], _real_rows(batch))
+        return _classes(outputs, batch["labels"].reshape(-1), _real_rows(batch))
 
 
 @dataclasses.dataclass(frozen=True)
 class SpanExtraction(FineTuningTask):
-    """Where an answer starts and ends. Targets: `start_positions`, `end_positions` int32 [B];
+    """Where an answer starts and ends. Targets: `start_positions`, `end_positions` int32 [R];
     the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
 
     @property
@@ -156,8 +158,8 @@ class SpanExtraction(FineTuningTask):
         return _example_inputs() | {"start_positions": position, "end_positions": position}
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        start_loss, start_right = cross_entropy(outputs[..., 0], batch["start_positions"])
-        end_loss, end_right = cross_entropy(outputs[..., 1], batch["end_positions"])
+        start_loss, start_right = cross_entropy(outputs[..., 0], batch["start_positions"].reshape(-1))
+        end_loss, end_right = cross_entropy(outputs[..., 1], batch["end_positions"].reshape(-1))
         real = _real_rows(batch)
         loss = (start_loss + end_loss) / 2
         return {"loss": (loss * real).sum(), "correct": (start_right * end_right * real).sum()}
@@ -224,7 +226,11 @@ def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
 
 
 def _real_rows(batch: Batch) -> jax.Array:
-    """float32 [B]: 1, and 0 for rows that only fill the batch up."""
+    """float32 [R]: 1, and 0 for rows that only fill the batch up."""
+    if "instance_starts" in batch:
+        starts = batch["instance_starts"]
+        first = starts.reshape(*starts.shape[:2], -1)[..., 0]
+        return instance_weights({**batch, "instance_starts": first}).reshape(-1)
     mask = batch["input_mask"]
     return mask.reshape(mask.shape[0], -1).max(axis=1).astype(jnp.float32)
 

@@ -87,7 +87,8 @@ class Embeddings(nn.Module):
     ) -> jax.Array:
         positions = jnp.arange(input_ids.shape[-1])
         if instances is not None:
-            positions = positions - instances
+            # Padding behind the last instance may be further from its start than there are positions.
+            positions = jnp.minimum(positions - instances, self.config.max_position_embeddings - 1)
         x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
         x_BTD = self.layer_norm(x_BTD + self.position_embeddings(positions))
         return self.dropout(x_BTD, deterministic)
@@ -192,11 +193,16 @@ class Encoder(nn.Module):
         return last
 
     def hidden_states(
-        self, input_ids: jax.Array, input_mask: jax.Array, segment_ids: jax.Array, deterministic: bool
+        self,
+        input_ids: jax.Array,
+        input_mask: jax.Array,
+        segment_ids: jax.Array,
+        deterministic: bool,
+        instances: jax.Array | None = None,
     ) -> list[jax.Array]:
         """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
-        bias = attention_bias(self.config, input_mask)
-        states = [self.embeddings(input_ids, segment_ids, deterministic)]
+        bias = attention_bias(self.config, input_mask, instances)
+        states = [self.embeddings(input_ids, segment_ids, deterministic, instances)]
         for layer in self.layers:
             states.append(layer(states[-1], states[-1], bias, deterministic))
         return states

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
-from bert_jax.packing import instance_of_each_position
+from bert_jax.packing import instances_of
 from bert_jax.task import Batch
 
 _Inputs: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, bool]
@@ -64,7 +64,7 @@ class BertForPreTraining(nn.Module):
     def _encode_packed(self, inputs: _Inputs, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """Hidden states that tokens are predicted from, [B, P or T-1, D], and of each [CLS], [B, K, 1, D]."""
         starts = batch["instance_starts"]
-        instances = instance_of_each_position(starts, batch["input_ids"].shape[1])
+        instances = instances_of(batch)
         if self.config.objective == "ltr":
             sequence_BTD = self.encoder(*inputs, None, instances)
             cls_BKD = jnp.take_along_axis(sequence_BTD, starts[..., None], axis=1)

@@ -1,15 +1,17 @@
 """Batches of rows: which rows a step has, and their sequences padded to one of a few lengths.
 
 A training batch is a function of (rows, seed, step) and nothing else, found without replaying earlier
-steps. Lengths come from a short ladder, so that a model is compiled few times and pads little.
+steps. A row has a line of its own, padded to a length from a short ladder, or shares one with others
+(`data_pipeline/tasks/packing.py`). Either way there are few shapes, so that a model is compiled few times.
 """
 
 import collections
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from data_pipeline.tasks.order import rows_of_step
+from data_pipeline.tasks.packing import Packing, place_rows
 from data_pipeline.tasks.rows import Rows
 
 NumpyBatch = dict[str, np.ndarray]
@@ -20,6 +22,9 @@ _BETWEEN = (8, 12, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448)
 _BATCHES_WORTH_A_LENGTH = 4
 NO_TARGET = -1
 """Per-token targets of padding, and `row` of rows that only fill a batch up."""
+
+POSITIONS = "_positions"
+"""How the names of targets end that count tokens from the beginning of their row."""
 
 _INPUTS = ("input_ids", "segment_ids")
 
@@ -37,6 +42,7 @@ def training_batches(
     first_step: int,
     num_steps: int,
     lengths: Sequence[int] = LENGTHS,
+    packing: Packing | None = None,
 ) -> Iterator[NumpyBatch]:
     """The batches of steps first_step, first_step + 1, ..., num_steps - 1; every one is full.
 
@@ -46,21 +52,31 @@ def training_batches(
       rows: at least one.
       seed: from 0 to 2**64 - 1.
       lengths: ascending; a batch is padded to the first that holds its longest sequence.
+      packing: how rows share lines; None gives each a line of its own.
 
     Returns:
       dicts of input_ids, input_mask, segment_ids int32 [B, T], or [B, C, T] where rows have C > 1
       sequences; per-token targets of the same shape, -1 in padding; per-row targets [B, ...]; row int32
       [B], the number of each row.
 
+      With packing, instead of B there are P lines of at most K rows: input_ids, input_mask, segment_ids
+      and per-token targets [P, T]; per-row targets [P, K, ...]; row [P, K], -1 where there is none;
+      instance_starts int32 [P, K], or [P, K, C], the column of each sequence's [CLS], 0 where there is
+      no further one. Targets called `..._positions` are columns of the line.
+
     Raises:
       ValueError: now, not at the first batch, if there are no rows or one is beyond all lengths.
     """
     if not len(rows):
         raise ValueError("there are no rows to make batches of")
-    longest = _longest_sequences(rows)
+    tokens = rows.sequence_lengths()
+    longest = tokens.max(axis=1)
     _check_lengths(longest, lengths)
     steps = range(first_step, num_steps)
     parts = (rows_of_step(len(rows), batch_size, seed, step) for step in steps)
+    if packing is not None:
+        sizes = tokens.sum(axis=1)
+        return (_pack_batch(rows, part, sizes[part], packing) for part in parts)
     return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
 
 
@@ -71,36 +87,12 @@ def evaluation_batches(rows: Rows, batch_size: int, lengths: Sequence[int] = LEN
     is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those of
     `training_batches`; the same ValueError.
     """
-    longest = _longest_sequences(rows)
+    longest = rows.sequence_lengths().max(axis=1)
     _check_lengths(longest, lengths)
     order = np.argsort(-longest, kind="stable")
     parts = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
     lengths = _with_those_between([longest[part].max() for part in parts], lengths)
     return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
-
-
-def rows_of_step(num_rows: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """int64 [B]: the rows of a training step."""
-    epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), num_rows)
-    return np.concatenate([_order(num_rows, seed, int(e))[places[epochs == e]] for e in np.unique(epochs)])
-
-
-@functools.lru_cache(maxsize=4)
-def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
-    """int64 [R]: the rows in the order of an epoch.
-
-    Sorting raw words, since numpy promises the same raw words for ever but not the same `permutation`.
-    """
-    words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(num_rows)
-    order = np.argsort(words, kind="stable")
-    order.flags.writeable = False
-    return order
-
-
-def _longest_sequences(rows: Rows) -> np.ndarray:
-    """int64 [R]: tokens of the longest sequence of each row."""
-    lengths = np.array([len(ids) for ids in rows.tokens["input_ids"]], np.int64)
-    return lengths.reshape(len(rows), rows.sequences_per_row).max(axis=1)
 
 
 def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
@@ -134,6 +126,37 @@ def _make_batch(
         batch[name][: len(numbers)] = targets[numbers]
     batch["row"] = np.full(size, NO_TARGET, np.int32)
     batch["row"][: len(numbers)] = numbers
+    return batch
+
+
+def _pack_batch(rows: Rows, numbers: np.ndarray, sizes: np.ndarray, packing: Packing) -> NumpyBatch:
+    """The rows `numbers`, which have `sizes` tokens, in lines that they share."""
+    lines, slots, columns = place_rows(sizes, packing)
+    num_lines = packing.num_lines(int(lines.max()) + 1)
+    width, places = rows.sequences_per_row, (num_lines, packing.max_rows)
+    batch = {
+        name: np.full((num_lines, packing.length), 0 if name in _INPUTS else NO_TARGET, np.int32)
+        for name in rows.tokens
+    }
+    batch["input_mask"] = np.zeros((num_lines, packing.length), np.int32)
+    starts = np.zeros((*places, width), np.int32)
+    for number, line, slot, column in zip(numbers, lines, slots, columns, strict=True):
+        for offset in range(width):
+            sequence = number * width + offset
+            end = column + len(rows.tokens["input_ids"][sequence])
+            for name, values in rows.tokens.items():
+                batch[name][line, column:end] = values[sequence]
+            batch["input_mask"][line, column:end] = 1
+            starts[line, slot, offset] = column if end > column else 0
+            column = end
+    batch["instance_starts"] = starts if width > 1 else starts[..., 0]
+    for name, targets in rows.targets.items():
+        batch[name] = np.zeros((*places, *targets.shape[1:]), targets.dtype)
+        batch[name][lines, slots] = targets[numbers]
+        if name.endswith(POSITIONS):
+            batch[name][lines, slots] += columns.reshape(-1, *(1 for _ in targets.shape[1:])).astype(np.int32)
+    batch["row"] = np.full(places, NO_TARGET, np.int32)
+    batch["row"][lines, slots] = numbers
     return batch
 
 

@@ -37,6 +37,11 @@ class Rows:
             total.update(name.encode() + values.tobytes())
         return total.hexdigest()
 
+    def sequence_lengths(self) -> np.ndarray:
+        """int64 [R, sequences_per_row]: tokens of each row's sequences."""
+        lengths = np.array([len(ids) for ids in self.tokens["input_ids"]], np.int64)
+        return lengths.reshape(len(self), self.sequences_per_row)
+
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.example)

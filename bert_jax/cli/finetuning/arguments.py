@@ -39,6 +39,8 @@ class Training:
     """Type that activations are computed in; parameters and losses are always float32."""
     bias_correction: BiasCorrection = "none"
     """none: as google-research/bert. adam: as Adam's authors, steadier on small data sets."""
+    pack: bool = True
+    """Whether short texts share lines of training batches, which saves padding and changes no loss."""
     parallel: ParallelConfig = ParallelConfig()
 
     def __post_init__(self) -> None:

@@ -25,13 +25,14 @@ from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
-from bert_jax.parallel import Program
+from bert_jax.parallel import Program, batch_unit
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
 from bert_jax.workdir import write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
+from data_pipeline.tasks.packing import Packing, choose_packing
 from data_pipeline.tasks.rows import Rows
 
 # Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
@@ -58,6 +59,7 @@ class Grid:
             model=dataclasses.replace(model.config, dtype=args.training.dtype),
             rates=args.training.rates,
             features=args.training.features,
+            pack=args.training.pack,
             num_labels=max(len(data.labels), 1),
             global_batch_size=self.cells[0].batch_size,
         )
@@ -93,6 +95,7 @@ class Grid:
             seed=cell.seed,
             num_steps=config.num_train_steps,
             lengths=self.lengths,
+            packing=self._packing(config, program),
         )
         ending = train_cell(
             program,
@@ -107,6 +110,13 @@ class Grid:
         if ending is Ending.FINISHED:
             self._finish(cell, program)
         return ending
+
+    def _packing(self, config: FineTuning, program: Program) -> Packing | None:
+        """How rows share lines; not at all under a BiLSTM, which would read on from one to the next."""
+        if not config.pack or config.features.lstm_layers:
+            return None
+        unit = batch_unit(config.parallel, len(program.devices))
+        return choose_packing(self.data.train, config.global_batch_size, self.lengths, unit)
 
     def _begin(self, cell: Cell, config: FineTuning) -> None:
         """Makes the folder of a cell, or checks that what is in it is this cell."""

@@ -1,0 +1,95 @@
+"""Rows of a task that share lines of positions, so that little is computed for padding.
+
+Texts differ in length far more than a short ladder of lengths can follow: padded to its longest, a batch
+of short texts is half to two thirds padding. Here several stand one behind the other in a line, and
+the model keeps them apart (`bert_jax/packing.py`): each is learnt from as if it were alone.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.tasks.order import rows_of_step
+from data_pipeline.tasks.rows import Rows
+
+Ints = NDArray[np.int64]
+
+# Beyond the ladder, which ends where the model's positions do; only rows of several sequences are longer.
+_LENGTH_STEP = 64
+# Positions at which attention costs as much as the rest of a layer: 6 x width, here of a width of 512.
+_EQUAL_COST = 3072
+# Short of this gain, lines of their own are as good, and their attention needs no mask of pairs.
+_WORTH_IT = 0.95
+_SAMPLED_STEPS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Packing:
+    """The shape of packed batches: P lines of `length` positions, where P follows from the batch."""
+
+    length: int
+    max_rows: int
+    """That a line holds."""
+    unit: int = 1
+    """P is a multiple of it."""
+    fewest: int = 1
+    """P at least. A batch that could do with less is not worth compiling the model once more."""
+
+    def num_lines(self, used: int) -> int:
+        """P for a batch that fills `used` lines, in steps that grow with it: there are few shapes."""
+        units = math.ceil(max(used, self.fewest) / self.unit)
+        step = 1 << max(units.bit_length() - 4, 0)
+        return math.ceil(units / step) * step * self.unit
+
+
+def choose_packing(rows: Rows, batch_size: int, lengths: Sequence[int], unit: int) -> Packing | None:
+    """How to pack training batches; None where padding every row computes as little.
+
+    A function of the lengths of the rows alone, judged by a sample of batches.
+
+    Args:
+      rows: the training set, at least one row.
+      lengths: ascending; what a row with a line of its own would be padded to.
+      unit: devices that share a batch x micro-batches, which a batch must divide by.
+    """
+    steps = range(min(_SAMPLED_STEPS, math.ceil(len(rows) / batch_size)))
+    samples = [rows_of_step(len(rows), batch_size, 0, step) for step in steps]
+    sequences = rows.sequence_lengths()
+    sizes, longest = sequences.sum(axis=1), sequences.max(axis=1)
+    padded = [next(length for length in lengths if length >= longest[rows].max()) for rows in samples]
+
+    length = next((length for length in lengths if length >= sizes.max()), None)
+    length = length or math.ceil(sizes.max() / _LENGTH_STEP) * _LENGTH_STEP
+    packing = Packing(length, max_rows=max(2, round(2 * length / sizes.mean())), unit=unit)
+    used = [1 + int(place_rows(sizes[rows], packing)[0].max()) for rows in samples]
+    packing = dataclasses.replace(packing, fewest=int(np.quantile(used, 0.25)))
+    packed_cost = sum(map(packing.num_lines, used)) * _cost(length)
+    padded_cost = batch_size * rows.sequences_per_row * sum(map(_cost, padded))
+    return packing if packed_cost < _WORTH_IT * padded_cost else None
+
+
+def _cost(length: int) -> float:
+    """Of a line, in what a position costs but for attention."""
+    return length * (1 + length / _EQUAL_COST)
+
+
+def place_rows(sizes: Ints, packing: Packing) -> tuple[Ints, Ints, Ints]:
+    """Line, number within the line, and first column of each of some rows, [B] each.
+
+    The longest first, each into the fullest line that has space for it (best fit decreasing).
+
+    Args:
+      sizes: [B], tokens of each; none is longer than a line.
+    """
+    lines, numbers, columns = np.zeros((3, len(sizes)), np.int64)
+    filled, counts = np.zeros((2, len(sizes)), np.int64)
+    for row in np.argsort(-sizes, kind="stable"):
+        fits = (filled + sizes[row] <= packing.length) & (counts < packing.max_rows)
+        line = np.where(fits, filled, -1).argmax()
+        lines[row], numbers[row], columns[row] = line, counts[line], filled[line]
+        filled[line] += sizes[row]
+        counts[line] += 1
+    return lines, numbers, columns

@@ -1,0 +1,113 @@
+"""Every head learns from packed rows what it learns from the same rows in lines of their own."""
+
+import dataclasses
+import functools
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import Objective
+from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.settings import FeatureConfig
+from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.optimizer import make_optimizer
+from bert_jax.train_step import init_state, train_step
+from data_pipeline.tasks.batches import training_batches
+from data_pipeline.tasks.packing import Packing
+from data_pipeline.tasks.rows import Rows
+from tests.bert_jax.tiny_model import TINY
+
+MODEL = dataclasses.replace(TINY, initializer_range=0.5, dropout_rate=0.0, attention_dropout_rate=0.0)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WIDTHS = {"choice": 3, "in_batch_ranking": 3, "triplet_ranking": 3}
+LABELS, ROWS = 3, 6
+PACKING = Packing(length=40, max_rows=4, unit=2)
+
+
+def make_rows(kind: Kind) -> Rows:
+    random = np.random.default_rng(0)
+    width = WIDTHS.get(kind, 1)
+    lengths = random.integers(4, 10, ROWS * width)
+    if kind == "choice":
+        lengths[[2, 8]] = 0  # two rows have a choice less
+    ids = [random.integers(1, MODEL.vocab_size, length).astype(np.int32) for length in lengths]
+    targets = {
+        "labels": random.integers(0, 2, ROWS).astype(np.int32),
+        "values": random.normal(size=ROWS).astype(np.float32),
+        "start_positions": random.integers(0, 3, ROWS).astype(np.int32),
+        "end_positions": random.integers(0, 4, ROWS).astype(np.int32),
+        "entity_positions": random.integers(0, 4, (ROWS, 2)).astype(np.int32),
+    }
+    return Rows(
+        tokens={
+            "input_ids": ids,
+            "segment_ids": [(np.arange(len(x)) > 2).astype(np.int32) for x in ids],
+            "tag_ids": [np.where(np.arange(len(x)) % 2, x % LABELS, -1).astype(np.int32) for x in ids],
+        },
+        targets=targets,
+        example=np.arange(ROWS, dtype=np.int32),
+        sequences_per_row=width,
+    )
+
+
+def batches(kind: Kind) -> tuple[dict, dict]:
+    """The same rows padded and packed."""
+    make = functools.partial(
+        training_batches, make_rows(kind), batch_size=ROWS, seed=0, first_step=0, num_steps=1
+    )
+    (padded,), (packed,) = make(), make(packing=PACKING)
+    assert packed["row"].shape[0] < ROWS
+    return padded, packed
+
+
+def sums_and_gradient(task: FineTuningTask, params: dict, batch: dict) -> tuple[dict, dict]:
+    def loss(params: dict) -> tuple[jax.Array, dict]:
+        totals = task.denominators(batch)
+        sums = task.numerators(task.module.apply({"params": params}, batch, deterministic=True), batch)
+        return task.loss(sums, totals), sums | totals
+
+    gradient, sums = jax.jit(jax.grad(loss, has_aux=True))(params)
+    return sums, gradient
+
+
+def check_same(config: FineTuning) -> None:
+    task = make_task(config)
+    init = jax.jit(functools.partial(task.module.init, deterministic=True))
+    params = init(jax.random.key(0), task.example_batch())["params"]
+    padded, packed = (sums_and_gradient(task, params, batch) for batch in batches(config.kind))
+    assert padded[0]["examples"] == ROWS
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), packed, padded)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_and_gradients_are_those_of_padded_rows(kind: Kind) -> None:
+    check_same(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective", "layers"),
+    [("classification", "ltr", (-1,)), ("choice", "ltr", (0, -1)), ("tagging", "mlm_nsp", (0, -1))],
+)
+def test_so_they_are_left_to_right_and_of_several_layers(
+    kind: Kind, objective: Objective, layers: tuple[int, ...]
+) -> None:
+    features = FeatureConfig(layers=layers, combine="sum")
+    model = dataclasses.replace(MODEL, objective=objective)
+    check_same(FineTuning(kind=kind, model=model, num_labels=LABELS, features=features))
+
+
+def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
+    config = FineTuning(kind="spans", model=MODEL)
+    task, tx = make_task(config), make_optimizer(config.optimizer)
+    _, packed = batches("spans")
+    state = init_state(task, tx, np.uint32(0))
+
+    def step(parts: int) -> dict:
+        run = functools.partial(train_step, task=task, tx=tx, accumulation_steps=parts)
+        after = jax.jit(run)(state, packed, jnp.float32(1e-3), jax.random.key(0))
+        return {"params": after.params, "sums": after.sums}
+
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), step(1), step(2))
