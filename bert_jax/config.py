@@ -19,6 +19,7 @@ DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
+Remat = Literal["none", "matmuls", "layers"]
 
 
 def check_positive(name: str, value: int) -> None:
@@ -134,6 +135,9 @@ class ParallelConfig:
     """Devices that heads, feed-forward width and vocabulary are split over (mode jit)."""
     accumulation_steps: int = 1
     """Micro-batches that a batch is computed in, one after the other."""
+    remat: Remat = "none"
+    """What is kept for the gradient; the rest is computed again, to save memory. none: everything.
+    matmuls: the outputs of linear layers. layers: each layer's input alone."""
     prng: PrngImplementation = "rbg"
     """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits however it is sharded."""
 

@@ -189,7 +189,13 @@ def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]
     """(init, train step, eval step, predict step), still to be compiled."""
     tx = make_optimizer(run.optimizer)
     init = functools.partial(init_state, task, tx)
-    step = functools.partial(train_step, task=task, tx=tx, accumulation_steps=run.parallel.accumulation_steps)
+    step = functools.partial(
+        train_step,
+        task=task,
+        tx=tx,
+        accumulation_steps=run.parallel.accumulation_steps,
+        remat=run.parallel.remat,
+    )
     return init, step, functools.partial(eval_step, task=task), functools.partial(predict_step, task=task)
 
 

@@ -14,6 +14,9 @@ import jax.numpy as jnp
 import optax
 from jax.tree_util import tree_map_with_path
 
+from bert_jax.config import Remat
+from bert_jax.model.encoder import LAYER_INPUT
+from bert_jax.model.linear import LINEAR_OUTPUT
 from bert_jax.task import Batch, Sums, Task
 
 Params: TypeAlias = optax.Params
@@ -78,6 +81,7 @@ def train_step(
     task: Task,
     tx: optax.GradientTransformationExtraArgs,
     accumulation_steps: int = 1,
+    remat: Remat = "none",
     axis_name: str | None = None,
 ) -> TrainState:
     """The state after one more step.
@@ -90,6 +94,7 @@ def train_step(
       task: what to learn.
       tx: optimizer.
       accumulation_steps: micro-batches to compute one after the other; divides the batch.
+      remat: what to compute again for the gradient instead of keeping it.
       axis_name: name of the pmapped axis, or None outside pmap.
     """
     add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
@@ -98,7 +103,8 @@ def train_step(
     if axis_name:
         key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
 
-    gradients, sums = add_devices(_accumulate(task, state.params, batch, totals, key, accumulation_steps))
+    gradient = jax.grad(_rematerialized(functools.partial(_loss, task), remat), has_aux=True)
+    gradients, sums = add_devices(_accumulate(gradient, state.params, batch, totals, key, accumulation_steps))
     grad_norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(task.loss(sums, totals)) & jnp.isfinite(grad_norm)
     healthy = finite & (state.first_nonfinite_step < 0)
@@ -135,14 +141,18 @@ def predict_step(params: Params, batch: Batch, *, task: Task) -> Any:
 
 
 def _accumulate(
-    task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array, accumulation_steps: int
+    gradient: Callable[..., tuple[Params, Sums]],
+    params: Params,
+    batch: Batch,
+    totals: Sums,
+    key: jax.Array,
+    accumulation_steps: int,
 ) -> tuple[Params, Sums]:
     """Gradient and numerators of the batch, added up over micro-batches.
 
     Each micro-batch's loss is its numerator over the *whole* batch's denominator, so that the sum
     of the gradients is the gradient of the batch.
     """
-    gradient = jax.grad(functools.partial(_loss, task), has_aux=True)
     if accumulation_steps == 1:
         return gradient(params, batch, totals, key)
 
@@ -162,6 +172,14 @@ def _loss(task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array
     outputs = task.module.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
     sums = task.numerators(outputs, batch)
     return task.loss(sums, totals), sums
+
+
+def _rematerialized(loss: Callable[..., tuple[jax.Array, Sums]], remat: Remat) -> Callable:
+    """The same function, whose gradient keeps less and computes it again."""
+    if remat == "none":
+        return loss
+    kept = (LAYER_INPUT, LINEAR_OUTPUT) if remat == "matmuls" else (LAYER_INPUT,)
+    return jax.checkpoint(loss, policy=jax.checkpoint_policies.save_only_these_names(*kept))
 
 
 def _freeze(task: Task, params: Params) -> Params:

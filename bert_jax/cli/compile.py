@@ -130,13 +130,14 @@ def _search(args: Compile, where: Slice) -> Report | None:
 
     reports: dict[int, Report] = {}
 
-    def fits(batch_per_chip: int) -> bool:
+    def memory(batch_per_chip: int) -> int | None:
         report = _try(args, where, batch_per_chip)
-        if report is not None:
-            reports[batch_per_chip] = report
-        return report is not None
+        if report is None:
+            return None
+        reports[batch_per_chip] = report
+        return report.memory.total
 
-    return reports.get(largest_batch(fits, _BATCH_UNIT))
+    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, _BATCH_UNIT))
 
 
 def _say(line: str) -> None:

@@ -9,6 +9,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.dropout import Dropout
@@ -16,6 +17,8 @@ from bert_jax.model.linear import Linear, initializer
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
+LAYER_INPUT = "layer_input"
+"""Name of the values that are enough to compute a layer again (`ParallelConfig.remat`)."""
 
 
 def activation(config: ModelConfig, x: jax.Array) -> jax.Array:
@@ -181,9 +184,10 @@ class Encoder(nn.Module):
         """
         bias = attention_bias(self.config, input_mask, instances)
         x_BTD = self.embeddings(input_ids, segment_ids, deterministic, instances)
+        x_BTD = checkpoint_name(x_BTD, LAYER_INPUT)
         self.sow("intermediates", "hidden_states", x_BTD)
         for layer in self.layers[:-1]:
-            x_BTD = layer(x_BTD, x_BTD, bias, deterministic)
+            x_BTD = checkpoint_name(layer(x_BTD, x_BTD, bias, deterministic), LAYER_INPUT)
             self.sow("intermediates", "hidden_states", x_BTD)
         queries = x_BTD if positions is None else jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
         if positions is not None and instances is not None:
@@ -202,9 +206,11 @@ class Encoder(nn.Module):
     ) -> list[jax.Array]:
         """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
         bias = attention_bias(self.config, input_mask, instances)
-        states = [self.embeddings(input_ids, segment_ids, deterministic, instances)]
+        embedded = self.embeddings(input_ids, segment_ids, deterministic, instances)
+        states = [checkpoint_name(embedded, LAYER_INPUT)]
         for layer in self.layers:
-            states.append(layer(states[-1], states[-1], bias, deterministic))
+            output = layer(states[-1], states[-1], bias, deterministic)
+            states.append(checkpoint_name(output, LAYER_INPUT))
         return states
 
     def word_embedding_table(self) -> jax.Array:

@@ -1,19 +1,44 @@
-"""The largest batch that fits, found by trying: doubling until one does not, then bisection."""
+"""The largest batch that fits, found in few tries: a try compiles the whole step, which takes minutes."""
 
 from collections.abc import Callable
 
+# Small batches take next to nothing beside the state, so the line through them points far off.
+_LONGEST_STEP = 16
 
-def largest_batch(fits: Callable[[int], bool], unit: int) -> int:
+
+def largest_batch(memory: Callable[[int], int | None], capacity: int, unit: int) -> int:
     """The largest multiple of `unit` that fits, or 0 if not even `unit` does.
 
+    Memory grows nearly in proportion, so each try is where the line through the last two that fit reaches
+    the capacity, or half-way where that is no news.
+
     Args:
-      fits: whether a batch fits; whatever is smaller than a batch that fits must fit too.
+      memory: bytes that a batch takes, or None if it does not fit; whatever is smaller than a batch
+        that fits must fit too.
+      capacity: bytes that there are.
       unit: what a batch must be a multiple of.
     """
-    good, bad = 0, 1
-    while fits(bad * unit):
-        good, bad = bad, 2 * bad
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle * unit) else (good, middle)
-    return good * unit
+    points: list[tuple[int, int]] = []
+    bad: int | None = None
+    while True:
+        good = points[-1][0] if points else 0
+        if bad is not None and bad - good == 1:
+            return good * unit
+        guess = _where_full(points, capacity)
+        if bad is not None and not good < guess < bad:
+            guess = (good + bad) // 2
+        guess = max(guess, good + 1)
+        taken = memory(guess * unit)
+        if taken is None:
+            bad = guess
+        else:
+            points.append((guess, taken))
+
+
+def _where_full(points: list[tuple[int, int]], capacity: int) -> int:
+    """Where a line through the last two points reaches the capacity; without two, small batches."""
+    if len(points) < 2:
+        return len(points) + 1
+    (before, less), (last, more) = points[-2:]
+    slope = max((more - less) / (last - before), 1.0)
+    return min(last + int((capacity - more) / slope), _LONGEST_STEP * last)

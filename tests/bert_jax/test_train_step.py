@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.config import ModelConfig, OptimizerConfig, Remat
 from bert_jax.optimizer import make_optimizer
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState, eval_step, init_state, train_step
@@ -41,13 +41,13 @@ def initial_state(seed: int) -> TrainState:
 
 
 @functools.cache
-def compiled(config: ModelConfig):  # type: ignore[no-untyped-def]
+def compiled(config: ModelConfig, remat: Remat = "none"):  # type: ignore[no-untyped-def]
     """(a state at step 0, step(state, batch, key), evaluate(params, batch))."""
     task = PretrainingTask(config)
     tx = make_optimizer(OptimizerConfig())
 
     def step(state: TrainState, batch: dict, key: jax.Array = jax.random.key(0)) -> TrainState:  # noqa: B008
-        return train_step(state, batch, RATE, key, task=task, tx=tx)
+        return train_step(state, batch, RATE, key, task=task, tx=tx, remat=remat)
 
     return initial_state(3), jax.jit(step), jax.jit(functools.partial(eval_step, task=task))
 
@@ -79,6 +79,19 @@ def test_a_bad_step_changes_nothing_and_is_named(bad: float) -> None:
     assert_same((later.params, later.opt_state), (good.params, good.opt_state))
     assert int(later.first_nonfinite_step) == 1
     assert int(good.first_nonfinite_step) == -1
+
+
+def test_computing_again_what_was_not_kept_changes_nothing() -> None:
+    config = dataclasses.replace(CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3)
+    kinds: tuple[Remat, ...] = ("none", "matmuls", "layers")
+    states, products = [], []
+    for remat in kinds:
+        state, step, _ = compiled(config, remat)
+        states.append(step(state, make_batch()))
+        products.append(str(step.trace(state, make_batch()).jaxpr).count("dot_general"))
+    for other in states[1:]:
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), other, states[0])
+    assert products[0] < products[1] < products[2]
 
 
 def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:

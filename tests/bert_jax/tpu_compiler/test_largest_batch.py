@@ -1,17 +1,36 @@
 """The search finds the largest batch in few tries."""
 
+from collections.abc import Callable
+
 import pytest
 
 from bert_jax.tpu_compiler.largest_batch import largest_batch
 
+GIB = 2**30
+CAPACITY = 16 * GIB
 
-@pytest.mark.parametrize("limit", [0, 7, 8, 9, 100, 1000, 1024])
-def test_the_largest_multiple_that_fits_is_found(limit: int) -> None:
+
+def search(memory: Callable[[int], float], limit: int) -> tuple[int, list[int]]:
+    """What is found where batches up to a limit fit, and what was tried for it."""
     tried: list[int] = []
 
-    def fits(batch: int) -> bool:
+    def compiled(batch: int) -> int | None:
         tried.append(batch)
-        return batch <= limit
+        return int(memory(batch)) if batch <= limit else None
 
-    assert largest_batch(fits, 8) == limit // 8 * 8
-    assert len(tried) == len(set(tried)) <= 16
+    return largest_batch(compiled, CAPACITY, 8), tried
+
+
+@pytest.mark.parametrize("limit", [0, 7, 8, 9, 15, 16, 100, 1000, 1024])
+def test_it_is_found_at_once_where_memory_is_in_proportion(limit: int) -> None:
+    found, tried = search(lambda batch: CAPACITY * (0.2 + 0.8 * batch / max(limit, 1)), limit)
+    assert found == limit // 8 * 8
+    assert len(tried) == len(set(tried)) <= 5
+
+
+@pytest.mark.parametrize("limit", [8, 24, 200, 1000])
+@pytest.mark.parametrize("memory", [lambda batch: GIB, lambda batch: GIB + batch**2, lambda batch: 20 * GIB])
+def test_it_is_found_where_memory_says_little(memory: Callable[[int], float], limit: int) -> None:
+    found, tried = search(memory, limit)
+    assert found == limit // 8 * 8
+    assert len(tried) == len(set(tried))
