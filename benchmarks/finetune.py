@@ -98,6 +98,7 @@ class Trained:
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.checkpoints import load_params
+    from bert_jax.cli.finetuning.grid import find_packing
     from bert_jax.config import OptimizerConfig
     from bert_jax.finetuning.config import Cell, FineTuning, make_task
     from bert_jax.finetuning.predict import predict
@@ -108,7 +109,6 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.open_model import open_model
     from bert_jax.parallel import make_program
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
-    from data_pipeline.tasks.packing import choose_packing
 
     lengths = lengths_up_to(job.max_seq_length)
     pretrained = open_model(job.model)
@@ -123,7 +123,7 @@ def train_ours(job: Job) -> Trained:
     config = replace(cell_config(base, cell, len(job.data.train)), checkpoint_every=10**9)
     assert config.num_train_steps == job.num_steps
     program = make_program(make_task(config), config)
-    packing = choose_packing(job.data.train, job.recipe.batch_size, lengths, unit=1)
+    packing = find_packing(config, job.data.train, lengths, config.num_train_steps)
     began = time.perf_counter()
     for batch in one_of_each_shape(job.batches(0, lengths, packing)):
         state = start_from(program, pretrained.params)

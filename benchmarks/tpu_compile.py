@@ -11,7 +11,9 @@ import argparse
 import dataclasses
 import json
 from importlib.metadata import version
+from typing import get_args
 
+from bert_jax.config import ParallelConfig, Remat
 from bert_jax.tpu_compiler.report import compile_step
 from bert_jax.tpu_compiler.topology import CHIPS, open_slice
 from experiments import EXPERIMENTS
@@ -24,6 +26,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="sequences a chip")
     parser.add_argument("--phase", type=int, choices=(0, 1), default=0, help="0: length 128; 1: 512")
     parser.add_argument("--layers", type=int, help="instead of the experiment's")
+    parser.add_argument("--remat", choices=get_args(Remat), default="none")
+    parser.add_argument("--fsdp", type=int, default=1)
+    parser.add_argument("--accumulation-steps", type=int, default=1)
     return parser.parse_args()
 
 
@@ -33,7 +38,8 @@ def main() -> None:
     named = EXPERIMENTS[args.experiment]
     model = dataclasses.replace(named.model, num_layers=args.layers or named.model.num_layers)
     rows = args.batch * len(where.devices)
-    experiment = dataclasses.replace(named, model=model, global_batch_size=rows)
+    parallel = ParallelConfig(fsdp=args.fsdp, accumulation_steps=args.accumulation_steps, remat=args.remat)
+    experiment = dataclasses.replace(named, model=model, global_batch_size=rows, parallel=parallel)
     report = compile_step(experiment, named.data.phases[args.phase], where)
     versions = {name: version(name) for name in ("jax", "jaxlib", "libtpu")}
     print(json.dumps({"settings": vars(args), "versions": versions, **dataclasses.asdict(report)}, indent=2))

@@ -13,7 +13,7 @@ EXIT_STATUS = 1
 
 
 class NonFiniteError(Exception):
-    """Training met NaN or infinity and stopped; the message is one line with what to try."""
+    """Training met NaN or infinity and stopped; the message is one line, without what to try."""
 
 
 def report_nonfinite(
@@ -37,6 +37,5 @@ def report_nonfinite(
         (folder / f"step-{step}.json").write_text(text + "\n", encoding="utf-8")
     return NonFiniteError(
         f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
-        f"{file} and the last good checkpoint is kept; try a lower "
-        "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
+        f"{file} and the last good checkpoint is kept"
     )

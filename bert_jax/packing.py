@@ -1,7 +1,8 @@
 """Rows of several instances, seen from the model's side: which position belongs to which.
 
 A packed batch says where its instances begin, by `instance_starts` int32 [B, K]: the column of each
-one's [CLS], 0 where there is no further one. Without that key a row is one instance.
+one's [CLS], 0 where there is no further one. Without that key a row is one instance. Rows of a batch are
+here what fine-tuning calls lines; the instances in them are what it calls rows, or sequences of a row.
 """
 
 import jax

@@ -163,7 +163,7 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
         fit the devices.
     """
     devices = jax.devices() if devices is None else devices
-    _check_batch(run, len(devices))
+    check_batch(run, len(devices))
     give_back_after_compiling()
     make = _make_pmap_program if run.parallel.mode == "pmap" else _make_jit_program
     return make(task, run, devices)
@@ -174,13 +174,14 @@ def batch_unit(parallel: ParallelConfig, num_devices: int) -> int:
     return num_devices // parallel.tensor * parallel.accumulation_steps
 
 
-def _check_batch(run: RunConfig, num_devices: int) -> None:
+def check_batch(run: RunConfig, num_devices: int) -> None:
+    """Raises UserError if a batch does not divide by devices x accumulation steps."""
     unit = batch_unit(run.parallel, num_devices)
     if unit and run.global_batch_size % unit:
         below = run.global_batch_size // unit * unit
         nearest = f"{below} or {below + unit}" if below else f"{unit}"
         raise UserError(
-            f"global_batch_size is {run.global_batch_size}; it must be a multiple of {unit} "
+            f"the batch size is {run.global_batch_size}; it must be a multiple of {unit} "
             f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
         )
 

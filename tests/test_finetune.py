@@ -23,13 +23,14 @@ SUBJECTS = ("cat", "dog", "mat", "cafe")
 
 
 def write_table(path: Path, rows: int, seed: int) -> None:
-    """Texts about one of four things, which is the label."""
+    """Texts about one of four things, which is the label; one in four is three times as long."""
     random = np.random.default_rng(seed)
     with path.open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["title", "topic"])
         for thing in random.choice(SUBJECTS, rows):
-            table.writerow([f"the {thing} is here, on the city", thing])
+            more = ", on the mat, on the city, on the mat" if random.random() < 0.25 else ""
+            table.writerow([f"the {thing} is here{more}", thing])
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(folder: Path, *more: str, output: str = "output") -> list[str]:
     paths = [f"--{name}={folder / name}" for name in ("model", "data")]
-    flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=16", "--batch-size=8"]
+    flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=24", "--batch-size=8"]
     grid = ["--epochs=40", "--learning-rate", "3e-3", "1e-9"]
     return ["finetune", "classify", *paths, f"--output={folder / output}", *flags, *grid, *more]
 
@@ -76,7 +77,7 @@ def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.
     assert main(command(folder, *flags, output="long-output")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sequences: train 64, dev 25, test 1"
-    assert lines[1] == "warning: cut to --max-seq-length 16: dev 1"
+    assert lines[1] == "warning: cut to --max-seq-length 24: dev 1"
     assert lines[2] == "cell 1 of 2: lr0.001-batch8-epochs0.1-seed0"
     (second,) = (line for line in lines if line.startswith("cell 2"))
     assert re.fullmatch(
@@ -116,7 +117,7 @@ def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
     assert result.stat().st_mtime_ns == before
     capsys.readouterr()
     assert main(command(folder, "--max-seq-length=12")) == 2
-    assert "settings.max_seq_length 16 -> 12" in capsys.readouterr().err
+    assert "settings.max_seq_length 24 -> 12" in capsys.readouterr().err
 
 
 def test_a_grid_grows_from_run_to_run_and_the_best_of_all_is_kept(folder: Path) -> None:
@@ -168,6 +169,31 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkey
     assert main(once) == 0
     whole, again = (load_params(folder / name / "best")[1] for name in ("output", "again"))
     jax.tree.map(np.testing.assert_array_equal, whole, again)
+
+
+def test_short_texts_share_lines(folder: Path) -> None:
+    packing = read_record(folder / "output" / "best").packing
+    assert packing is not None
+    assert packing["length"] == 24
+    assert main(command(folder, "--no-pack", "--epochs=1", "--learning-rate=1e-3", output="unpacked")) == 0
+    assert read_record(folder / "unpacked" / "best").packing is None
+
+
+def test_the_best_cell_is_named_again_where_the_last_start_ended_before_that(folder: Path) -> None:
+    best = folder / "output" / "best"
+    cell = best.resolve()
+    best.unlink()
+    assert main(command(folder)) == 0
+    assert best.resolve() == cell
+
+
+def test_a_batch_that_devices_cannot_share_is_known_before_any_is_trained(
+    folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    assert main(command(folder, "--batch-size", "8", "7", output="odd")) == 2
+    assert "the batch size is 7; it must be a multiple of 2" in capsys.readouterr().err
+    assert not (folder / "odd" / "cells").exists()
 
 
 def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:

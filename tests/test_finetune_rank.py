@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning.ranking import RankingData
+from bert_jax.cli.finetuning.ranking import RankingData, RankingSettings
 from bert_jax.cli.finetuning.report import print_examples
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
 from data_pipeline.tasks.rows import Rows
-from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer
+from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, read_model_tokenizer
 
+NO_NEGATIVE = "--loss triplet needs --negative-column: .*train.tsv has no negative"
 JUDGED = [("a b", "b", 0), ("a b", "a", 2), ("a b", "c [x]", 0), ("c", "a", 0), ("c", "c", 1)]
 
 
@@ -43,3 +46,17 @@ def test_the_best_answers_are_shown_and_all_are_written(
     assert "c [x]" in shown
     assert [line.split("│")[1].strip() for line in shown.splitlines() if "│" in line][::3] == ["a b", "c"]
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_column_of_negatives_is_used_without_being_named(tmp_path: Path) -> None:
+    def load(loss: Literal["in_batch", "triplet"], train: str) -> int:
+        (tmp_path / "train.tsv").write_text(train)
+        return RankingSettings(loss=loss).load("rank", str(tmp_path), tokenizer).train.sequences_per_row
+
+    (tmp_path / "dev.tsv").write_text("query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n1\ta\tc\t0\n")
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    assert load("in_batch", "query\tpositive\na\tb\n") == 2
+    assert load("in_batch", "query\tpositive\tnegative\na\tb\tc\n") == 3
+    assert load("triplet", "query\tpositive\tnegative\na\tb\tc\n") == 3
+    with pytest.raises(UserError, match=NO_NEGATIVE):
+        load("triplet", "query\tpositive\na\tb\n")

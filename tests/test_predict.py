@@ -1,6 +1,7 @@
 """`bert-jax predict` of every task: its output has the form of its input. Models are untrained."""
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 from bert_jax.cli.finetuning import predict_records, ranking, relation, squad, tagging
 from bert_jax.cli.main import main
+from bert_jax.config import ParallelConfig
+from bert_jax.finetuning.record import read_record, write_record
+from bert_jax.workdir import write_json
 from tests.bert_jax.small_finetuned import make_cell
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
@@ -117,6 +121,38 @@ def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None
     for without in (unlabelled, wrong):
         lines = predict(tmp_path, without, ".tsv").splitlines()
         assert [line.split("\t")[-5:] for line in lines] == [row[7:] for row in rows]
+
+
+def test_a_model_is_applied_by_the_devices_at_hand_however_it_was_trained(tmp_path: Path) -> None:
+    settings = {"text_column": "text", "label_column": "label", "max_seq_length": 16}
+    config, _ = make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings=settings)
+    spread = dataclasses.replace(config, parallel=ParallelConfig(fsdp=4, accumulation_steps=4))
+    write_record(tmp_path, dataclasses.replace(read_record(tmp_path), config=spread))
+    assert len(predict(tmp_path, "text\nthe cat\n", ".tsv").splitlines()) == 2
+
+
+def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+    fields = json.loads((tmp_path / "config.json").read_text())
+    del fields["config"]["pack"]
+    write_json(tmp_path / "config.json", fields)
+    (tmp_path / "new.tsv").write_text("text\nthe cat\n")
+    paths = [f"--input={tmp_path / 'new.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert "config.json has no 'pack'" in capsys.readouterr().err
+
+
+def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:
+    make_cell(tmp_path, "relation", "relation", ("a(e1,e2)", "Other"), settings={"max_seq_length": 20})
+    example = {
+        "text": "the cat",
+        "head": {"start": 0, "stop": 3},
+        "tail": {"start": 4, "stop": 7},
+        "label": "",
+    }
+    [found] = objects(predict(tmp_path, json.dumps(example), ".ndjson"))
+    assert found["label"] == ""
+    assert "prediction" in found
 
 
 def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:

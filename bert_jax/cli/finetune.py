@@ -111,10 +111,12 @@ def _train_grid(grid: "Grid") -> int:
 
     with listen() as interrupt:
         try:
-            with memory_named():
+            with memory_named("--batch-size"):
                 finished = grid.train(interrupt)
         except NonFiniteError as error:
-            print(f"bert-jax: error: {error}", file=sys.stderr)
+            print(
+                f"bert-jax: error: {error}; try a lower --learning-rate in another --output", file=sys.stderr
+            )
             return 1
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to go on")

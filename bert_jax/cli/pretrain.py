@@ -117,12 +117,13 @@ def _train(args: Pretrain, began: float) -> int:
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args))
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
-            with memory_named():
+            with memory_named("--global-batch-size"):
                 ending = train(
                     program, data, evaluation, args.workdir, interrupt=interrupt, say=_say, began=began
                 )
         except NonFiniteError as error:
-            print(f"bert-jax: error: {error}", file=sys.stderr)
+            advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
+            print(f"bert-jax: error: {error}; try a lower {advice}", file=sys.stderr)
             return 1
         if ending is Ending.INTERRUPTED:
             _say(f"{interrupt.signal_name}: saved; run the same command again to go on")
@@ -154,8 +155,8 @@ def _prepare(args: Pretrain) -> "tuple[str, Program, Data, Evaluation | None]":
 
 
 @contextlib.contextmanager
-def memory_named() -> Iterator[None]:
-    """Raises UserError if the devices run out of memory inside the block."""
+def memory_named(batch_flag: str) -> Iterator[None]:
+    """Raises UserError, which names the flag, if the devices run out of memory inside the block."""
     import jax
 
     try:
@@ -166,7 +167,7 @@ def memory_named() -> Iterator[None]:
         reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
         raise UserError(
             f"the devices have too little memory ({reason}); compute fewer sequences at once by "
-            f"--parallel.accumulation-steps, or make the model or --global-batch-size smaller"
+            f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
         ) from None
 
 

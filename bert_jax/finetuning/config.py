@@ -47,6 +47,14 @@ class FineTuning(RunConfig):
     pack: bool = True
     """Whether short rows may share lines of training batches (`data_pipeline.tasks.packing`)."""
 
+    @property
+    def may_pack(self) -> bool:
+        """Whether sharing lines would change nothing. A BiLSTM would read on from one row to the next, and
+        the wrong answers in a batch are those of a micro-batch or, under pmap, of one device."""
+        apart = self.parallel.accumulation_steps > 1 or self.parallel.mode == "pmap"
+        is_split = self.kind == "in_batch_ranking" and apart
+        return self.pack and not self.features.lstm_layers and not is_split
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("num_labels", self.num_labels)

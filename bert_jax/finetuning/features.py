@@ -55,7 +55,7 @@ def pooled_features(
 
     To be called as `sequence_features`.
     """
-    if features == FeatureConfig():
+    if features.are_plain(config.num_layers):
         return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic)[:, None])
     sequence_BTW = sequence_features(config, features, batch, deterministic)
     first, last = (_at(sequence_BTW, columns) for columns in (instance_starts(batch), _last_tokens(batch)))

@@ -1,13 +1,16 @@
 """A fine-tuned model as it is used: read from its folder, applied to batches of rows."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.checkpoints import load_params, saved_steps
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
@@ -27,6 +30,11 @@ class FineTuned:
     tokenizer: Tokenizer
     program: Program
     params: Params
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch: what was asked for, rounded up so that the devices share it evenly."""
+        return self.program.run.global_batch_size
 
     def predict(self, batches: Iterable[NumpyBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """As `bert_jax.finetuning.predict.predict`."""
@@ -53,12 +61,15 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
 def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     """Reads the folder that `bert-jax finetune` made, or that of one of its cells.
 
+    It is applied by the devices at hand, however it was trained.
+
     Raises:
       UserError: no fine-tuned model; its checkpoint is damaged or was deleted.
     """
     folder = find_cell(folder)
     record, params = load_cell(folder)
-    run = dataclasses.replace(record.config, global_batch_size=batch_size)
+    batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
+    run = dataclasses.replace(record.config, parallel=ParallelConfig(), global_batch_size=batch_size)
     program = make_program(make_task(record.config), run)
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     return FineTuned(record, tokenizer, program, program.put_params(params))

@@ -29,6 +29,8 @@ class FineTuningRecord:
     """How text becomes rows: the task's own flags, such as max_seq_length."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What was tuned on the development set, such as SQuAD's null threshold."""
+    packing: Mapping[str, int] | None = None
+    """How training rows share lines (`data_pipeline.tasks.packing.Packing`); None where they do not."""
     trained_from: str = ""
     """The pretrained model's name."""
     model_fingerprint: str = ""
@@ -59,7 +61,11 @@ def read_record(folder: Path) -> FineTuningRecord:
         )
     except UserError:
         raise
-    except (OSError, KeyError, TypeError, ValueError):
+    except KeyError as error:
+        raise UserError(
+            f"{path} has no {error}: it is not that of a fine-tuned model, or of another version of bert-jax"
+        ) from None
+    except (OSError, TypeError, ValueError):
         raise UserError(
             f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
         ) from None
@@ -71,7 +77,10 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     Raises:
       UserError: names each difference as `setting before -> now`.
     """
-    changes = differences(_comparable(before), _comparable(now), _MAY_CHANGE)
+    may_change = _MAY_CHANGE
+    if now.config.kind == "in_batch_ranking":
+        may_change -= {"config.parallel.mode"}  # under pmap wrong answers are those of one device
+    changes = differences(_comparable(before), _comparable(now), may_change)
     if changes:
         raise UserError(
             f"{folder} holds a run with other settings or data: {'; '.join(changes)}; "

@@ -50,6 +50,10 @@ class FeatureConfig:
         if self.lstm_layers < 0 or self.lstm_width < 1:
             raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
 
+    def are_plain(self, num_layers: int) -> bool:
+        """Whether they are the last layer as it is, whatever is said of a BiLSTM that is not there."""
+        return self.layers in ((-1,), (num_layers,)) and not self.lstm_layers and self.combine != "weighted"
+
     def check(self, num_layers: int) -> None:
         """Raises UserError if a layer is named that a model does not have."""
         for layer in self.layers:

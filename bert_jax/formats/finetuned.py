@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 from bert_jax.finetuning.finetuned import find_cell, load_cell
-from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.pretrained import HEADS, Pretrained, TaskHead
@@ -28,7 +27,7 @@ def read(directory: Path) -> Pretrained:
     config = record.config
     tokenizer, vocabulary = read_tokenizer(folder)
     head = params.get("classifier", {})
-    has_head = head or config.features != FeatureConfig()
+    has_head = head or not config.features.are_plain(config.model.num_layers)
     return Pretrained(
         name=f"{record.trained_from}-{record.task}",
         config=dataclasses.replace(config.model, dtype="float32"),

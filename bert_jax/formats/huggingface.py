@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import Activation, ModelConfig
-from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
@@ -181,7 +180,7 @@ def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
 
 
 def _task_class(model: Pretrained, head: TaskHead) -> str:
-    if head.features != FeatureConfig():
+    if not head.features.are_plain(model.config.num_layers):
         raise UserError(
             f"{model.name} was fine-tuned with --features.*, and transformers' classes see the last layer "
             "alone; bert-jax predict applies it"

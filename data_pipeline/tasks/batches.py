@@ -76,6 +76,7 @@ def training_batches(
     parts = (rows_of_step(len(rows), batch_size, seed, step) for step in steps)
     if packing is not None:
         sizes = tokens.sum(axis=1)
+        _check_lengths(sizes, (packing.length,))
         return (_pack_batch(rows, part, sizes[part], packing) for part in parts)
     return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
 

@@ -74,12 +74,6 @@ def require_labels(examples: Sequence[ChoiceExample]) -> None:
             raise UserError(f"{example.place} has no label; only texts to predict go without")
 
 
-def without_label(record: Record) -> Record:
-    """The same, to predict: whatever its label says is not looked at."""
-    fields = {name: value for name, value in record.fields.items() if name != _LABEL}
-    return dataclasses.replace(record, fields=fields)
-
-
 def split_fold(
     examples: Sequence[ChoiceExample], folds: int, fold: int
 ) -> tuple[list[ChoiceExample], list[ChoiceExample]]:

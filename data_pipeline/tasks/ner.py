@@ -135,7 +135,9 @@ def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]
         yield from (range(number, number + 1) for number in range(len(sentences)))
         return
     if any(sentence.document is None for sentence in sentences):
-        raise UserError("context is document, but no -DOCSTART- lines tell documents apart; use sentence")
+        raise UserError(
+            "context is document, but no -DOCSTART- lines tell documents apart; add some, or use sentence"
+        )
     first = 0
     for _, group in itertools.groupby(sentence.document for sentence in sentences):
         count = len(list(group))

@@ -23,6 +23,8 @@ _LENGTH_STEP = 64
 _EQUAL_COST = 3072
 # Short of this gain, lines of their own are as good, and their attention needs no mask of pairs.
 _WORTH_IT = 0.95
+# Steps in the time of compiling one. It is fewer on a CPU and more on a TPU.
+_COMPILING = 50
 _SAMPLED_STEPS = 64
 
 
@@ -45,14 +47,17 @@ class Packing:
         return math.ceil(units / step) * step * self.unit
 
 
-def choose_packing(rows: Rows, batch_size: int, lengths: Sequence[int], unit: int) -> Packing | None:
+def choose_packing(
+    rows: Rows, batch_size: int, lengths: Sequence[int], *, num_steps: int, unit: int
+) -> Packing | None:
     """How to pack training batches; None where padding every row computes as little.
 
-    A function of the lengths of the rows alone, judged by a sample of batches.
+    Judged by a sample of batches.
 
     Args:
       rows: the training set, at least one row.
       lengths: ascending; what a row with a line of its own would be padded to.
+      num_steps: that are trained in all: the more there are, the more shapes are worth compiling.
       unit: devices that share a batch x micro-batches, which a batch must divide by.
     """
     steps = range(min(_SAMPLED_STEPS, math.ceil(len(rows) / batch_size)))
@@ -65,15 +70,30 @@ def choose_packing(rows: Rows, batch_size: int, lengths: Sequence[int], unit: in
     length = length or math.ceil(sizes.max() / _LENGTH_STEP) * _LENGTH_STEP
     packing = Packing(length, max_rows=max(2, round(2 * length / sizes.mean())), unit=unit)
     used = [1 + int(place_rows(sizes[rows], packing)[0].max()) for rows in samples]
-    packing = dataclasses.replace(packing, fewest=int(np.quantile(used, 0.25)))
-    packed_cost = sum(map(packing.num_lines, used)) * _cost(length)
-    padded_cost = batch_size * rows.sequences_per_row * sum(map(_cost, padded))
-    return packing if packed_cost < _WORTH_IT * padded_cost else None
+
+    def packed_cost(fewest: int) -> float:
+        counts = map(dataclasses.replace(packing, fewest=fewest).num_lines, used)
+        return _cost([(count, length) for count in counts], num_steps)
+
+    fewest = min(sorted(set(used)), key=packed_cost)
+    padded_cost = _cost([(batch_size * rows.sequences_per_row, length) for length in padded], num_steps)
+    if packed_cost(fewest) > _WORTH_IT * padded_cost:
+        return None
+    return dataclasses.replace(packing, fewest=fewest)
 
 
-def _cost(length: int) -> float:
-    """Of a line, in what a position costs but for attention."""
-    return length * (1 + length / _EQUAL_COST)
+def _cost(shapes: Sequence[tuple[int, int]], num_steps: int) -> float:
+    """Of all steps, given the lines and length of some, in what a position costs but for attention.
+
+    A shape that comes up has to be compiled, which counts as so many steps of its own.
+    """
+
+    def cost(shape: tuple[int, int]) -> float:
+        lines, length = shape
+        return lines * length * (1 + length / _EQUAL_COST)
+
+    steps = num_steps * sum(map(cost, shapes)) / len(shapes)
+    return steps + _COMPILING * sum(map(cost, set(shapes)))
 
 
 def place_rows(sizes: Ints, packing: Packing) -> tuple[Ints, Ints, Ints]:

@@ -57,6 +57,10 @@ class Record:
             raise UserError(f"{self.place}: {name} must be a list of texts")
         return tuple(self._check_text(name, value) for value in values)
 
+    def without(self, name: str) -> "Record":
+        """The same without a field, such as a label that is not to be looked at."""
+        return Record(self.place, {key: value for key, value in self.fields.items() if key != name})
+
     def _check_text(self, name: str, value: str) -> str:
         if not value.strip():
             raise UserError(f"{self.place}: {name} is empty; it must be text")

@@ -13,7 +13,7 @@ class Rows:
 
     A row is one unit of training: a text, a window of a passage, a question with its choices. It
     has `sequences_per_row` sequences; those of row r are numbers r * sequences_per_row and on. An
-    empty sequence is a choice that a row does not have.
+    empty sequence is a choice that a row does not have; it is never the first.
     """
 
     tokens: Mapping[str, Sequence[np.ndarray]]

@@ -5,7 +5,8 @@ A program of its own, because the number of devices is settled when jax starts:
     python -m tests.bert_jax.eight_devices OUTPUT.npz [MODE ...]
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
-of each mode, and `dropout/DEVICES/PRNG`, what dropout leaves of ones. Started by several processes that find
+of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, and `MODE/packed/...`, parameters after
+fine-tuning on packed rows. Started by several processes that find
 each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
 the devices.
 """
@@ -29,6 +30,7 @@ from jax.sharding import NamedSharding
 
 from bert_jax import processes
 from bert_jax.config import Experiment, ParallelConfig
+from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
@@ -36,6 +38,9 @@ from bert_jax.sharding import BATCH_SPEC, make_mesh
 from bert_jax.task import Batch
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
+from data_pipeline.tasks.batches import training_batches
+from data_pipeline.tasks.packing import Packing
+from tests.bert_jax.finetuning.test_packed import make_rows
 from tests.bert_jax.tiny_model import TINY
 
 PROCESSES = int(os.environ["JAX_NUM_PROCESSES"])
@@ -61,6 +66,8 @@ MODES = {
 }
 # Modes that an evaluation is compiled for as well.
 EVALUATED = ("one_device", "jit", "pmap")
+# Modes that packed rows are fine-tuned in.
+PACKED = ("one_device", "jit", "pmap")
 
 
 def make_batch(seed: int) -> dict[str, np.ndarray]:
@@ -138,6 +145,17 @@ def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
         )
 
 
+def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
+    """Parameters after a step on packed rows."""
+    config = FineTuning(kind="spans", model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
+    program = make_program(make_task(config), config, devices)
+    rows, packing = make_rows("spans"), Packing(length=24, max_rows=4, unit=8)
+    order = {"batch_size": ROWS, "seed": 0, "first_step": 0, "num_steps": 1}
+    (batch,) = training_batches(rows, **order, packing=packing)
+    state = program.train_step(program.init(), program.put(batch), RATE)
+    return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
+
+
 def main(output: str, *wanted: str) -> None:
     """Two steps in every mode, or in those wanted; pmap_then_jit takes the second by another program."""
     if PROCESSES > 1:
@@ -163,6 +181,10 @@ def main(output: str, *wanted: str) -> None:
         for prng in ("rbg", "threefry2x32"):
             for devices in (1, 8):
                 arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
+        for mode in PACKED:
+            devices, parallel = MODES[mode]
+            params = fine_tune(parallel, jax.devices()[:devices])
+            arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

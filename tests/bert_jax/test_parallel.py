@@ -50,6 +50,11 @@ def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mo
     assert_equal(results, mode, part, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndarray], mode: str) -> None:
+    assert_equal(results, mode, "packed", tolerance=1e-5)
+
+
 def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
     assert results["one_device/sums/steps"] == 2
     assert results["one_device/sums/examples"] == 2 * 14

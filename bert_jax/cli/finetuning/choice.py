@@ -69,13 +69,13 @@ class ChoiceSettings:
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
-        from data_pipeline.tasks.choice import choice_rows, open_choices, without_label
+        from data_pipeline.tasks.choice import choice_rows, open_choices
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         form, tokenizer = open_choices(job.input), make_task_tokenizer(job.tokenizer)
 
         def encode(records: "Sequence[Record]") -> "Rows":
-            examples = [form.example(without_label(record)) for record in records]
+            examples = [form.example(record.without("label")) for record in records]
             return choice_rows(examples, tokenizer, self.max_seq_length)
 
         header: Header = "names" if form.has_names else "none"

@@ -7,10 +7,11 @@ import dataclasses
 import functools
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
@@ -25,7 +26,7 @@ from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
-from bert_jax.parallel import Program, batch_unit
+from bert_jax.parallel import Program, batch_unit, check_batch
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe
@@ -65,11 +66,15 @@ class Grid:
         )
         # All of them, so that an impossible one is known before the first is trained.
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
+        for config in self.configs.values():
+            check_batch(config, jax.device_count())
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted."""
         self._check_others()
         began, epochs_done = time.perf_counter(), 0.0
+        if read_results(self.args.output):
+            self._keep_best()  # the last start may have ended between a cell and this
         unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
         for number, cell in enumerate(unfinished):
             line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
@@ -87,7 +92,7 @@ class Grid:
         folder = self._folder(cell)
         config = self.configs[cell]
         program = self.programs.get(config)
-        self._begin(cell, config)
+        packing = self._begin(cell, config)
         training = functools.partial(
             training_batches,
             self.data.train,
@@ -95,12 +100,17 @@ class Grid:
             seed=cell.seed,
             num_steps=config.num_train_steps,
             lengths=self.lengths,
-            packing=self._packing(config, program),
+            packing=packing,
         )
         ending = train_cell(
             program,
             lambda step: training(first_step=step),
-            {"seed": cell.seed, "data": self.args.data},
+            {
+                "seed": cell.seed,
+                "data": self.args.data,
+                "batch_size": cell.batch_size,
+                "packing": packing and dataclasses.asdict(packing),
+            },
             lambda params, _: self.data.evaluate(self._apply(program, params)),
             self.model.params,
             folder,
@@ -111,24 +121,32 @@ class Grid:
             self._finish(cell, program)
         return ending
 
-    def _packing(self, config: FineTuning, program: Program) -> Packing | None:
-        """How rows share lines; not at all under a BiLSTM, which would read on from one to the next."""
-        if not config.pack or config.features.lstm_layers:
-            return None
-        unit = batch_unit(config.parallel, len(program.devices))
-        return choose_packing(self.data.train, config.global_batch_size, self.lengths, unit)
+    def _packing(self, config: FineTuning) -> Packing | None:
+        """How rows share lines in all cells of a batch size, which share a compiled program too."""
+        alike = [c for c in self.configs.values() if c.global_batch_size == config.global_batch_size]
+        num_steps = sum(c.num_train_steps for c in alike)
+        return find_packing(config, self.data.train, self.lengths, num_steps)
 
-    def _begin(self, cell: Cell, config: FineTuning) -> None:
-        """Makes the folder of a cell, or checks that what is in it is this cell."""
+    def _begin(self, cell: Cell, config: FineTuning) -> Packing | None:
+        """Makes the folder of a cell, or checks that what is in it is this cell.
+
+        Gives how its rows share lines, as it was when the cell was begun.
+        """
         folder = self._folder(cell)
         folder.mkdir(parents=True, exist_ok=True)
         record = self._record(config)
         if saved_steps(folder):
             before = read_record(folder)
             check_same(folder, before, record)
-            record = dataclasses.replace(record, starts=before.starts)
+            record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
+        elif packing := self._packing(config):
+            record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
         self.model.tokenizer.save(str(folder / TOKENIZER_FILE))
         write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
+        if record.packing is None:
+            return None
+        unit = batch_unit(config.parallel, jax.device_count())
+        return dataclasses.replace(Packing(**record.packing), unit=unit)
 
     def _check_others(self) -> None:
         """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
@@ -185,3 +203,17 @@ class Grid:
 
     def _folder(self, cell: Cell) -> Path:
         return self.args.output / CELLS_FOLDER / cell.name
+
+
+def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_steps: int) -> Packing | None:
+    """How rows share lines of training batches on the devices at hand; None where they do not.
+
+    Args:
+      rows: the training set.
+      lengths: as `choose_packing`.
+      num_steps: steps that batches of this kind are trained for.
+    """
+    if not config.may_pack:
+        return None
+    unit = batch_unit(config.parallel, jax.device_count())
+    return choose_packing(rows, config.global_batch_size, lengths, num_steps=num_steps, unit=unit)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
 
+_NEGATIVE = "negative"
 # Each has many texts.
 _QUERIES_AT_ONCE = 256
 
@@ -42,7 +43,7 @@ class RankingSettings:
     positive_column: str = "positive"
     """The one with a text that answers it."""
     negative_column: str | None = None
-    """The one with a text that does not, if there is one."""
+    """The one with a text that does not; by default "negative", if there is such a column."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RankingData":
         """Reads and encodes the parts that are there."""
@@ -57,11 +58,12 @@ class RankingSettings:
         )
 
         del task
-        if self.loss == "triplet" and self.negative_column is None:
-            raise UserError("--loss triplet needs --negative-column")
         folder, plain = Path(data), make_task_tokenizer(tokenizer)
-        columns = (self.query_column, self.positive_column, self.negative_column)
-        train = read_ranking(require_table(folder, "train"), *columns)
+        train_file = require_table(folder, "train")
+        negative = self.negative_column or _default_negative(train_file)
+        if self.loss == "triplet" and negative is None:
+            raise UserError(f"--loss triplet needs --negative-column: {train_file} has no {_NEGATIVE}")
+        train = read_ranking(train_file, self.query_column, self.positive_column, negative)
         parts = {"dev": read_queries(require_table(folder, "dev"))}
         if file := find_table(folder, "test"):
             parts["test"] = [read_candidates(group) for group in split_queries(file)]
@@ -95,6 +97,12 @@ class RankingSettings:
 
         job.write_text(parts())
         return count
+
+
+def _default_negative(file: Path) -> str | None:
+    from data_pipeline.tasks.records import read_records
+
+    return _NEGATIVE if _NEGATIVE in next(read_records(file, ())).fields else None
 
 
 class RankingData:

@@ -57,7 +57,10 @@ class RelationSettings:
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
-        return _predict_json(job, self) if job.input.suffix == ".jsonl" else _predict_semeval(job, self)
+        from data_pipeline.tasks.records import JSONL_SUFFIXES
+
+        predict = _predict_json if job.input.suffix in JSONL_SUFFIXES else _predict_semeval
+        return predict(job, self)
 
     def rows(self, examples: "Sequence[RelationExample]", tokenizer: "TaskTokenizer") -> "Rows":
         """Rows without targets."""
@@ -109,9 +112,10 @@ class RelationData:
 
 def read(file: Path) -> "list[RelationExample]":
     """The examples of a file, by its suffix."""
+    from data_pipeline.tasks.records import JSONL_SUFFIXES
     from data_pipeline.tasks.relation import read_relations, read_semeval
 
-    return read_relations(file) if file.suffix == ".jsonl" else read_semeval(file)
+    return read_relations(file) if file.suffix in JSONL_SUFFIXES else read_semeval(file)
 
 
 def _predict_json(job: Prediction, settings: RelationSettings) -> int:
@@ -122,7 +126,7 @@ def _predict_json(job: Prediction, settings: RelationSettings) -> int:
     tokenizer = make_task_tokenizer(job.tokenizer)
 
     def encode(records: "Sequence[Record]") -> "Rows":
-        return settings.rows([parse_relation(record) for record in records], tokenizer)
+        return settings.rows([parse_relation(record.without("label")) for record in records], tokenizer)
 
     say = functools.partial(describe, "relation", job.record.labels)
     return predict_records(job, read_records(job.input, RELATION_FIELDS), encode, say)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Objective
+from bert_jax.config import Objective, ParallelConfig
 from bert_jax.finetuning.config import FineTuning, Kind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
@@ -111,3 +111,16 @@ def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
         return {"params": after.params, "sums": after.sums}
 
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), step(1), step(2))
+
+
+def test_rows_keep_lines_of_their_own_where_sharing_would_change_something() -> None:
+    assert FineTuning().may_pack
+    assert FineTuning(kind="in_batch_ranking").may_pack
+    assert FineTuning(parallel=ParallelConfig(accumulation_steps=2)).may_pack
+    for config in (
+        FineTuning(pack=False),
+        FineTuning(features=FeatureConfig(lstm_layers=1)),
+        FineTuning(kind="in_batch_ranking", parallel=ParallelConfig(accumulation_steps=2)),
+        FineTuning(kind="in_batch_ranking", parallel=ParallelConfig(mode="pmap")),
+    ):
+        assert not config.may_pack

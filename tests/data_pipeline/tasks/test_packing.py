@@ -93,17 +93,17 @@ def test_an_empty_sequence_has_no_start() -> None:
 def test_packing_is_chosen_where_it_computes_less() -> None:
     lengths = list(np.random.default_rng(0).geometric(0.1, 400).clip(3, 50))
     ladder = lengths_up_to(128)
-    packing = choose_packing(make_rows(lengths), 32, ladder, unit=1)
+    packing = choose_packing(make_rows(lengths), 32, ladder, num_steps=1000, unit=1)
     assert packing is not None
     assert packing.length == 64
-    assert choose_packing(make_rows([16] * 100), 32, ladder, unit=1) is None
-    assert choose_packing(make_rows([120] * 50 + [60] * 50), 2, ladder, unit=2) is None
+    assert choose_packing(make_rows([16] * 100), 32, ladder, num_steps=1000, unit=1) is None
+    assert choose_packing(make_rows([120] * 50 + [60] * 50), 2, ladder, num_steps=1000, unit=2) is None
 
 
 @pytest.mark.parametrize("unit", [1, 4])
 def test_batches_have_few_shapes_that_devices_and_micro_batches_divide(unit: int) -> None:
     rows = make_rows(list(np.random.default_rng(0).geometric(0.1, 3000).clip(3, 50)))
-    packing = choose_packing(rows, 32, lengths_up_to(128), unit)
+    packing = choose_packing(rows, 32, lengths_up_to(128), num_steps=1000, unit=unit)
     assert packing is not None
     batches = training_batches(rows, batch_size=32, seed=0, first_step=0, num_steps=90, packing=packing)
     lines = {len(batch["input_ids"]) for batch in batches}
@@ -114,7 +114,7 @@ def test_batches_have_few_shapes_that_devices_and_micro_batches_divide(unit: int
 def test_rows_of_several_sequences_may_be_longer_than_the_model() -> None:
     random = np.random.default_rng(0)
     rows = make_rows(list(random.integers(10, 120, 400)), width=4)
-    packing = choose_packing(rows, 16, lengths_up_to(128), unit=1)
+    packing = choose_packing(rows, 16, lengths_up_to(128), num_steps=1000, unit=1)
     assert packing is not None
     assert packing.length % 64 == 0
     assert packing.length >= rows.sequence_lengths().sum(axis=1).max() > 128
