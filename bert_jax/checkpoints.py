@@ -16,7 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from bert_jax import processes
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 State = TypeVar("State")
 
@@ -50,7 +50,7 @@ class Checkpoints:
         """Starts to save, after waiting for the save before. Does nothing if the step is there.
 
         Raises:
-          UserError: this save or the one before failed (disk full, no permission).
+          Unfinished: this save or the one before failed (disk full, no permission).
         """
         self.wait()
         if step in self._manager.all_steps():
@@ -59,7 +59,7 @@ class Checkpoints:
         self._guard(lambda: self._manager.save(step, args=ocp.args.StandardSave(state)))
 
     def wait(self) -> None:
-        """Returns when no save is under way. Raises UserError as `save` does."""
+        """Returns when no save is under way. Raises Unfinished as `save` does."""
         self._guard(self._manager.wait_until_finished)
 
     def restore_newest(self, abstract_state: State) -> State | None:
@@ -117,7 +117,7 @@ class Checkpoints:
         except Exception as error:
             last = max(self._manager.all_steps(read=True), default=None)
             kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
-            raise UserError(
+            raise Unfinished(
                 f"saving the checkpoint of step {self._saving} in {self._folder} failed, {kept}; "
                 f"make room and run the same command again ({_gist(error)})"
             ) from error

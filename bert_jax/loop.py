@@ -81,7 +81,8 @@ def train(
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
-      UserError: a checkpoint cannot be written, or none can be read.
+      Unfinished: a checkpoint cannot be written.
+      UserError: there are checkpoints, and none can be read.
     """
     checkpoints = Checkpoints(workdir, program.run.keep_checkpoints, say)
     try:

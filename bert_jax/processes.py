@@ -7,6 +7,7 @@ that it stands for.
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,14 +20,20 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.interrupt import Interrupt
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 T = TypeVar("T")
 
 LOST_STATUS = 69
-"""EX_UNAVAILABLE of sysexits.h: another process is gone; run the same command again on all."""
+"""EX_UNAVAILABLE of sysexits.h: another process is gone or never came; run the same command again on all."""
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+# INTERNAL may be a defect, which would come again; from a barrier or from Gloo, which is for CPUs, it is not.
+_LOSS = re.compile(
+    r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: )", re.DOTALL
+)
+"""What a JaxRuntimeError says when another process is gone."""
+
 _CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_HEARTBEAT_SECONDS"
 
 
@@ -45,7 +52,8 @@ def run_together(action: Callable[[], int], report: Callable[[BaseException], in
       report: says what went wrong and returns the exit status.
 
     Raises:
-      UserError: the processes do not find each other, or refuse their input together.
+      UserError: this process does not know who the others are, or all refuse their input together.
+      Unfinished: another process was lost before all had met.
     """
     start()
     try:
@@ -171,6 +179,7 @@ def start() -> None:
 
     Raises:
       UserError: it does not, and the environment does not say it.
+      Unfinished: another process was lost meanwhile.
     """
     seconds = _seconds(_CONNECT_VARIABLE, 300)
     watch = threading.Timer(seconds, _give_up, (seconds,))
@@ -185,6 +194,8 @@ def start() -> None:
             heartbeat_timeout_seconds=_seconds(_HEARTBEAT_VARIABLE, 100),
         )
     except (RuntimeError, ValueError) as error:
+        if _is_loss(error):
+            raise Unfinished(f"the processes of --distributed did not meet ({_first_line(error)})") from None
         raise UserError(
             f"the processes of --distributed did not meet ({_first_line(error)}); outside a cluster that jax "
             f"knows, {', '.join(_VARIABLES)} must say host:port of process 0, how many, and which"
@@ -204,7 +215,7 @@ def _give_up(seconds: int) -> None:
     else:
         what = f"the coordinator at {address} could not be reached in {seconds} s"
     _complain(f"{what}; start all processes at once, with the same address, and let its port through")
-    os._exit(2)
+    os._exit(LOST_STATUS)
 
 
 def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
@@ -262,7 +273,9 @@ def _seconds(variable: str, default: int) -> int:
 
 def _is_loss(error: BaseException) -> bool:
     # What jax raises when a collective operation breaks off, and Orbax when a barrier does.
-    return isinstance(error, jax.errors.JaxRuntimeError | TimeoutError)
+    return isinstance(error, TimeoutError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and _LOSS.match(str(error)) is not None
+    )
 
 
 def _complain(message: str) -> None:

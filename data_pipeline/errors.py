@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class Unfinished(UserError):
-    """What was done so far is whole, and the same command goes on from there."""
+    """What was done so far is whole, and the same command goes on from there: status 69."""

@@ -119,6 +119,16 @@ def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.Capt
         assert "in use by another process" in error_of(arguments(tmp_path / "w", corpus), capsys)
 
 
+def test_a_disk_that_fails_is_not_bad_input(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "metrics.tmp").symlink_to("/dev/full")  # renamed, it is the run's metrics.jsonl
+    assert main(arguments(tmp_path / "w", corpus, "--num-train-steps", "1")) == 69
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert "No space left on device while training; run the same command again" in line
+
+
 def test_every_command_explains_itself_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     tasks = [["finetune", name, "--help"] for name in TASKS]
     for argv in (

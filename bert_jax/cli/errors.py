@@ -4,12 +4,14 @@ import os
 import sys
 import traceback
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 
 def report(error: BaseException) -> int:
     """Prints the line and returns the status; a defect of ours is printed with its traceback."""
     match error:
+        case Unfinished():
+            return _complain(str(error), status=69)  # EX_UNAVAILABLE of sysexits.h
         case UserError():
             return _complain(str(error), status=2)
         case BrokenPipeError():

@@ -45,7 +45,8 @@ package (about six minutes on two cores):
   bert-jax pretrain quickstart --workdir runs/quickstart
 
 exit status: 0 done; 1 training stopped on NaN or infinity; 2 wrong input;
-  69 another process of the run died: run the same command again on all;
+  69 a disk failed, or another process of the run died or did not come: run
+  the same command again, on all hosts;
   75 interrupted and saved: run the same command again to go on;
   130 interrupted before there was anything to save.
 """

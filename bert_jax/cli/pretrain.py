@@ -13,7 +13,7 @@ import tyro
 from bert_jax.cli.flags import nearest, parse_flags
 from bert_jax.config import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 if TYPE_CHECKING:
     from bert_jax.loop import Data, Evaluation
@@ -117,7 +117,7 @@ def _train(args: Pretrain, began: float) -> int:
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args))
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
-            with memory_named("--global-batch-size"):
+            with memory_named("--global-batch-size"), _storage_named():
                 ending = train(
                     program, data, evaluation, args.workdir, interrupt=interrupt, say=_say, began=began
                 )
@@ -169,6 +169,18 @@ def memory_named(batch_flag: str) -> Iterator[None]:
             f"the devices have too little memory ({reason}); compute fewer sequences at once by "
             f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
         ) from None
+
+
+@contextlib.contextmanager
+def _storage_named() -> Iterator[None]:
+    """Raises Unfinished if a file cannot be read or written inside the block, where the input was good."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise  # not of a file: Orbax's TimeoutError, when another process is lost
+        place = f"{error.filename}: " if error.filename else ""
+        raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
 
 
 def keep_compiled(workdir: Path) -> None:

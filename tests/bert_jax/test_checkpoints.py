@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import FOLDER, Checkpoints, find_fault, load_params, saved_steps
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 
 def state(step: int, size: int = 1000) -> dict:
@@ -148,7 +148,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
     with (
         files_no_larger_than(50_000),
-        pytest.raises(UserError, match=r"step 20 .* that of step 10 is kept.*File too large"),
+        pytest.raises(Unfinished, match=r"step 20 .* that of step 10 is kept.*File too large"),
     ):
         save_and_wait()
     checkpoints.close()
