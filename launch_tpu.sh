@@ -14,8 +14,8 @@ verbs, for the slice NAME:
   create   rent it: on demand, --spot, or through Google's queue (--queued)
   install  put a commit of the repository, and what it needs, on all hosts
   run      start `bert-jax pretrain EXPERIMENT [OVERRIDES]` on all hosts; it outlives this shell
-  watch    wait for the run. If the slice or the run is lost: delete, create, install, run again.
-           When the run has finished: delete the slice.
+  watch    wait for the run. If it is lost: start it again, once in place, then on another slice.
+           When it has finished: delete the slice.
   train    create, install, run, watch
   status   the state of the slice and of the run
   logs     the last lines of each host's log
@@ -34,13 +34,16 @@ flags:
                         (default: Python 3.11 by uv, and pip with constraints.txt and .[tpu])
   --workdir DIR         gs://BUCKET/..., or the path of a disk that all hosts share
   --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is used as it is
-  --max-slices N        how many `watch` and `train` use up at most (default: 20)
+  --create-flags WORDS  further flags for gcloud's create, as one word: "--network=N --internal-ips"
+  --ssh-flags WORDS     further flags for gcloud's ssh: "--internal-ip"
+  --max-slices N        how many that are got `watch` and `train` use up at most (default: 20)
   --poll-seconds N      between two looks at the run (default: 30)
   --dry-run             print the gcloud commands and run none
   --help                print this
 
-exit status: 0 finished; 2 bad input; 75 no slices left, `watch` goes on; 130 Ctrl-C; otherwise that
-of a command or a run which has failed and would fail again.
+exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint; 75 no slices left, or
+the hosts do not answer: `watch` goes on; 130 Ctrl-C; otherwise that of a command or a run which has failed
+and would fail again.
 EOF
 }
 
@@ -68,7 +71,7 @@ ask() {
 }
 
 # on_hosts ASSUMED COMMAND: runs a shell command on all hosts at once.
-on_hosts() { ask "$1" compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all --command="$2"; }
+on_hosts() { ask "$1" compute tpus tpu-vm ssh "$name" "${login[@]}" --worker=all --command="$2"; }
 
 # The states of the slice and of its request in the queue; nothing where there is none.
 slice_state() {
@@ -115,18 +118,30 @@ check_name_is_free() {
     "launch_tpu.sh delete $itself"
 }
 
+# What a host does: no password, no key, no settings of this user's.
+git_of_a_host() {
+  HOME=$probe GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
+    GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=true GIT_SSH_COMMAND=false git -C "$probe" "$@" 2>/dev/null
+}
+
 check_commit() {
-  local probe wanted
+  local probe wanted readable=''
   commit=$(git -C "$here" rev-parse --verify --quiet "$commit^{commit}" || echo "$commit")
   : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
   [ -n "$repository" ] || fail "no repository: $here has no remote \`origin\`; pass --repository URL"
+  case $repository in
+    ssh://git@*) repository=https://${repository#ssh://git@} ;;
+    git@*:*) repository=${repository#git@} && repository=https://${repository/:/\/} ;;
+  esac
   [ -z "$dry_run" ] || return 0
-  # As the hosts will do it.
   wanted=$commit probe=$(mktemp -d)
-  git init --quiet --bare "$probe"
-  commit=$(git -C "$probe" fetch --quiet --depth 1 "$repository" "$wanted" 2>/dev/null &&
-    git -C "$probe" rev-parse FETCH_HEAD) || commit=''
+  git_of_a_host init --quiet
+  commit=$(git_of_a_host fetch --quiet --depth 1 "$repository" "$wanted" &&
+    git_of_a_host rev-parse FETCH_HEAD) || commit=''
+  if git_of_a_host ls-remote --quiet "$repository" >/dev/null; then readable=yes; fi
   rm -rf "$probe"
+  [ -n "$readable" ] || fail "the hosts cannot read $repository: they have no password and no key; if it is" \
+    "private, put a token that may only read it into the address: --repository https://oauth2:TOKEN@..."
   [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
 }
 
@@ -151,11 +166,11 @@ create() {
   local state
   say "creating $name: $type in $zone${spot:+, spot}${queued:+, queued}"
   if [ -z "$queued" ]; then
-    ask '' compute tpus tpu-vm create "$name" "${place[@]}" \
+    ask '' compute tpus tpu-vm create "$name" "${creation[@]}" \
       --accelerator-type="$type" --version="$runtime" ${spot:+"$spot"}
     return
   fi
-  ask '' compute tpus queued-resources create "$name" --node-id="$name" "${place[@]}" \
+  ask '' compute tpus queued-resources create "$name" --node-id="$name" "${creation[@]}" \
     --accelerator-type="$type" --runtime-version="$runtime" ${spot:+"$spot"} || return
   while state=$(queue_state ACTIVE); [ "$state" != ACTIVE ]; do
     case $state in FAILED | SUSPEND*) say "the queue gave up: $state"; return 1 ;; esac
@@ -165,15 +180,20 @@ create() {
 }
 
 install() {
+  local mounting="$on_host install_gcsfuse >/dev/null"
+  case $workdir in /*) mounting=true ;; esac
   say "installing $commit on $name"
   on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
-    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup"
+    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup && $mounting"
 }
 
 run() {
   say "starting the run in $workdir"
-  on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
+  on_hosts '' "$on_host fetch$(quote "$workdir" "$corpus")" &&
+    on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
 }
+
+logs() { on_hosts '' "$on_host logs 50"; }
 
 delete() {
   say "deleting $name"
@@ -191,23 +211,39 @@ status() {
   if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
 }
 
-# Prints what to do next: wait, resume, finished, or the exit status of a run that would fail again.
+# The newest checkpoint's step, or what is known of it if that cannot be seen; nothing if there is none.
+newest_checkpoint() {
+  local list
+  case $workdir in
+    gs://*) list=$(ask '' storage ls "$workdir/checkpoints/" 2>/dev/null) ;;
+    *) list=$(on_hosts '' "ls$(quote "$workdir/checkpoints")" 2>/dev/null) ;;
+  esac || list=$newest
+  grep -oE '(^|/)[0-9]+/?$' <<<"$list" | tr -d / | sort -n | tail -n 1 || true
+}
+
+# Prints how it stands: wait, silent (the hosts do not answer), lost (there is no slice), ended (the run, on
+# a slice that is there), finished, or the exit status of a run that would fail again.
 look() {
   local state answer next="finished"
   state=$(slice_state READY) || { say "gcloud does not answer; looking again" >&2; echo wait; return; }
   case $state in
     READY) ;;
     CREATING | STARTING | RESTARTING | REPAIRING | REIMAGING) echo wait; return ;;
-    *) echo resume; return ;;
+    *) echo lost; return ;;
   esac
-  answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" 2>/dev/null | sed -n 's/^run: //p') ||
-    { say "the hosts do not answer; looking again" >&2; echo wait; return; }
+  answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" 2>&1) || {
+    answer=$(grep -vE '^SSH: |^Retrying: |^Failed to execute|return code|^$' <<<"$answer" | tail -n 1)
+    say "the hosts do not answer (${answer:-ssh did not say why}); looking again" >&2
+    echo silent
+    return
+  }
+  answer=$(sed -n 's/^run: //p' <<<"$answer")
   for state in ${answer:-going}; do
     case $state in
       0) ;;
-      going) [ "$next" = resume ] || next="wait" ;;
-      # Another host was lost; saved; killed by a signal.
-      69 | 75 | lost | 12[89] | 1[3-9]? | 2??) next=resume ;;
+      going) [ "$next" = ended ] || next="wait" ;;
+      # Another host or the storage was lost; saved; killed by a signal.
+      69 | 75 | lost | 12[89] | 1[3-9]? | 2??) next=ended ;;
       *) next=$state && break ;;
     esac
   done
@@ -215,43 +251,75 @@ look() {
 }
 
 watch() {
-  local slices=1 next
+  local slices=1 fruitless=0 silent=0 newest='' restarted_at=never next
   trap interrupted INT
+  newest=$(newest_checkpoint)
   while true; do
     next=$(look)
     # A host that is taken away takes the others' processes down first: only a second look tells why.
-    case $next in resume | [1-9]*) sleep "$poll" && next=$(look) ;; esac
+    case $next in lost | ended | [1-9]*) sleep "$poll" && next=$(look) ;; esac
+    if [ "$next" = silent ]; then silent=$((silent + 1)); else silent=0; fi
+    # gcloud has tried ten times at each look. The run may be well, and this machine's key or network not.
+    [ "$silent" -lt 5 ] || leave 75 "the hosts do not answer; \`watch\` looks again"
     case $next in
-      wait) sleep "$poll" ;;
-      finished) say "finished: $workdir holds the run" && delete && return ;;
-      resume)
-        until
-          [ "$slices" -lt "$max_slices" ] || give_up "$slices"
-          slices=$((slices + 1))
-          say "the slice or its run was lost; slice $slices of at most $max_slices"
-          delete && create && install && run "$@"
-        do
-          for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
-        done ;;
+      wait | silent) sleep "$poll" ;;
+      lost) say "the slice was taken away" && replace "$@" ;;
+      ended) start_again "$@" ;;
+      finished)
+        say "finished: $workdir holds the run"
+        until delete; do sleep "$poll"; done
+        return ;;
       *)
-        on_hosts '' "$on_host logs 50" || true
-        say "the run ended with status $next and would again. The slice stays, and costs:" \
-          "launch_tpu.sh delete $itself"
-        exit "$next" ;;
+        logs || true
+        leave "$next" "the run ended with status $next and would again" ;;
     esac
+  done
+}
+
+# In place if a checkpoint was made since this was done last, else on another slice.
+start_again() {
+  local made
+  made=$(newest_checkpoint)
+  if [ "$made" != "$restarted_at" ]; then
+    say "the run was lost; starting it again on the same slice"
+    restarted_at=$made
+    { on_hosts '' "$on_host end" && run "$@"; } || say "that failed; looking again"
+    return
+  fi
+  count_fruitless
+  replace "$@"
+}
+
+# A run that fails anywhere must not rent slice after slice. What Google takes away is not counted.
+count_fruitless() {
+  local made
+  made=$(newest_checkpoint)
+  if [ "$made" = "$newest" ]; then fruitless=$((fruitless + 1)); else fruitless=0; fi
+  [ "$fruitless" -lt 2 ] || { logs || true; leave 69 "two slices in a row made no new checkpoint"; }
+}
+
+replace() {
+  while true; do
+    [ "$slices" -lt "$max_slices" ] ||
+      leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
+    if delete && create; then
+      slices=$((slices + 1)) restarted_at=never newest=$(newest_checkpoint)
+      say "slice $slices of at most $max_slices"
+      if install && run "$@"; then return; fi
+      count_fruitless
+    fi
+    for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
   done
 }
 
 train() {
   trap interrupted INT
-  if create && install && run "$@"; then watch "$@"; return; fi
-  say "failed. What was created stays, and costs: launch_tpu.sh delete $itself"
-  exit 1
+  if create && install && run "$@"; then watch "$@"; else leave 1 "failed"; fi
 }
 
-give_up() {
-  say "used up $1 slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
-  exit 75
+leave() {
+  say "$2. What there is of the slice stays, and costs: launch_tpu.sh delete $itself"
+  exit "$1"
 }
 
 interrupted() {
@@ -271,7 +339,7 @@ shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
 type='' spot='' queued='' runtime='' commit=HEAD repository='' setup='bash tpu_host.sh setup'
-workdir='' corpus=''
+workdir='' corpus='' create_flags='' ssh_flags=''
 max_slices=20 poll=30 dry_run=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
@@ -291,6 +359,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --setup) setup=$2 ;;
     --workdir) workdir=${2%/} ;;
     --corpus) corpus=${2%/} ;;
+    --create-flags) create_flags=$2 ;;
+    --ssh-flags) ssh_flags=$2 ;;
     --max-slices) max_slices=$2 ;;
     --poll-seconds) poll=$2 ;;
     *) fail "unknown flag '$1'; \`launch_tpu.sh --help\` shows all; the experiment's own go after --" ;;
@@ -303,6 +373,8 @@ done
 [ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
 [ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
 place=(--zone="$zone" --project="$project")
+read -ra creation <<<"${place[*]} $create_flags"
+read -ra login <<<"${place[*]} $ssh_flags"
 itself="$name --zone $zone --project $project"
 on_host='bash ~/bert-jax/tpu_host.sh'
 exec 3>&1
@@ -314,7 +386,7 @@ case $verb in
   watch) check_type; check_commit; check_run "$@"; watch "$@" ;;
   train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
   status) status ;;
-  logs) on_hosts '' "$on_host logs 50" ;;
+  logs) logs ;;
   stop) on_hosts '' "$on_host stop" ;;
   delete) delete ;;
   *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;

@@ -11,13 +11,19 @@ setup() {
   venv/bin/pip install --quiet -c constraints.txt -e '.[tpu]'
 }
 
+# fetch WORKDIR CORPUS: what takes hosts unequally long, before any of them waits for the others.
+fetch() {
+  if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
+  case $2 in gs://*) copy_to_disk "$2" ;; esac
+  case $1 in gs://*) mount_bucket "$1" ;; esac
+}
+
 # run WORKDIR CORPUS EXPERIMENT [OVERRIDES]
 run() {
   local workdir=$1 corpus=$2
   shift 2
-  if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
-  case $corpus in gs://*) copy_to_disk "$corpus"; corpus=corpora/${corpus##*/} ;; esac
-  case $workdir in gs://*) mount_bucket "$workdir"; workdir=gs/${workdir#gs://} ;; esac
+  case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
+  case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
   rm -f status pid
   # shellcheck disable=SC2016 # it is the inner shell that expands
   nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
@@ -35,7 +41,7 @@ mount_bucket() {
   local bucket=${1#gs://}
   bucket=${bucket%%/*}
   if mountpoint -q "gs/$bucket"; then return; fi
-  command -v gcsfuse >/dev/null || install_gcsfuse >/dev/null
+  fusermount -uz "gs/$bucket" 2>/dev/null || true # what is left of a mount whose program died
   mkdir -p "gs/$bucket"
   # No caches: a host sees at once what another wrote. No streaming: what was synced survives the host.
   gcsfuse --implicit-dirs --rename-dir-limit=100000 --metadata-cache-ttl-secs=0 \
@@ -44,9 +50,11 @@ mount_bucket() {
 
 install_gcsfuse() {
   local apt=https://packages.cloud.google.com/apt
+  if command -v gcsfuse >/dev/null; then return; fi
   echo "deb $apt gcsfuse-$(lsb_release -cs) main" | sudo tee /etc/apt/sources.list.d/gcsfuse.list
   curl -fsS $apt/doc/apt-key.gpg | sudo tee /etc/apt/trusted.gpg.d/gcsfuse.asc
-  sudo apt-get update
+  # A fresh host updates itself, and holds a lock for which apt-get update does not wait.
+  for _ in {1..30}; do if sudo apt-get update; then break; fi; sleep 10; done
   sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
 }
 
@@ -62,6 +70,9 @@ logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
 
 # Asks the run to save a checkpoint and end.
 stop() { pkill -TERM -P "$(cat pid)"; }
+
+# Ends what is left here of a run that another host has lost.
+end() { kill -KILL -- "-$(cat pid)" 2>/dev/null || true; rm -f pid; }
 
 [ "$1" = setup ] || { mkdir -p ~/bert-jax-run && cd ~/bert-jax-run; }
 "$@"

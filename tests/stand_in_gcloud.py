@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HOSTS = 2
@@ -29,13 +30,18 @@ class Cloud:
 
     def __init__(self, root: Path) -> None:
         self.account, self.calls = root / "account", root / "calls"
-        self.full = root / "full"  # if it exists, the next slice cannot be had
+        self.full = root / "full"  # how many times from now on a slice cannot be had, if it exists
+        self.rented = root / "rented"  # a line for each slice that was got
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
 
     def state(self, name: str) -> str | None:
         """READY, PREEMPTED, or None if there is no such slice."""
         file = self.slices / name / "state"
         return file.read_text() if file.exists() else None
+
+    def is_silent(self, name: str) -> bool:
+        """Whether the slice's hosts do not answer: a file says so."""
+        return (self.slices / name / "silent").exists()
 
     def homes(self, name: str) -> list[Path]:
         """The home directories of a slice's hosts."""
@@ -44,7 +50,8 @@ class Cloud:
     def add_slice(self, name: str) -> None:
         """Makes the hosts."""
         if self.full.exists():
-            self.full.unlink()
+            left = int(self.full.read_text()) - 1
+            self.full.write_text(str(left)) if left else self.full.unlink()
             raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
         if self.state(name):
             raise GcloudError(f"ALREADY_EXISTS: Resource '{name}' already exists")
@@ -54,6 +61,8 @@ class Cloud:
             free.bind(("localhost", 0))
             (self.slices / name / "port").write_text(str(free.getsockname()[1]))
         (self.slices / name / "state").write_text("READY")
+        with self.rented.open("a") as rented:
+            rented.write(f"{name}\n")
 
     def preempt(self, name: str) -> None:
         """Takes one host away, then says so, then takes the others away."""
@@ -94,6 +103,10 @@ def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
     """
     if cloud.state(args.name) != "READY":
         raise GcloudError(f'This TPU has terminal state "{cloud.state(args.name)}", so it cannot be used')
+    if cloud.is_silent(args.name):
+        print("SSH: Attempting to connect to worker 0...", file=sys.stderr)
+        print("ssh: connect to host 10.0.0.2 port 22: Connection timed out", file=sys.stderr)
+        raise GcloudError("[/usr/bin/ssh] exited with return code [255].")
     logins = [
         subprocess.Popen(
             ["bash", "-c", args.command],
@@ -176,7 +189,11 @@ def offered(zone: str) -> tuple[str, ...]:
 
 
 def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
-    print("\n".join(f"{args.source}/{path.name}" for path in cloud.bucket(args.source).iterdir()))
+    folder = cloud.bucket(args.source)
+    if not folder.is_dir():
+        raise GcloudError("One or more URLs matched no objects.")
+    for path in folder.iterdir():
+        print(f"{args.source.rstrip('/')}/{path.name}{'/' if path.is_dir() else ''}")
 
 
 def rsync(cloud: Cloud, args: argparse.Namespace) -> None:
@@ -184,6 +201,8 @@ def rsync(cloud: Cloud, args: argparse.Namespace) -> None:
         cloud.bucket(place) if place.startswith("gs://") else Path(place)
         for place in (args.source, args.destination)
     )
+    if "STAND_IN_SLOW_COPY" in os.environ:
+        time.sleep(3 * int(os.environ["JAX_PROCESS_ID"]))  # one host after the other
     shutil.copytree(source, destination, dirs_exist_ok=True)
 
 
@@ -204,6 +223,7 @@ def accept(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 WHERE = "--zone! --project!"
+NETWORK = "--network= --subnetwork= --internal-ips --service-account="
 COMMANDS = {
     "auth list": (list_accounts, "--filter= --format="),
     "auth login": (accept, ""),
@@ -220,13 +240,13 @@ COMMANDS = {
     "storage ls": (list_objects, "source"),
     "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
     "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
-    "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot"),
+    "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot {NETWORK}"),
     "compute tpus tpu-vm delete": (delete, f"name {WHERE} --quiet"),
     "compute tpus tpu-vm list": (list_slices, f"{WHERE} --filter= --format="),
-    "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command!"),
+    "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command! --internal-ip"),
     "compute tpus queued-resources create": (
         enqueue,
-        f"name --node-id! {WHERE} --accelerator-type! --runtime-version! --spot",
+        f"name --node-id! {WHERE} --accelerator-type! --runtime-version! --spot {NETWORK}",
     ),
     "compute tpus queued-resources delete": (dequeue, f"name {WHERE} --force --quiet"),
     "compute tpus queued-resources list": (list_queue, f"{WHERE} --filter= --format="),

@@ -68,8 +68,12 @@ class Laptop:
         calls = self.cloud.calls.read_text().splitlines() if self.cloud.calls.exists() else []
         return [call for call in calls if call.startswith(command)]
 
+    def rented(self) -> int:
+        """How many slices were got so far."""
+        return len(self.cloud.rented.read_text().splitlines())
+
     def created(self) -> int:
-        """How many slices were rented so far."""
+        """How many slices were asked for so far."""
         return len(self.calls("compute tpus tpu-vm create")) + len(
             self.calls("compute tpus queued-resources create")
         )
@@ -88,7 +92,7 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     # What Cloud Storage FUSE does, as far as one machine can tell: the bucket appears in a folder.
     write_program(
         programs / "gcsfuse",
-        f'shift $(($# - 2)); rmdir "$2" && ln -s {tmp_path}/cloud/buckets/"$1" "$2"',
+        f'shift $(($# - 2)); [ -L "$2" ] || rmdir "$2" && ln -sfT {tmp_path}/cloud/buckets/"$1" "$2"',
         shell="sh",
     )
     env = {
@@ -140,7 +144,8 @@ def test_help_names_every_verb_and_flag(laptop: Laptop) -> None:
 
 def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
     dry = laptop.launch(
-        *("train", "a", *PLACE, *TYPE, "--spot", "--dry-run", "--repository", "https://example.org/r.git"),
+        *("train", "a", *PLACE, *TYPE, "--spot", "--dry-run", "--repository", "git@example.org:me/r.git"),
+        *("--create-flags", "--network=mine --internal-ips", "--ssh-flags", "--internal-ip"),
         *("--commit", "abc", "--workdir", "gs://bucket/runs/a", "--corpus", "gs://bucket/corpora/b"),
         *("--", "base", "--data.masking.unit", "it's one word"),
     )
@@ -149,10 +154,12 @@ def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
     created = next(call for call in calls if "create" in call)
     assert created == shlex.split(
         "gcloud compute tpus tpu-vm create a --zone=us-west4-a --project=mine "
-        "--accelerator-type=v5litepod-16 --version=v2-alpha-tpuv5-lite --spot"
+        "--network=mine --internal-ips --accelerator-type=v5litepod-16 --version=v2-alpha-tpuv5-lite --spot"
     )
-    installed, started, *_ = [call[-1] for call in calls if "ssh" in call]
-    assert "git fetch --quiet --depth 1 https://example.org/r.git abc" in installed
+    assert all("--internal-ip" in call for call in calls if "ssh" in call)
+    installed, fetched, started, *_ = [call[-1] for call in calls if "ssh" in call]
+    assert "git fetch --quiet --depth 1 https://example.org/me/r.git abc" in installed
+    assert shlex.split(fetched)[-3:] == ["fetch", "gs://bucket/runs/a", "gs://bucket/corpora/b"]
     run = (
         "run",
         "gs://bucket/runs/a",
@@ -221,8 +228,13 @@ def nothing(laptop: Laptop) -> None:
         (nothing, ("run", "a", *PLACE, "--workdir", "gs://bucket/a"), "no experiment: name one after --"),
         (
             nothing,
-            ("train", "a", *PLACE, *TYPE, "--repository", "/nowhere", "--commit", "abcdef", *RUN),
-            "no commit abcdef at /nowhere; push it",
+            ("train", "a", *PLACE, *TYPE, "--repository", "/nowhere", *RUN),
+            "the hosts cannot read /nowhere: they have no password and no key",
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), "--commit", "abcdef", *RUN),
+            f"no commit abcdef at {ROOT}; push it",
         ),
         (
             nothing,
@@ -244,34 +256,119 @@ def test_bad_input_is_one_line_and_creates_nothing(
     assert laptop.created() == 0
 
 
+SAVE = "mkdir -p gs/bucket/runs/a/checkpoints/$start; "
+PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
+
+
 @pytest.mark.parametrize(
     ("endings", "status", "slices"),
     [
         (["exit 0"], 0, 1),
         (["exit 1"], 1, 1),
         (["exit 2"], 2, 1),
-        (["exit 75", "kill -9 $$", "exit 0"], 0, 3),
-        (["exit 75", "exit 75", "exit 75"], 75, 3),
-        (["touch $STAND_IN_CLOUD/full; exit 75", "there is no second slice", "exit 0"], 0, 3),
+        # Once in place; again after each new checkpoint; else on another slice.
+        (["exit 69", "exit 0"], 0, 1),
+        ([SAVE + "exit 75", SAVE + "kill -9 $$", SAVE + "exit 69", "exit 0"], 0, 1),
+        (["exit 75", "kill -9 $$", "exit 0"], 0, 2),
+        (["[ $JAX_PROCESS_ID = 1 ] && exit 69; sleep 60", "exit 0"], 0, 1),
+        # What fails on two slices fails on the next one too; one that was taken away has not failed.
+        (["exit 69"] * 4, 69, 2),
+        (["exit 69", "exit 69", PREEMPTED, "exit 0"], 0, 3),
+        ([PREEMPTED] * 3, 75, 3),
+        (["exit 69", "exit 69", SAVE + "exit 69", "exit 69", "exit 69", "exit 69"], 75, 3),
+        # A slice that is refused is none.
+        (["exit 75", "echo 2 > $STAND_IN_CLOUD/full; exit 75", "exit 0"], 0, 2),
     ],
 )
 def test_what_follows_an_exit_status(
     endings: list[str], status: int, slices: int, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
+    train = train_with(endings, laptop, source, tmp_path)
+    assert (train.returncode, laptop.rented()) == (status, slices), train.stdout + train.stderr
+    assert len(laptop.calls("compute tpus tpu-vm ssh")) > len(endings)
+    kept = laptop.cloud.state("a") is not None
+    assert kept == (status != 0), "a finished run's slice is given back, a failed one's can be looked at"
+    assert kept == ("and costs: launch_tpu.sh delete a" in train.stdout)
+    assert ("t1v-n-a-w-1: the end" in train.stdout) == (status in (1, 2, 69)), "the log tells why"
+
+
+def test_hosts_that_do_not_answer_are_not_waited_for_forever(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    train = train_with(["touch ~/../silent; sleep 60"], laptop, source, tmp_path)
+    assert (train.returncode, laptop.rented()) == (75, 1), train.stdout + train.stderr
+    assert train.stderr.count("(ssh: connect to host 10.0.0.2 port 22: Connection timed out)") == 5
+    assert "and costs: launch_tpu.sh delete a" in train.stdout
+
+
+def train_with(
+    endings: list[str], laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs `train` to its end, where the run's starts end in this order."""
     for number, ending in enumerate(endings, start=1):
         (tmp_path / f"ending-{number}").write_text(f"echo the end\n{ending}\n")
     program = write_program(
-        tmp_path / "bert-jax", f". {tmp_path}/ending-$(grep -c tpu-vm.create {laptop.cloud.calls})"
+        tmp_path / "bert-jax",
+        f"start=$(grep -c 'tpu_host.sh run ' {laptop.cloud.calls}); . {tmp_path}/ending-$start",
     )
-    train = laptop.launch(
+    return laptop.launch(
         *("train", "a", *PLACE, *TYPE, *source),
         *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
         *("--max-slices", "3", "--poll-seconds", "0.1", *RUN),
     )
-    assert (train.returncode, laptop.created()) == (status, slices), train.stdout + train.stderr
-    kept = laptop.cloud.state("a") is not None
-    assert kept == (status != 0), "a finished run's slice is given back, a failed one's can be looked at"
-    assert ("t1v-n-a-w-1: the end" in train.stdout) == (status in (1, 2)), "the log tells why"
+
+
+def test_all_hosts_have_the_corpus_before_any_of_them_waits_for_the_others(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    corpus = laptop.cloud.bucket("gs://bucket") / "corpora" / "big"
+    corpus.mkdir(parents=True)
+    (corpus / "text").touch()
+    laptop.env["STAND_IN_SLOW_COPY"] = "1"
+    program = write_program(tmp_path / "bert-jax", "ls ~/../host-*/bert-jax-run/corpora/big/text")
+    laptop.cloud.add_slice("a")
+    for verb, *flags in (
+        ("install", *source, "--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
+        ("run", "--corpus", "gs://bucket/corpora/big", *RUN),
+    ):
+        done = laptop.launch(verb, "a", *PLACE, *flags)
+        assert done.returncode == 0, done.stderr
+    wait_until(lambda: laptop.launch("status", "a", *PLACE).stdout.count("run: 0") == 2)
+    assert laptop.launch("logs", "a", *PLACE).stdout.count("corpora/big/text") == 4
+
+
+@pytest.mark.parametrize("repository", ["https://localhost:1/r.git", "ssh://me@localhost:1/r.git"])
+def test_a_repository_that_only_this_user_can_read_is_refused(
+    repository: str, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, copy, *commit = source
+    (tmp_path / ".gitconfig").write_text(f'[url "{copy}"]\ninsteadOf = https://localhost:1/r.git\n')
+    laptop.env["GIT_CONFIG_GLOBAL"] = str(tmp_path / ".gitconfig")
+    laptop.env["GIT_SSH_COMMAND"] = str(write_program(tmp_path / "ssh", f"git-upload-pack {copy}"))
+    subprocess.run(["git", "ls-remote", "--quiet", repository], env=laptop.env, check=True)
+    refused = laptop.launch("install", "a", *PLACE, "--repository", repository, *commit)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert f"the hosts cannot read {repository}: they have no password" in refused.stderr
+
+
+def test_a_fresh_host_waits_for_its_own_updates(laptop: Laptop, tmp_path: Path) -> None:
+    programs, did = tmp_path / "bin", tmp_path / "did"
+    (programs / "gcsfuse").unlink()
+    for name, text in {
+        "lsb_release": "echo jammy",
+        "curl": "echo key",
+        "sleep": f"echo wait >> {did}",
+        "sudo": 'if [ "$1" = tee ]; then cat >/dev/null; else exec "$@"; fi',
+        "apt-get": f"""echo "${{@: -1}}" >> {did}; [ "$1" != update ] || [ $(grep -c update {did}) = 3 ]""",
+    }.items():
+        write_program(programs / name, text)
+    subprocess.run(
+        ["bash", ROOT / "tpu_host.sh", "install_gcsfuse"],
+        env={**laptop.env, "HOME": str(tmp_path)},
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert did.read_text().split() == ["update", "wait", "update", "wait", "update", "gcsfuse"]
 
 
 def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
@@ -299,9 +396,12 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
 
 
 def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Laptop) -> None:
-    queued = laptop.launch("create", "a", *PLACE, *TYPE, "--queued", "--spot", "--poll-seconds", "0.1")
+    flags = ("--queued", "--spot", "--create-flags", "--network=n --internal-ips", "--poll-seconds", "0.1")
+    queued = laptop.launch("create", "a", *PLACE, *TYPE, *flags)
     assert (queued.returncode, laptop.cloud.state("a")) == (0, "READY"), queued.stderr
     assert "in the queue: PROVISIONING" in queued.stdout
+    (asked,) = laptop.calls("compute tpus queued-resources create")
+    assert "--network=n --internal-ips" in asked
     assert laptop.launch("create", "a", *PLACE, *TYPE).returncode == 2, "the request has the name"
     assert laptop.launch("delete", "a", *PLACE).returncode == 0
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
