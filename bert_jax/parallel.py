@@ -169,13 +169,14 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
     return make(task, run, devices)
 
 
-def batch_unit(parallel: ParallelConfig, num_devices: int) -> int:
-    """What the rows of a batch must divide by: devices that share it x micro-batches."""
+def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
+    """What the rows of a batch must divide by: devices that share it, by default all, x micro-batches."""
+    num_devices = jax.device_count() if num_devices is None else num_devices
     return num_devices // parallel.tensor * parallel.accumulation_steps
 
 
-def check_batch(run: RunConfig, num_devices: int) -> None:
-    """Raises UserError if a batch does not divide by devices x accumulation steps."""
+def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
+    """Raises UserError if a batch does not divide by devices, by default all, x accumulation steps."""
     unit = batch_unit(run.parallel, num_devices)
     if unit and run.global_batch_size % unit:
         below = run.global_batch_size // unit * unit

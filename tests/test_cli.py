@@ -191,6 +191,6 @@ def test_memory_that_runs_out_is_named() -> None:
 
     with (
         pytest.raises(UserError, match=r"too little memory .*--parallel\.accumulation-steps"),
-        memory_named(),
+        memory_named("--batch-size"),
     ):
         jnp.zeros((1 << 20, 1 << 26)).block_until_ready()  # 256 TB

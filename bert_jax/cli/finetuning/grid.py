@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
@@ -67,7 +66,7 @@ class Grid:
         # All of them, so that an impossible one is known before the first is trained.
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
         for config in self.configs.values():
-            check_batch(config, jax.device_count())
+            check_batch(config)
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted."""
@@ -145,7 +144,7 @@ class Grid:
         write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
         if record.packing is None:
             return None
-        unit = batch_unit(config.parallel, jax.device_count())
+        unit = batch_unit(config.parallel)
         return dataclasses.replace(Packing(**record.packing), unit=unit)
 
     def _check_others(self) -> None:
@@ -215,5 +214,5 @@ def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_ste
     """
     if not config.may_pack:
         return None
-    unit = batch_unit(config.parallel, jax.device_count())
+    unit = batch_unit(config.parallel)
     return choose_packing(rows, config.global_batch_size, lengths, num_steps=num_steps, unit=unit)
