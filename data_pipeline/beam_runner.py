@@ -141,9 +141,9 @@ def _lay_out(pipeline: beam.Pipeline, scratch: Path) -> None:
 
 
 def _collect(scratch: Path) -> Totals:
-    """What the workers left. Raises UserError if that is an error, Unfinished if it is nothing."""
+    """What the workers left. Raises it if that is an error, and Unfinished if it is nothing."""
     with contextlib.suppress(FileNotFoundError):
-        raise UserError((scratch / "error").read_text(encoding="utf-8"))
+        raise pickle.loads((scratch / "error").read_bytes())
     try:
         return pickle.loads((scratch / "totals").read_bytes())
     except FileNotFoundError:
@@ -170,28 +170,33 @@ class _ListParts(_Step):
 class _Measure(_Step):
     """Bad input is an outcome here, not an exception: a runner would try it again and again."""
 
-    def process(self, part: int) -> Iterator[tuple[int, str]]:
+    def process(self, part: int) -> Iterator[tuple[int, UserError | None]]:
         yield part, self._measure(part)
 
-    def _measure(self, part: int) -> str:
-        """What is wrong with the part, or nothing."""
+    def _measure(self, part: int) -> UserError | None:
+        """What is wrong with the part, or with this worker; or nothing."""
         job = self._job
         try:
             _check_versions(job.versions)
             sizes = measure(job.parts[part].documents(), job.bar)
         except UserError as error:
-            return str(error)
+            return error
         except (FileNotFoundError, PermissionError) as error:
-            return f"{error.filename}: {error.strerror} on a worker; all must see the inputs under one name"
+            return Unfinished(
+                f"{error.filename}: {error.strerror} on a worker; let all see the inputs under one name, and "
+                f"run the same command again to go on"
+            )
         write_whole(job.sizes(part), sizes.tobytes())
-        return ""
+        return None
 
 
 class _FindLevels(_Step):
-    def process(self, start: None, measured: list[tuple[int, str]]) -> Iterator[tuple[int, Levels, Levels]]:
-        wrong = [error for _, error in sorted(measured) if error]
+    def process(
+        self, start: None, measured: list[tuple[int, UserError | None]]
+    ) -> Iterator[tuple[int, Levels, Levels]]:
+        wrong = {part: error for part, error in measured if error}
         if wrong:
-            write_whole(self._scratch / "error", wrong[0].encode())
+            write_whole(self._scratch / "error", pickle.dumps(wrong[min(wrong)]))
             return
         parts = range(len(measured))
         levels = find_levels(np.fromfile(self._job.sizes(part), SIZES) for part in parts)
@@ -200,14 +205,16 @@ class _FindLevels(_Step):
 
 
 class _Cut(_Step):
+    """Of a shard that is there already, None goes on instead of its documents."""
+
     def process(
         self, element: tuple[int, Levels, Levels]
-    ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document], int]]]:
+    ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document] | None, int]]]:
         part, before, after = element
         job, inputs = self._job, self._job.parts[part]
         for piece in cut_part(inputs.documents(), job.bar, before, after, str(inputs.parts[0])):
             is_made = (job.directory / piece.file).exists()
-            yield (piece.split, piece.number), (part, [] if is_made else piece.documents, piece.size)
+            yield (piece.split, piece.number), (part, None if is_made else piece.documents, piece.size)
 
 
 class _Finish(_Step):
@@ -216,13 +223,16 @@ class _Finish(_Step):
         self._tokenizer = load_tokenizer(self._job.directory / TOKENIZER_DIRECTORY)
 
     def process(
-        self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document], int]]]
+        self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document] | None, int]]]
     ) -> Iterator[tuple[Split, ShardSummary, int]]:
         (split, number), ends = element
         in_order = sorted(ends, key=operator.itemgetter(0))
-        piece = join_pieces(Piece(split, number, documents, size) for _, documents, size in in_order)
+        piece = join_pieces(Piece(split, number, documents or [], size) for _, documents, size in in_order)
         path = self._job.directory / piece.file
         work = None if path.exists() else piece.documents
+        if work is not None and any(documents is None for _, documents, _ in in_order):
+            # Over NFS a worker's view of the folder may be old. To write it would be to lose those documents.
+            raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
         yield split, finish_piece(path, work, self._tokenizer, self._job.language), piece.size
 
 
@@ -249,10 +259,10 @@ def _save_totals(totals: Totals, scratch: Path) -> None:
 
 
 def _check_versions(expected: dict[str, str]) -> None:
-    """Raises UserError if this worker would make other shards than the machine that started the pipeline."""
+    """Raises Unfinished if this worker would make other shards than the machine that started the pipeline."""
     for name, version in library_versions().items():
         if version != expected[name]:
-            raise UserError(
-                f"a worker has {name} {version} and this machine {expected[name]}; "
-                f"install the same versions, or the shards would differ"
+            raise Unfinished(
+                f"a worker has {name} {version} and this machine {expected[name]}; install the same "
+                f"versions, or the shards would differ, and run the same command again to go on"
             )

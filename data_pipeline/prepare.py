@@ -82,8 +82,8 @@ def prepare(
       overwrite: replace a corpus of that name and what an interrupted run of another command left.
 
     Raises:
-      UserError: bad settings or input; nothing is left behind. Anything else that stops it leaves a
-        folder from which the same call goes on.
+      UserError: bad settings or input; nothing is left behind but shards of an earlier call.
+        Anything else that stops it leaves a folder from which the same call goes on.
     """
     output = Path(output)
     check_output(output, overwrite)
@@ -93,12 +93,14 @@ def prepare(
     if next(inputs.documents(), None) is None:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; the inputs hold no document")
     with claim(output, _record(settings, inputs, given), overwrite) as directory:
+        made_before = any(directory.glob("*.arrow"))
         try:
             manifest = _fill(directory, settings, inputs, given, runner, on_progress)
         except Unfinished:
             raise
         except UserError:
-            shutil.rmtree(directory)
+            if not made_before:
+                shutil.rmtree(directory)
             raise
         write_json(directory / MANIFEST_FILE, manifest)
         publish(directory, output)

@@ -20,7 +20,7 @@ from typing import IO, Any, Literal
 import zstandard
 
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 
 Document = str | list[str]
 FileFormat = Literal["sentences", "text", "wikiextractor", "jsonl"]
@@ -227,8 +227,12 @@ def _lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
             f"{path} is not UTF-8 at byte {offset + error.start}; "
             f"convert it, or go on with --encoding-errors replace"
         ) from None
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
+    except OSError as error:  # the disk or the network, not the file
+        raise Unfinished(
+            f"{path} cannot be read after byte {offset}: {error}; run the same command again to go on"
+        ) from error
 
 
 def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:

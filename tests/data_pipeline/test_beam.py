@@ -3,6 +3,7 @@
 import gzip
 import html
 import json
+import pickle
 import re
 import shlex
 import subprocess
@@ -17,13 +18,14 @@ import zstandard
 from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
 from data_pipeline import pieces
+from data_pipeline.corpus import TOKENIZER_DIRECTORY
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import partial_directory
 from data_pipeline.prepare import PrepareSettings, Runner, prepare
 from data_pipeline.readers import Source
 from data_pipeline.summary import warnings_about
-from data_pipeline.tokenizer import SPECIAL_TOKENS
+from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
 from tests.data_pipeline.test_corpus import WORDS
 
 ROOT = Path(__file__).parents[2]
@@ -234,15 +236,60 @@ def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, mon
 
 
 @needs_beam
-def test_workers_with_other_versions_are_refused(tmp_path, vocabulary, monkeypatch):
+def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, vocabulary, monkeypatch):
     from data_pipeline import beam_runner
 
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     versions = beam_runner.library_versions()
     answers = iter([{**versions, "tokenizers": "0.1"}])  # here first, then on the workers
     monkeypatch.setattr(beam_runner, "library_versions", lambda: next(answers, versions))
-    with pytest.raises(UserError, match=r"a worker has tokenizers .* and this machine 0\.1; "):
+    with pytest.raises(Unfinished, match=r"a worker has tokenizers .* and this machine 0\.1; .* to go on"):
         prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
+    assert [path.name for path in tmp_path.glob("made*")] == ["made.partial"]
+
+
+@needs_beam
+def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, vocabulary, small_pieces):
+    folder = write_files(tmp_path / "in", "sentences")
+    settings = PrepareSettings(Source((str(folder),), format="sentences"), vocab=vocabulary, holdout=0.3)
+    output = tmp_path / "beam"
+
+    def unmount_when_workers_start(name: str, done: int, total: int | None) -> None:
+        if name == "tokenising (direct)":
+            folder.rename(tmp_path / "unmounted")
+
+    with pytest.raises(Unfinished, match=r"part-0\.sentences: No such file .* on a worker; .* to go on"):
+        prepare(settings, output, runner=direct(), on_progress=unmount_when_workers_start)
+    assert partial_directory(output).exists()
+    (tmp_path / "unmounted").rename(folder)
+    assert_same_corpus(settings, tmp_path, direct())
+
+
+@needs_beam
+def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp_path, vocabulary):
+    """As when a network file system's cache is old: the documents of what was seen were not sent."""
+    from data_pipeline.beam_runner import Job, _Finish
+
+    job = Job(tmp_path, (), 0, "en", {})
+    job.scratch.mkdir()
+    (job.scratch / "job").write_bytes(pickle.dumps(job))
+    load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_DIRECTORY)
+    finish = _Finish(job.scratch)
+    finish.setup()
+    shard = tmp_path / "train-00000.arrow"
+    seen, unseen = (
+        [(0, None, 100), (1, ["the cat sat"], 11)],
+        [(0, ["a dog sat"], 9), (1, ["the cat sat"], 11)],
+    )
+
+    with pytest.raises(FileNotFoundError, match=r"does not see the shard .*train-00000"):
+        list(finish.process((("train", 0), seen)))
+    assert not shard.exists()
+    ((_, summary, _),) = finish.process((("train", 0), unseen))
+    before = shard.read_bytes()
+    ((_, again, size),) = finish.process((("train", 0), seen))
+    assert (summary.documents, again.sha256, size) == (2, summary.sha256, 111)
+    assert shard.read_bytes() == before
 
 
 @needs_beam

@@ -1,5 +1,6 @@
 """Prepare: the same shards whatever happens on the way, and nothing half-written."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 
 from data_pipeline import pieces
 from data_pipeline.corpus import open_corpus
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner, _make_shards
 from data_pipeline.partial import claim, partial_directory
 from data_pipeline.pieces import Piece, digest, gather_pieces, heldout_bar, tokenize_document
@@ -463,6 +464,33 @@ def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, hol
         prepare(settings_for(text, vocabulary, holdout=holdout), output, runner=LocalRunner(1))
     assert not output.exists()
     assert not partial_directory(output).exists()
+
+
+@dataclasses.dataclass
+class FailingRunner:
+    """Makes so many shards, and fails."""
+
+    shards: int
+    error: Exception
+
+    def make_shards(self, directory: Path, *_: object) -> Totals:
+        for number in range(self.shards):
+            (directory / f"train-{number:05d}.arrow").touch()
+        raise self.error
+
+
+def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabulary):
+    """It may be the disk that was bad, and the shards the work of days."""
+    settings, output = settings_for(text, vocabulary), tmp_path / "made"
+    wrong = FailingRunner(2, UserError("text.txt is not UTF-8"))
+    with pytest.raises(UserError, match="not UTF-8"):
+        prepare(settings, output, runner=wrong)
+    assert not partial_directory(output).exists()
+    with pytest.raises(Unfinished):
+        prepare(settings, output, runner=FailingRunner(2, Unfinished("a worker is gone")))
+    with pytest.raises(UserError, match="not UTF-8"):
+        prepare(settings, output, runner=wrong)
+    assert len(shards(partial_directory(output))) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Readers: each format gives the documents that a person would say are there."""
 
+import errno
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 import zstandard
 
 from data_pipeline import readers
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.readers import Source, find_inputs
 from data_pipeline.sentences import check_language, split_sentences
 
@@ -140,6 +142,15 @@ def test_damaged_compressed_files_are_named(tmp_path, suffix):
     (tmp_path / f"a.{suffix}").write_bytes(b"garbage" + whole)
     with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read"):
         read(tmp_path, format="wikiextractor")
+
+
+def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
+    class Disk(io.BytesIO):
+        def __next__(self) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(Unfinished, match=r"a\.txt cannot be read after byte 0: .*; run the same"):
+        next(readers._lines(Path("a.txt"), Disk(), "strict"))
 
 
 def test_truncated_gzip_is_named(tmp_path):
