@@ -1,18 +1,21 @@
 """The curves of a run: `metrics.jsonl`, one JSON object a line, and the same for TensorBoard.
 
-On resume both are cut back to the restored step, so that an interrupted run ends with the rows of
-an undisturbed one. What a clock decides is under the key "timing"; all else is reproducible.
+On resume the rows are cut back to the restored step, so that an interrupted run ends with those of
+an undisturbed one, and TensorBoard's file is made anew from them. What a clock decides is under the
+key "timing"; all else is reproducible.
 """
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from bert_jax import processes
-from bert_jax.tensorboard import SummaryWriter
+from bert_jax.tensorboard import Event, FileWriter, SessionLog, Summary, scalar
 
 FILE_NAME = "metrics.jsonl"
+TENSORBOARD_FOLDER = "tensorboard"
 
 
 class Log(Protocol):
@@ -22,7 +25,10 @@ class Log(Protocol):
         """Adds one row, which has at least "step" and "split"."""
 
     def sync(self) -> None:
-        """Makes the rows so far survive a power cut: what a checkpoint promises of its steps."""
+        """Makes the rows so far survive a power cut: what a checkpoint promises of its steps.
+
+        TensorBoard's file need not survive, since the next start makes it from the rows.
+        """
 
     def close(self) -> None: ...
 
@@ -47,15 +53,23 @@ class MetricLog:
 
     def __init__(self, workdir: Path, step: int) -> None:
         path = workdir / FILE_NAME
-        _rewrite(path, [row for row in read_rows(path) if row["step"] <= step])
+        rows = [row for row in read_rows(path) if row["step"] <= step]
+        _rewrite(path, rows)
         self._file = path.open("a", encoding="utf-8")
-        self._curves = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
+        self._curves = _begin_curves(workdir / TENSORBOARD_FOLDER)
+        for row in rows:
+            self._draw(row)
 
     def write(self, row: dict[str, Any]) -> None:
+        row = {**row, "timing": {**row.get("timing", {}), "time": time.time()}}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
-        for name, value in _curves(row).items():
-            self._curves.add_scalar(name, value, row["step"])
+        self._draw(row)
+
+    def _draw(self, row: dict[str, Any]) -> None:
+        # One event a row: 10,000 rows then take 4 s at the next start, not 13 s.
+        points = [point for name, value in _curves(row).items() for point in scalar(name, value).value]
+        self._curves.add_summary(Summary(value=points), row["step"], row.get("timing", {}).get("time"))
 
     def sync(self) -> None:
         os.fsync(self._file.fileno())
@@ -79,6 +93,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _begin_curves(folder: Path) -> FileWriter:
+    """An empty file of TensorBoard's, which tells one that is watching to forget what it has shown."""
+    for file in folder.glob("events.*"):
+        file.unlink()
+    writer = FileWriter(str(folder))
+    writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), step=0)
+    return writer
+
+
 def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
     beside = path.with_suffix(".tmp")
     beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -87,5 +110,5 @@ def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _curves(row: dict[str, Any]) -> dict[str, float]:
     values = {**row, **row.get("timing", {})}
-    numbers = {k: v for k, v in values.items() if isinstance(v, int | float) and k != "step"}
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float) and k not in ("step", "time")}
     return {f"{row['split']}/{name}": value for name, value in numbers.items()}
