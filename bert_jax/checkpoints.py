@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import processes
 from data_pipeline.errors import Unfinished, UserError
@@ -32,15 +33,22 @@ class Checkpoints:
     All processes of a run make one and call its methods together.
     """
 
-    def __init__(self, workdir: Path, keep: int, say: Callable[[str], None]) -> None:
-        """Args: the folder of the run; how many checkpoints to keep; what prints a line."""
+    def __init__(
+        self, workdir: Path, keep: int, say: Callable[[str], None], keep_every: int | None = None
+    ) -> None:
+        """Args:
+        workdir: the folder of the run.
+        keep: how many of the newest checkpoints to keep.
+        say: prints a line.
+        keep_every: those of the steps that this divides are kept as well.
+        """
         _hush_orbax()
         self._workdir = workdir
         self._folder = workdir / FOLDER
         self._say = say
         self._saving: int | None = None
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
+            preservation_policy=_preservation(keep, keep_every),
             cleanup_tmp_directories=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
         )
@@ -121,6 +129,13 @@ class Checkpoints:
                 f"saving the checkpoint of step {self._saving} in {self._folder} failed, {kept}; "
                 f"make room and run the same command again ({_gist(error)})"
             ) from error
+
+
+def _preservation(keep: int, keep_every: int | None) -> policies.PreservationPolicy:
+    newest = policies.LatestN(keep)
+    if keep_every is None:
+        return newest
+    return policies.AnyPreservationPolicy([newest, policies.EveryNSteps(keep_every)])
 
 
 class _Manager(ocp.CheckpointManager):

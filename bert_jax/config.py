@@ -166,6 +166,9 @@ class RunConfig:
     checkpoint_every: int = 1_000
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
+    keep_every: int | None = None
+    """Checkpoints of the steps that this divides are kept as well, for measures of how a model learns;
+    None for none."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -177,6 +180,11 @@ class RunConfig:
             "keep_checkpoints",
         ):
             check_positive(name, getattr(self, name))
+        if self.keep_every is not None and (self.keep_every < 1 or self.keep_every % self.checkpoint_every):
+            raise UserError(
+                f"keep_every is {self.keep_every}; it must be a multiple of checkpoint_every "
+                f"({self.checkpoint_every}), or None"
+            )
         if not 0 <= self.seed < 2**32:
             raise UserError(f"seed is {self.seed}; it must be from 0 to {2**32 - 1}")
         if self.global_batch_size % self.parallel.accumulation_steps:

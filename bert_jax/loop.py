@@ -16,15 +16,17 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from bert_jax import processes
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.interrupt import Interrupt
-from bert_jax.metric_log import open_log
+from bert_jax.metric_log import TENSORBOARD_FOLDER, open_log
 from bert_jax.nonfinite import report_nonfinite
 from bert_jax.optimizer import learning_rate
 from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.progress import ProgressDisplay
 from bert_jax.speed import Stopwatch
+from bert_jax.step_trace import StepTrace
 from bert_jax.task import Batch
 from bert_jax.train_step import Params, TrainState
 
@@ -66,6 +68,7 @@ def train(
     say: Callable[[str], None],
     start: Callable[[], TrainState] | None = None,
     began: float | None = None,
+    profile: int | None = None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
@@ -78,13 +81,14 @@ def train(
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
       began: `time.perf_counter()` when the command began, to say how long its first step took to come.
+      profile: number of steps that process 0 records with jax's profiler; None for none.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
       Unfinished: a checkpoint cannot be written.
       UserError: there are checkpoints, and none can be read.
     """
-    checkpoints = Checkpoints(workdir, program.run.keep_checkpoints, say)
+    checkpoints = Checkpoints(workdir, program.run.keep_checkpoints, say, program.run.keep_every)
     try:
         state = checkpoints.restore_newest(program.abstract_state())
         if state is None:
@@ -94,6 +98,8 @@ def train(
         run = _Run(program, data, evaluation, workdir, checkpoints, int(state.step))
         if began is not None:
             run.after_first_step = functools.partial(_report_start, run.stopwatch, began, say)
+        if profile is not None and processes.is_first():
+            run.trace = StepTrace(workdir / TENSORBOARD_FOLDER, run.first_step, profile, say)
         return run.train(state, interrupt)
     finally:
         checkpoints.close()
@@ -123,6 +129,7 @@ class _Run:
         self.rate = learning_rate(self.config.optimizer, self.config.num_train_steps)
         self.stopwatch = Stopwatch(self.config, program.devices)
         self.after_first_step: Callable[[float], None] | None = None
+        self.trace: StepTrace | None = None
         self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
@@ -135,6 +142,8 @@ class _Run:
         try:
             with self.display:
                 while step < last:
+                    if self.trace:
+                        self.stopwatch.exclude(self.trace.between_steps(step, state.step))
                     batch = batches.next(state.step)
                     state = self._advance(state, batch, step)
                     step += 1
@@ -151,6 +160,8 @@ class _Run:
         finally:
             batches.close()
             self.log.close()
+            if self.trace:
+                self.trace.close(step)
 
     def _advance(self, state: TrainState, batch: Batch, step: int) -> TrainState:
         """One step; a shape's first one compiles, and is left out of the speeds that are reported."""
@@ -158,7 +169,8 @@ class _Run:
         self.max_seq_length = shape[-1]
         if shape in self.shapes_compiled:
             self.stopwatch.count(self.program.flops(batch))
-            return self.program.train_step(state, batch, self.rate(step))
+            with jax.profiler.StepTraceAnnotation("train", step_num=step):
+                return self.program.train_step(state, batch, self.rate(step))
         self.shapes_compiled.add(shape)
         jax.block_until_ready(state.step)
         began = time.perf_counter()

@@ -1,0 +1,59 @@
+"""A recording of a few steps by jax's profiler, for XProf (TensorBoard's "profile") and Perfetto."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+# Of a start: the first one compiles, and the second still waits for what came with it.
+_STEPS_BEFORE = 2
+
+
+class StepTrace:
+    """Records some steps from the third of a start on."""
+
+    def __init__(self, folder: Path, first_step: int, count: int, say: Callable[[str], None]) -> None:
+        """Args: where recordings go; the step of the start; how many steps to record; what prints a line."""
+        self._folder = folder
+        self._begin = first_step + _STEPS_BEFORE
+        self._end = self._begin + count
+        self._step = first_step
+        self._say = say
+
+    def between_steps(self, step: int, newest: jax.Array) -> float:
+        """Begins or ends the recording where that is due.
+
+        Args:
+          step: steps done.
+          newest: an array that is there when they are.
+
+        Returns:
+          Seconds that it took, which belong to no step.
+        """
+        self._step = step
+        if step not in (self._begin, self._end):
+            return 0.0
+        jax.block_until_ready(newest)
+        began = time.perf_counter()
+        if step == self._begin:
+            jax.profiler.start_trace(self._folder)
+        else:
+            self._finish()
+        return time.perf_counter() - began
+
+    def close(self, step: int) -> None:
+        """Ends the recording, if the run ends before it."""
+        if self._step < self._begin:
+            self._say("note: the run ended before there was a step to record")
+        elif self._step < self._end:
+            self._step = step
+            self._finish()
+
+    def _finish(self) -> None:
+        jax.profiler.stop_trace()
+        recording = max((self._folder / "plugins" / "profile").iterdir())
+        self._say(
+            f"recorded steps {self._begin + 1} to {self._step} in {recording}; see them in TensorBoard "
+            f"(pip install xprof), or open its trace.json.gz on https://ui.perfetto.dev"
+        )
