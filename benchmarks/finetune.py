@@ -103,11 +103,11 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.finetuning.config import Cell, FineTuning, make_task
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
-    from bert_jax.finetuning.start import start_from
     from bert_jax.interrupt import Interrupt
     from bert_jax.loop import Data, train
     from bert_jax.open_model import open_model
     from bert_jax.parallel import make_program
+    from bert_jax.start import start_from
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
     lengths = lengths_up_to(job.max_seq_length)

@@ -24,7 +24,7 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
         or damaged.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory} is no folder; --model takes the folder of a model")
+        raise UserError(f"{directory} is no folder; name the folder of a model")
     if step is not None and not run.recognises(directory):
         raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
     if run.recognises(directory):

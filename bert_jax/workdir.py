@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         "eval_examples",
         "checkpoint_every",
         "keep_checkpoints",
+        "keep_every",
         "parallel.mode",
         "parallel.fsdp",
         "parallel.tensor",
@@ -50,6 +51,10 @@ class RunRecord:
     """Hash of the corpus's tokens and vocabulary; equal for equal corpora wherever they lie."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
+    init_from: str = ""
+    """Name of the model that it started from; empty if its parameters were drawn."""
+    init_fingerprint: str = ""
+    """Hash of that model's parameters."""
 
 
 @contextlib.contextmanager
@@ -106,13 +111,7 @@ def read_record(workdir: Path) -> RunRecord:
     if not path.exists():
         raise UserError(f"{workdir} is not the work directory of a run: it has no {FILE_NAME}")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return RunRecord(
-            experiment_name=fields["experiment_name"],
-            experiment=from_json(Experiment, fields["experiment"]),
-            corpus_fingerprint=fields["corpus_fingerprint"],
-            starts=tuple(fields["starts"]),
-        )
+        return from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
     except UserError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -148,11 +147,17 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
     changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
     if before.corpus_fingerprint != now.corpus_fingerprint:
         changes.append("the text or the vocabulary of data.corpus changed")
+    if before.init_fingerprint != now.init_fingerprint:
+        changes.append(f"--init-from {_initial_model(before)} -> {_initial_model(now)}")
     if changes:
         raise UserError(
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
             f"{'; '.join(changes)}; take them back, or name another --workdir"
         )
+
+
+def _initial_model(record: RunRecord) -> str:
+    return f"{record.init_from} ({record.init_fingerprint[:12]})" if record.init_from else "unset"
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_change: Container[str]) -> list[str]:
@@ -181,14 +186,17 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 def from_json(kind: type[T], value: Any) -> T:
     """The inverse of `dataclasses.asdict` after a journey through JSON.
 
+    A field that is newer than the file has its default, which does what was done before there was one.
+
     Raises:
-      KeyError, TypeError: a field is missing or unknown.
+      KeyError, TypeError: a field is unknown, or one without a default is missing.
     """
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
-        return typing.cast(T, kind(**{name: from_json(hint, value[name]) for name, hint in hints.items()}))
+        fields = {name: from_json(hint, value[name]) for name, hint in hints.items() if name in value}
+        return typing.cast(T, kind(**fields))
     if typing.get_origin(kind) is tuple:
         return typing.cast(T, tuple(from_json(typing.get_args(kind)[0], item) for item in value))
     return value

@@ -59,6 +59,11 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--parallel.accumulation-steps", "3"],
         ["accumulation_steps (3)", "256"],
     ),
+    "checkpoints kept that are not saved": (
+        ["pretrain", "base", "--workdir", "w", "--keep-every", "1500"],
+        ["keep_every is 1500", "checkpoint_every (1000)"],
+    ),
+    "nothing to profile": (["pretrain", "base", "--workdir", "w", "--profile", "0"], ["--profile is 0"]),
     "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
     "two flags missing": (["convert"], ["missing --model PATH, --output PATH"]),

@@ -169,6 +169,18 @@ def test_a_process_that_fails_is_told_from_those_that_lose_it(
         assert "lost the other processes" not in pod.said(1)
 
 
+def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -> None:
+    """After a step that moves nothing far, its parameters, split over the processes, are the model's."""
+    step = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12", "--parallel.fsdp", "2")
+    with pod(folder, "further", 2, "--init-from", str(undisturbed), *step) as started:
+        assert started.wait() == [0, 0], started.said(0) + started.said(1)
+        assert "starting from quickstart\n" in started.said(0)
+    expected, actual = final_state(undisturbed), final_state(folder / "further")
+    for path, array in expected.items():
+        if "params" in path:
+            np.testing.assert_allclose(actual[path], array, atol=1e-9, err_msg=path)
+
+
 def test_processes_that_disagree_are_named(folder: Path) -> None:
     lines = [
         command(*arguments(folder / "refused", folder / "corpus", "--distributed", "--seed", seed))

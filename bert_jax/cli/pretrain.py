@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bert_jax.cli.flags import nearest, parse_flags
-from bert_jax.config import Experiment
+from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import Unfinished, UserError
 
 if TYPE_CHECKING:
     from bert_jax.loop import Data, Evaluation
     from bert_jax.parallel import Program
+    from bert_jax.pretrained import Pretrained
+    from bert_jax.train_step import TrainState
+    from bert_jax.workdir import RunRecord
 
 _HELP = """\
 usage: bert-jax pretrain EXPERIMENT --workdir DIR [FLAGS]
@@ -53,11 +57,21 @@ class Pretrain:
     workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: checkpoints, metrics.jsonl, TensorBoard curves, config.json."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    init_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Start with a model's parameters instead of random ones: the work directory of a
+    run, an export, a Hugging Face BERT or google-research/bert's. The experiment
+    takes its shape; the corpus must have its vocabulary."""
+    profile: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
+    """Record so many steps, from the third on, with jax's profiler."""
     distributed: tyro.conf.FlagCreatePairsOff[bool] = False
     """This process is one of several that make one run, all started alike. jax finds
     the others on Cloud TPU, SLURM, Kubernetes and Open MPI; elsewhere set
     JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and
     JAX_PROCESS_ID. DIR must be the same folder for all."""
+
+    def __post_init__(self) -> None:
+        if self.profile is not None:
+            check_positive("--profile", self.profile)
 
 
 def parse(argv: Sequence[str]) -> Pretrain:
@@ -97,16 +111,28 @@ def run(args: Pretrain) -> int:
     began = time.perf_counter()
 
     def run_here() -> int:
-        _check_same_command(args)
+        model, shaped = processes.together(lambda: _open_initial(args))
+        _check_same_command(shaped)
         with processes.held_by_first(workdir.lock(args.workdir)):
             token = processes.by_first(lambda: workdir.mark(args.workdir))
             processes.together(lambda: workdir.check_mark(args.workdir, token))
-            return _train(args, began)
+            return _train(shaped, model, began)
 
     return processes.run_together(run_here, report) if args.distributed else run_here()
 
 
-def _train(args: Pretrain, began: float) -> int:
+def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
+    """The model of --init-from, if any, and the arguments with its shape."""
+    if args.init_from is None:
+        return None, args
+    from bert_jax.cli.init_from import open_initial
+    from experiments import EXPERIMENTS
+
+    model, experiment = open_initial(args.init_from, args.experiment, EXPERIMENTS[args.name])
+    return model, dataclasses.replace(args, experiment=experiment)
+
+
+def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
     from bert_jax import processes
     from bert_jax.cli import showcase
     from bert_jax.interrupt import EXIT_STATUS, listen
@@ -114,12 +140,20 @@ def _train(args: Pretrain, began: float) -> int:
     from bert_jax.nonfinite import NonFiniteError
 
     keep_compiled(args.workdir)
-    corpus, program, data, evaluation = processes.together(lambda: _prepare(args))
+    corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
             with memory_named("--global-batch-size"), _storage_named():
                 ending = train(
-                    program, data, evaluation, args.workdir, interrupt=interrupt, say=_say, began=began
+                    program,
+                    data,
+                    evaluation,
+                    args.workdir,
+                    interrupt=interrupt,
+                    say=_say,
+                    start=functools.partial(_start, program, model) if model else None,
+                    began=began,
+                    profile=args.profile,
                 )
         except NonFiniteError as error:
             advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
@@ -132,7 +166,16 @@ def _train(args: Pretrain, began: float) -> int:
     return 0
 
 
-def _prepare(args: Pretrain) -> "tuple[str, Program, Data, Evaluation | None]":
+def _start(program: "Program", model: "Pretrained") -> "TrainState":
+    """The state at step 0 of a run that starts from a model."""
+    from bert_jax.cli.init_from import describe_start
+    from bert_jax.start import start_from
+
+    _say(describe_start(model))
+    return start_from(program, model.params)
+
+
+def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program, Data, Evaluation | None]":
     """The corpus's path, the compiled task, its batches and its evaluation, all of them checked.
 
     Raises:
@@ -144,7 +187,7 @@ def _prepare(args: Pretrain) -> "tuple[str, Program, Data, Evaluation | None]":
 
     corpus = _corpus(args)
     program = make_program(PretrainingTask(args.experiment.model), args.experiment)
-    _begin_or_go_on(args, corpus)
+    _begin_or_go_on(args, corpus, model)
     data = run_data.make_data(program, args.experiment, corpus)
     heldout = run_data.heldout_batches(program, args.experiment, corpus)
     run_data.check_batches(args.experiment, data, heldout)
@@ -221,41 +264,52 @@ def _corpus(args: Pretrain) -> str:
     return str(corpus)
 
 
-def _begin_or_go_on(args: Pretrain, corpus: str) -> None:
+def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> None:
     """Checks the corpus and the work directory's earlier runs, and records this one.
 
     Raises:
       UserError: another run lives here, or the corpus is altered or does not fit.
     """
-    from bert_jax import processes
+    from bert_jax import processes, workdir
     from bert_jax.checkpoints import saved_steps
-    from bert_jax.cli import run_data
+    from bert_jax.cli import init_from, run_data
     from data_pipeline import store
 
+    if model is not None:
+        init_from.check_vocabulary(model, corpus, _say)
     run_data.check_vocabulary(args.experiment, corpus, _say)
-    fingerprint = store.fingerprint(corpus)
+    record = workdir.RunRecord(
+        args.name,
+        args.experiment,
+        corpus_fingerprint=store.fingerprint(corpus),
+        init_from=model.name if model else "",
+        init_fingerprint=model.fingerprint() if model else "",
+    )
     if not saved_steps(args.workdir):
         store.verify(corpus)
     processes.check_same(
-        lambda: {"fingerprint of data.corpus": fingerprint}, "give all of them the same text and vocabulary"
+        lambda: {
+            "fingerprint of data.corpus": record.corpus_fingerprint,
+            "fingerprint of --init-from": record.init_fingerprint,
+        },
+        "give all of them the same text, vocabulary and model",
     )
-    processes.by_first(lambda: _record(args, corpus, fingerprint))
+    processes.by_first(lambda: _record(args.workdir, corpus, record))
 
 
-def _record(args: Pretrain, corpus: str, fingerprint: str) -> None:
+def _record(folder: Path, corpus: str, record: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
     from bert_jax import workdir
     from bert_jax.checkpoints import saved_steps
     from bert_jax.provenance import describe
 
-    record = workdir.RunRecord(args.name, args.experiment, fingerprint)
-    if saved_steps(args.workdir):
-        before = workdir.read_record(args.workdir)
-        workdir.check_same_run(args.workdir, before, record)
+    if saved_steps(folder):
+        before = workdir.read_record(folder)
+        workdir.check_same_run(folder, before, record)
         record = dataclasses.replace(record, starts=before.starts)
     else:
-        workdir.copy_tokenizer(corpus, args.workdir)
-    workdir.write_record(args.workdir, dataclasses.replace(record, starts=(*record.starts, describe())))
+        workdir.copy_tokenizer(corpus, folder)
+    workdir.write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
 
 
 def _check_same_command(args: Pretrain) -> None:

@@ -78,6 +78,7 @@ def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
         "steps": f"{step:,} of {experiment.num_train_steps:,}",
         "sequences a step": f"{experiment.global_batch_size:,}",
         "seed": str(experiment.seed),
+        **({"started from": record.init_from} if record.init_from else {}),
         **_heldout_metrics(workdir, step),
     }
 

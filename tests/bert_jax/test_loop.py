@@ -1,5 +1,6 @@
 """The loop on a real corpus with a tiny model: its rows, its checkpoints, and the ways it ends."""
 
+import gzip
 import itertools
 import json
 import os
@@ -107,6 +108,27 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert left.keys() == right.keys()
     assert [path for path in left if not np.array_equal(left[path], right[path])] == []
     assert deterministic_rows(a) == deterministic_rows(b)
+
+
+def test_a_few_steps_are_recorded_for_the_profiler(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--num-train-steps", "8", "--eval-every", "8")
+    assert main(arguments(tmp_path, corpus, *flags, "--profile", "3")) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("recorded steps"))
+    (recording,) = (tmp_path / "tensorboard" / "plugins" / "profile").iterdir()
+    assert f"recorded steps 3 to 5 in {recording};" in line
+    assert list(recording.glob("*.xplane.pb"))
+    (trace,) = recording.glob("*.trace.json.gz")
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    numbers = [event["args"]["step_num"] for event in events if event.get("name") == "train"]
+    assert sorted(map(int, numbers)) == [2, 3, 4]
+
+    assert main(arguments(tmp_path, corpus, *flags, "--profile", "3", "--num-train-steps", "9")) == 0
+    assert "ended before there was a step to record" in capsys.readouterr().out
+    longer = ("--num-train-steps", "12")
+    assert main(arguments(tmp_path, corpus, *flags, "--profile", "30", *longer)) == 0
+    assert "recorded steps 12 to 12 in" in capsys.readouterr().out
 
 
 def test_other_settings_are_refused_and_a_longer_run_is_not(

@@ -61,10 +61,23 @@ def test_length_cadence_place_and_devices_may_change(tmp_path: Path) -> None:
         eval_examples=3,
         checkpoint_every=4,
         keep_checkpoints=5,
+        keep_every=8,
         data=dataclasses.replace(BASE.data, corpus="elsewhere"),
         parallel=dataclasses.replace(BASE.parallel, fsdp=2, tensor=2),
     )
     check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, experiment=now))
+
+
+def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
+    write_record(tmp_path, RECORD)
+    content = json.loads((tmp_path / FILE_NAME).read_text())
+    del content["init_from"], content["experiment"]["keep_every"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    assert read_record(tmp_path) == RECORD
+    del content["corpus_fingerprint"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="corpus_fingerprint"):
+        read_record(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"experiment_name": "x", "experiment": {}})])

@@ -7,7 +7,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.finetuning.config import FineTuning
 from bert_jax.finetuning.run import Programs
-from bert_jax.finetuning.start import start_from
+from bert_jax.start import start_from
 from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.test_tasks import MODEL
 from tests.bert_jax.small_run import random_params

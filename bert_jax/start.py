@@ -1,9 +1,10 @@
-"""The state that fine-tuning begins with: a pretrained model's parameters under a new head."""
+"""The state that training begins with where it does not begin anew: a pretrained model's parameters."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.parallel import Program
@@ -16,11 +17,11 @@ Path: TypeAlias = tuple[str, ...]
 def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
     """A state at step 0 whose parameters are the pretrained ones where there are such.
 
-    What the pretrained model lacks, the new head and perhaps the pooler, is drawn from the run's
-    seed; moments start from zero.
+    What the pretrained model lacks, a new head and perhaps the pooler, is drawn from the run's
+    seed; moments start from zero. Of several processes, all give the same arrays.
 
     Args:
-      program: compiled fine-tuning task.
+      program: compiled task.
       pretrained: nested numpy arrays under the names of `BertForPreTraining`.
 
     Raises:
@@ -30,7 +31,7 @@ def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
     given = flatten_dict(dict(pretrained))
     _check(places, given)
     taken = {
-        path: jax.device_put(given[path].astype(place.dtype), place.sharding)
+        path: _spread(given[path].astype(place.dtype), place)
         for path, place in places.items()
         if path in given
     }
@@ -38,6 +39,10 @@ def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
     params = flatten_dict(state.params) | taken
     # In the order of the module, which checkpoints and summaries follow.
     return state.replace(params=unflatten_dict({path: params[path] for path in places}))  # type: ignore[attr-defined]
+
+
+def _spread(array: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.make_array_from_callback(array.shape, place.sharding, lambda index: array[index])
 
 
 def _check(places: Mapping[Path, jax.ShapeDtypeStruct], given: Mapping[Path, Any]) -> None:

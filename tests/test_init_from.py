@@ -1,0 +1,121 @@
+"""Pretraining that goes on from a model: its parameters, its shape, its vocabulary, and what is refused."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import load_params
+from bert_jax.cli.main import main
+from bert_jax.open_model import open_model
+from bert_jax.workdir import read_record
+from tests.tiny_run import FLAGS, arguments, write_corpus
+
+NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
+# A step that moves nothing far, so that what it began with can be seen.
+ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("init") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work directory of a run that a next one starts from."""
+    workdir = tmp_path_factory.mktemp("init") / "first"
+    assert main(arguments(workdir, corpus, "--num-train-steps", "30")) == 0
+    return workdir
+
+
+def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
+    """A command line without settings of the model; the experiment's own shape is another."""
+    tiny = [str(word) for item in NOT_OF_THE_MODEL.items() for word in item]
+    return [
+        *("pretrain", "quickstart", "--workdir", str(workdir), "--data.corpus", str(corpus)),
+        *("--init-from", str(model), *tiny, *flags),
+    ]
+
+
+def assert_close(left: dict, right: dict) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
+
+
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_parameters_and_shape_are_the_models(
+    kind: str, corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = model
+    if kind == "export":
+        source = tmp_path / "exported"
+        assert main(["export", "--workdir", str(model), "--output", str(source)]) == 0
+    flags = ("--model.dropout-rate", "0.2", "--seed", "5", *ONE_STEP)
+    assert main(further(tmp_path / "w", corpus, source, *flags)) == 0
+    name = {"run": "quickstart", "export": "exported"}[kind]
+    assert f"starting from {name}\n" in capsys.readouterr().out
+    assert_close(load_params(tmp_path / "w")[1], load_params(model)[1])
+    record = read_record(tmp_path / "w")
+    assert record.experiment.model.num_layers == FLAGS["--model.num-layers"]
+    assert record.experiment.model.dropout_rate == 0.2
+    assert (record.init_from, record.init_fingerprint) == (name, open_model(model).fingerprint())
+    assert open_model(tmp_path / "w").facts["started from"] == name
+
+
+def test_heads_that_the_model_lacks_are_drawn_and_said(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--model.objective", "mlm", "--data.pairing", "contiguous")
+    assert main(arguments(tmp_path / "mlm", corpus, *flags, "--num-train-steps", "20")) == 0
+    assert main(further(tmp_path / "w", corpus, tmp_path / "mlm", *ONE_STEP)) == 0
+    said = capsys.readouterr().out
+    assert "starting from quickstart; it lacks pooler, next sentence, drawn from the seed\n" in said
+    before, after = load_params(tmp_path / "mlm")[1], load_params(tmp_path / "w")[1]
+    for part in ("encoder", "language_model"):
+        assert_close(after[part], before[part])
+    assert after["pooler"]["dense"]["kernel"].std() > 0.01
+
+
+def test_going_on_needs_the_same_model(
+    corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, long = ("--num-train-steps", "20"), ("--num-train-steps", "25")
+    workdir = tmp_path / "w"
+    assert main(further(workdir, corpus, model, *short)) == 0
+    assert main(arguments(workdir, corpus, *long)) == 2
+    assert "--init-from quickstart (" in (line := capsys.readouterr().err)
+    assert ") -> unset; take them back" in line
+    assert main(further(workdir, corpus, workdir, *long)) == 2
+    assert capsys.readouterr().err.count("quickstart (") == 2
+    assert main(further(workdir, corpus, model, *long)) == 0
+    said = capsys.readouterr().out
+    assert "going on from step 20 of 25" in said
+    assert "starting from" not in said
+
+
+def test_what_does_not_fit_is_one_line(
+    corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more_words = write_corpus(tmp_path / "more words", more_words=["river"])
+    cased = write_corpus(tmp_path / "cased")
+    settings = cased / "tokenizer" / "settings.json"
+    settings.write_text(settings.read_text().replace("uncased", "cased"))
+    for line, message in (
+        (further(tmp_path / "w", more_words, model), "its id 20, 'river', is None in the model; prepare the"),
+        (further(tmp_path / "w", cased, model), "it is cased, the model uncased; prepare the text with"),
+        (
+            further(tmp_path / "w", corpus, model, "--model.num-layers", "5", "--model.hidden-size", "32"),
+            "another shape: model.num_layers is 5, not 1; model.hidden_size is 32, not 16; leave",
+        ),
+        (further(tmp_path / "w", corpus, tmp_path / "nowhere"), "nowhere is no folder; name the folder of"),
+        (
+            ["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],
+            "needs a corpus that was made with the model's vocabulary",
+        ),
+    ):
+        assert main(line) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
+        assert not (tmp_path / "w" / "config.json").exists()
