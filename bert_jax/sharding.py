@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, tree_map_with_path
 
@@ -45,7 +46,9 @@ def make_mesh(config: ParallelConfig, devices: list[jax.Device] | None = None) -
             f"parallel.fsdp x parallel.tensor is {inner}, which does not divide {len(devices)} devices"
         )
     shape = (len(devices) // inner, config.fsdp, config.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    # Unlike jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
+    grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]
