@@ -74,12 +74,17 @@ def run_tokens(experiment: Experiment) -> int:
 
 def run_flops(experiment: Experiment) -> int:
     """Floating-point operations of a whole run, counted as in `flops_per_row`."""
+    return flops_left(experiment, 0)
+
+
+def flops_left(experiment: Experiment, step: int) -> int:
+    """Those of `run_flops` that are still to come when `step` steps are done."""
     instances = experiment.data.max_instances_per_row
     return sum(
         steps
         * experiment.global_batch_size
         * flops_per_row(experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances)
-        for phase, steps in _steps_by_phase(experiment)
+        for phase, steps in _steps_by_phase(experiment, step)
     )
 
 
@@ -88,9 +93,10 @@ def peak_flops(device_kind: str) -> float | None:
     return next((peak for word, peak in _PEAK_FLOPS if word in device_kind.lower()), None)
 
 
-def _steps_by_phase(experiment: Experiment) -> list[tuple[Phase, int]]:
+def _steps_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:
     ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
     starts = (0, *ends[:-1])
     return [
-        (phase, end - start) for phase, start, end in zip(experiment.data.phases, starts, ends, strict=True)
+        (phase, max(end - max(start, first_step), 0))
+        for phase, start, end in zip(experiment.data.phases, starts, ends, strict=True)
     ]

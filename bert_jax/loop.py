@@ -49,6 +49,8 @@ class Data:
     pure function."""
     identity: Mapping[str, Any]
     """What the batches are a function of, for the record: seed, corpus, fingerprint."""
+    work_left: Callable[[int], float] | None = None
+    """Steps done -> the arithmetic that the later batches ask for, in any unit; None: each step as much."""
 
 
 class Ending(enum.Enum):
@@ -127,7 +129,9 @@ class _Run:
         self.shapes_compiled: set[tuple[int, ...]] = set()
         self.max_seq_length = 0
         self.rate = learning_rate(self.config.optimizer, self.config.num_train_steps)
-        self.stopwatch = Stopwatch(self.config, program.devices)
+        self.stopwatch = Stopwatch(
+            program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
+        )
         self.after_first_step: Callable[[float], None] | None = None
         self.trace: StepTrace | None = None
         self.log = open_log(workdir, first_step)

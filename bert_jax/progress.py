@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -48,12 +48,12 @@ class ProgressDisplay:
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"),
             BarColumn(bar_width=12, table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
             _MetricsColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("compiling", total=num_train_steps, completed=first_step)
+        self._task = self._bar.add_task("compiling", total=num_train_steps, completed=first_step, left="")
 
     def __enter__(self) -> "ProgressDisplay":
         self._bar.start()
@@ -68,20 +68,18 @@ class ProgressDisplay:
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""
-        text = describe_row(row)
+        text, left = describe_row(row), _time_left(row)
         if row["split"] == "train" and self._console.is_terminal:
-            self._bar.update(self._task, description=text)
+            self._bar.update(self._task, description=text, left=left)
         else:
+            text += f", {left} left" if left else ""
             self._console.print(f"step {row['step']}/{self._last} {row['split']}: {text}", markup=False)
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
     """The figures of a row that a reader follows, in one line."""
     values = {**row, **row.get("timing", {})}
-    parts = [form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None]
-    if values.get("seconds_left") is not None:
-        parts.append(f"{duration(values['seconds_left'])} left")
-    return ", ".join(parts)
+    return ", ".join(form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None)
 
 
 def duration(seconds: float) -> str:
@@ -90,6 +88,12 @@ def duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+def _time_left(row: Mapping[str, Any]) -> str:
+    # Not what rich finds from the bar: it knows only the speed of the present phase.
+    seconds = row.get("timing", {}).get("seconds_left")
+    return "" if seconds is None else duration(seconds)
 
 
 class _MetricsColumn(TextColumn):

@@ -1,19 +1,20 @@
 """How fast a run goes: sequences, tokens and FLOP/s since the last row, and the time left."""
 
 import time
+from collections.abc import Callable
 
 import jax
 
 from bert_jax.accounting import peak_flops
-from bert_jax.config import RunConfig
 
 
 class Stopwatch:
     """Measures the stretches between rows; `exclude` leaves evaluations and compilations out."""
 
-    def __init__(self, run: RunConfig, devices: list[jax.Device]) -> None:
-        self._run = run
+    def __init__(self, devices: list[jax.Device], work_left: Callable[[int], float]) -> None:
+        """Args: what computes; steps done -> the work still to come, in any unit."""
         self._devices = devices
+        self._work_left = work_left
         self._restart()
 
     def count(self, flops: int) -> None:
@@ -49,6 +50,7 @@ class Stopwatch:
         if not steps:
             return {"seconds": seconds, **noted}
         peak = peak_flops(self._devices[0].device_kind)
+        left = self._work_left(step)
         return {
             "seconds": seconds,
             **noted,
@@ -57,7 +59,7 @@ class Stopwatch:
             "model_flops_per_second": flops_per_second,
             "share_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
-            "seconds_left": (self._run.num_train_steps - step) * seconds / steps,
+            "seconds_left": left * seconds / (self._work_left(step - steps) - left),
         }
 
     def _restart(self) -> None:

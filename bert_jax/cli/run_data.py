@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from bert_jax.accounting import flops_left
 from bert_jax.config import Experiment
 from bert_jax.loop import Data, Evaluation, HostBatches
 from bert_jax.parallel import Program
@@ -54,7 +55,11 @@ def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
         rows=program.rows.ranges(experiment.global_batch_size),
     )
     identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
-    return Data(training=lambda step: training(first_step=step), identity=identity)
+    return Data(
+        training=lambda step: training(first_step=step),
+        identity=identity,
+        work_left=functools.partial(flops_left, experiment),
+    )
 
 
 def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches | None:

@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.accounting import (
     encoder_parameters,
+    flops_left,
     flops_per_row,
     peak_flops,
     run_flops,
@@ -58,6 +59,9 @@ def test_a_run_adds_up_its_phases() -> None:
     assert run_tokens(experiment) == 4 * (75 * 8 + 25 * 16)
     each = [flops_per_row(experiment.model, *shape) for shape in ((8, 2), (16, 4))]
     assert run_flops(experiment) == 4 * (75 * each[0] + 25 * each[1])
+    assert flops_left(experiment, 70) == 4 * (5 * each[0] + 25 * each[1])
+    assert flops_left(experiment, 90) == 4 * 10 * each[1]
+    assert flops_left(experiment, 100) == 0
 
 
 def test_peaks_of_known_devices() -> None:
