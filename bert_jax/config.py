@@ -125,7 +125,12 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ParallelConfig:
-    """How a step is spread over devices; nothing here changes what it computes."""
+    """How a step is spread over devices and time.
+
+    Sums are the same up to rounding. The bits that dropout draws depend on mode, accumulation_steps and
+    prng, and with rbg on how many devices share a batch. All but prng may change between two starts of a
+    run, which then goes on, but not bit for bit.
+    """
 
     mode: ParallelMode = "jit"
     """jit: one program over a mesh. pmap: the same step copied to every device, data-parallel."""
@@ -134,12 +139,13 @@ class ParallelConfig:
     tensor: int = 1
     """Devices that heads, feed-forward width and vocabulary are split over (mode jit)."""
     accumulation_steps: int = 1
-    """Micro-batches that a batch is computed in, one after the other."""
+    """Micro-batches that a batch is computed in, one after the other; each draws its own dropout."""
     remat: Remat = "none"
-    """What is kept for the gradient; the rest is computed again, to save memory. none: everything.
-    matmuls: the outputs of linear layers. layers: each layer's input alone."""
+    """What is kept for the gradient; the rest is computed again, with the same dropout, to save memory.
+    none: everything. matmuls: the outputs of linear layers. layers: each layer's input alone."""
     prng: PrngImplementation = "rbg"
-    """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits however it is sharded."""
+    """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits on any number of devices
+    (mode jit)."""
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "tensor", "accumulation_steps"):

@@ -15,7 +15,8 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert_jax.config import Experiment
+from bert_jax.config import Experiment, ParallelConfig
+from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError
 
 T = TypeVar("T")
@@ -35,6 +36,9 @@ MAY_CHANGE = frozenset(
         "parallel.mode",
         "parallel.fsdp",
         "parallel.tensor",
+        # A phase of longer sequences may need less memory a step than the run began with.
+        "parallel.accumulation_steps",
+        "parallel.remat",
         # The corpus may move; what is in it is compared by its fingerprint.
         "data.corpus",
     )
@@ -138,11 +142,12 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
         shutil.copytree(source, copy)
 
 
-def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
-    """Refuses to go on with other settings or another corpus than a run began with.
+def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) -> None:
+    """Refuses to go on from a step with other settings or another corpus than a run began with.
 
     Raises:
-      UserError: names each difference as `setting before -> now`.
+      UserError: names each difference as `setting before -> now`, or the phase that another number of
+        steps would end elsewhere although it is over.
     """
     changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
     if before.corpus_fingerprint != now.corpus_fingerprint:
@@ -154,6 +159,43 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord) -> None:
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
             f"{'; '.join(changes)}; take them back, or name another --workdir"
         )
+    _check_phases(workdir, before.experiment, now.experiment, step)
+
+
+def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int) -> None:
+    """Raises UserError if a step that is done would belong to another phase: its text would come again."""
+    ends = [phase_ends(experiment.data.phases, experiment.num_train_steps) for experiment in (before, now)]
+    for number, (old, new) in enumerate(zip(ends[0][:-1], ends[1][:-1], strict=True)):
+        if min(old, step) != min(new, step):
+            raise UserError(
+                f"num_train_steps {before.num_train_steps} -> {now.num_train_steps} would end phase {number} "
+                f"at step {new} instead of {old}, but {workdir} is at step {step}; "
+                f"give --num-train-steps {before.num_train_steps}, or name another --workdir"
+            )
+
+
+def describe_changes(before: Experiment, now: Experiment) -> list[str]:
+    """What settings that may change do to the rest of a run, one line each; none if they are as before."""
+    lines = []
+    if before.num_train_steps != now.num_train_steps:
+        ends = ", ".join(map(str, phase_ends(now.data.phases, now.num_train_steps)))
+        lines.append(
+            f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
+            f"learning rate is that of the new schedule, whose phases end at {ends}"
+        )
+    layout = differences(flatten(before.parallel, "parallel"), flatten(now.parallel, "parallel"), ())
+    if layout:
+        dropout = max(now.model.dropout_rate, now.model.attention_dropout_rate) > 0
+        redrawn = dropout and _decides_dropout(before.parallel) != _decides_dropout(now.parallel)
+        how = "dropout draws other bits" if redrawn else "sums are rounded otherwise"
+        lines.append(f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}")
+    return lines
+
+
+def _decides_dropout(parallel: ParallelConfig) -> tuple[str | int, ...]:
+    # Each device draws for its own rows with rbg, and each micro-batch with either.
+    sharing = parallel.tensor if parallel.prng == "rbg" else 1
+    return parallel.mode, sharing, parallel.accumulation_steps
 
 
 def _initial_model(record: RunRecord) -> str:

@@ -303,9 +303,11 @@ def _record(folder: Path, corpus: str, record: "RunRecord") -> None:
     from bert_jax.checkpoints import saved_steps
     from bert_jax.provenance import describe
 
-    if saved_steps(folder):
+    if steps := saved_steps(folder):
         before = workdir.read_record(folder)
-        workdir.check_same_run(folder, before, record)
+        workdir.check_same_run(folder, before, record, steps[-1])
+        for line in workdir.describe_changes(before.experiment, record.experiment):
+            _say(line)
         record = dataclasses.replace(record, starts=before.starts)
     else:
         workdir.copy_tokenizer(corpus, folder)
