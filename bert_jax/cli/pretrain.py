@@ -271,7 +271,6 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
       UserError: another run lives here, or the corpus is altered or does not fit.
     """
     from bert_jax import processes, workdir
-    from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import init_from, run_data
     from data_pipeline import store
 
@@ -285,8 +284,6 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
         init_from=model.name if model else "",
         init_fingerprint=model.fingerprint() if model else "",
     )
-    if not saved_steps(args.workdir):
-        store.verify(corpus)
     processes.check_same(
         lambda: {
             "fingerprint of data.corpus": record.corpus_fingerprint,
@@ -294,6 +291,7 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
         },
         "give all of them the same text, vocabulary and model",
     )
+    store.verify(corpus)  # at every start: a machine that goes on may have a copy of its own
     processes.by_first(lambda: _record(args.workdir, corpus, record))
 
 

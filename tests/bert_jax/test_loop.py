@@ -150,7 +150,21 @@ def test_another_corpus_is_refused(
     assert "data.corpus" in capsys.readouterr().err
 
 
-def test_phases_follow_each_other_in_one_run(corpus: Path, tmp_path: Path) -> None:
+def test_a_copy_of_the_corpus_is_verified_at_every_start(
+    finished: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(corpus, tmp_path / "copy")
+    shard = copy / "train-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert main(arguments(finished, copy)) == 2
+    assert f"{shard} was altered" in capsys.readouterr().err
+
+
+def test_phases_follow_each_other_in_one_run(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = ["--workdir", str(tmp_path), "--data.corpus", str(corpus)]
     flags = {name: value for name, value in FLAGS.items() if ".phases." not in name}
     lengths = {
