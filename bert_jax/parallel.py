@@ -112,8 +112,9 @@ class Program:
         """The state after one more step. The given one is used up."""
         return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
 
-    def lower_train_step(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
-        """The step for a batch given as shapes, ready to be compiled for devices that need not be here."""
+    def lower_train_step(self, batch: Batch | Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
+        """The step for a batch, which may be given as shapes, ready to be compiled: shapes also for devices
+        that are not here."""
         learning_rate = jax.ShapeDtypeStruct((), np.float32)
         return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
 

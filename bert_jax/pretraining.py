@@ -11,6 +11,7 @@ from bert_jax.accounting import flops_per_row
 from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.task import Batch, Sums
+from data_pipeline.config import Phase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,3 +53,17 @@ class PretrainingTask:
         instances = batch["instance_starts"].shape[-1] if "instance_starts" in batch else 1
         num_rows = batch["input_ids"].size // length
         return num_rows * flops_per_row(self.model, length, predictions, instances)
+
+
+def abstract_batch(phase: Phase, rows: int, instances: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a batch whose rows hold up to so many instances."""
+    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
+    shapes = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (rows, length)),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), (rows, slots)),
+        "next_sentence_labels": (rows,),
+    }
+    if instances > 1:
+        shapes |= dict.fromkeys(("instance_starts", "next_sentence_labels"), (rows, instances))
+    types = {"masked_lm_weights": jnp.float32}
+    return {name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()}

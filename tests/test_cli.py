@@ -195,7 +195,10 @@ def test_memory_that_runs_out_is_named() -> None:
     from bert_jax.cli.pretrain import memory_named
 
     with (
-        pytest.raises(UserError, match=r"too little memory .*--parallel\.accumulation-steps"),
+        pytest.raises(
+            UserError,
+            match=r"too little memory .*--parallel\.remat, .*--parallel\.accumulation-steps, .* --batch-size",
+        ),
         memory_named("--batch-size"),
     ):
         jnp.zeros((1 << 20, 1 << 26)).block_until_ready()  # 256 TB

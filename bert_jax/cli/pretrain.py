@@ -134,8 +134,10 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
 
 def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
     from bert_jax import processes
+    from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import showcase
     from bert_jax.interrupt import EXIT_STATUS, listen
+    from bert_jax.later_phases import compile_later_phases
     from bert_jax.loop import Ending, train
     from bert_jax.nonfinite import NonFiniteError
 
@@ -144,6 +146,8 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
             with memory_named("--global-batch-size"), _storage_named():
+                done = max(saved_steps(args.workdir), default=0)
+                compile_later_phases(program, args.experiment, done, _say)
                 ending = train(
                     program,
                     data,
@@ -209,8 +213,9 @@ def memory_named(batch_flag: str) -> Iterator[None]:
             raise
         reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
         raise UserError(
-            f"the devices have too little memory ({reason}); compute fewer sequences at once by "
-            f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
+            f"the devices have too little memory ({reason}); keep less for the gradient by --parallel.remat, "
+            f"compute fewer sequences at once by --parallel.accumulation-steps, or make the model or "
+            f"{batch_flag} smaller"
         ) from None
 
 

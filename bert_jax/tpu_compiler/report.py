@@ -5,12 +5,11 @@ import re
 import time
 
 import jax
-import jax.numpy as jnp
 
 from bert_jax.accounting import flops_per_row
 from bert_jax.config import Experiment
 from bert_jax.parallel import make_program
-from bert_jax.pretraining import PretrainingTask
+from bert_jax.pretraining import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.hlo import Costs, read_costs
 from bert_jax.tpu_compiler.topology import Slice
 from data_pipeline.config import Phase
@@ -95,20 +94,6 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
         share_of_peak=model_flops / seconds / where.chip.peak_flops,
         compile_seconds=compile_seconds,
     )
-
-
-def abstract_batch(phase: Phase, rows: int, instances: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a batch whose rows hold up to so many instances."""
-    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
-    shapes = {
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (rows, length)),
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), (rows, slots)),
-        "next_sentence_labels": (rows,),
-    }
-    if instances > 1:
-        shapes |= dict.fromkeys(("instance_starts", "next_sentence_labels"), (rows, instances))
-    types = {"masked_lm_weights": jnp.float32}
-    return {name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()}
 
 
 def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:

@@ -138,8 +138,13 @@ def test_other_settings_are_refused_and_a_longer_run_is_not(
     shutil.copytree(finished, workdir)
     assert main(arguments(workdir, corpus, "--model.num-layers", "2", "--seed", "1")) == 2
     assert "seed 0 -> 1; model.num_layers 1 -> 2" in capsys.readouterr().err
-    assert main(arguments(workdir, corpus, "--num-train-steps", "205")) == 0
+    capsys.readouterr()
+    smaller = ("--parallel.accumulation-steps", "2", "--parallel.remat", "layers")
+    assert main(arguments(workdir, corpus, "--num-train-steps", "205", *smaller)) == 0
     assert saved_steps(workdir)[-1] == 205
+    said = capsys.readouterr().out
+    assert "num_train_steps 200 -> 205" in said
+    assert "parallel.accumulation_steps 1 -> 2; parallel.remat none -> layers: the run goes on" in said
 
 
 def test_another_corpus_is_refused(
@@ -179,9 +184,16 @@ def test_phases_follow_each_other_in_one_run(
     }
     words = [str(word) for item in (flags | lengths).items() for word in item]
     assert main(["pretrain", "base", *experiment, *words]) == 0
-    rows = deterministic_rows(tmp_path)
-    lengths_seen = {row["step"]: row["max_seq_length"] for row in rows}
-    assert lengths_seen == {10: 8, 20: 8, 30: 16, 40: 16}
+    assert "compiling the step for length 16" in capsys.readouterr().out
+    rows = read_rows(tmp_path / FILE_NAME)
+    train = {row["step"]: row for row in rows if row["split"] == "train"}
+    assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
+    # A row of length 16 is twice the work of one of length 8; the step that compiled is not counted.
+    timing = train[10]["timing"]
+    assert 2 * 20 + 10 < 9 * timing["seconds_left"] / timing["seconds"] < 2.5 * 20 + 10
+
+    assert main(["pretrain", "base", *experiment, *words, "--num-train-steps", "60"]) == 2
+    assert "would end phase 0 at step 30 instead of 20" in capsys.readouterr().err
 
 
 def test_nan_stops_the_run_and_spares_the_good_checkpoint(
