@@ -19,7 +19,7 @@ DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
-Remat = Literal["none", "matmuls", "layers"]
+Remat = Literal["none", "layers"]
 
 
 def check_positive(name: str, value: int) -> None:
@@ -142,7 +142,7 @@ class ParallelConfig:
     """Micro-batches that a batch is computed in, one after the other; each draws its own dropout."""
     remat: Remat = "none"
     """What is kept for the gradient; the rest is computed again, with the same dropout, to save memory.
-    none: everything. matmuls: the outputs of linear layers. layers: each layer's input alone."""
+    none: everything. layers: each layer's input alone."""
     prng: PrngImplementation = "rbg"
     """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits on any number of devices
     (mode jit)."""

@@ -16,7 +16,6 @@ from jax.tree_util import tree_map_with_path
 
 from bert_jax.config import Remat
 from bert_jax.model.encoder import LAYER_INPUT
-from bert_jax.model.linear import LINEAR_OUTPUT
 from bert_jax.task import Batch, Sums, Task
 
 Params: TypeAlias = optax.Params
@@ -178,8 +177,7 @@ def _rematerialized(loss: Callable[..., tuple[jax.Array, Sums]], remat: Remat) -
     """The same function, whose gradient keeps less and computes it again."""
     if remat == "none":
         return loss
-    kept = (LAYER_INPUT, LINEAR_OUTPUT) if remat == "matmuls" else (LAYER_INPUT,)
-    return jax.checkpoint(loss, policy=jax.checkpoint_policies.save_only_these_names(*kept))
+    return jax.checkpoint(loss, policy=jax.checkpoint_policies.save_only_these_names(LAYER_INPUT))
 
 
 def _freeze(task: Task, params: Params) -> Params:

@@ -134,12 +134,12 @@ def test_a_model_is_applied_by_the_devices_at_hand_however_it_was_trained(tmp_pa
 def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "classification", "classify", ("no", "yes"))
     fields = json.loads((tmp_path / "config.json").read_text())
-    del fields["config"]["pack"]
+    del fields["labels"]
     write_json(tmp_path / "config.json", fields)
     (tmp_path / "new.tsv").write_text("text\nthe cat\n")
     paths = [f"--input={tmp_path / 'new.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
     assert main(["predict", f"--model={tmp_path}", *paths]) == 2
-    assert "config.json has no 'pack'" in capsys.readouterr().err
+    assert "config.json has no 'labels'" in capsys.readouterr().err
 
 
 def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:

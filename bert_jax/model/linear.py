@@ -12,12 +12,8 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import ModelConfig
-
-LINEAR_OUTPUT = "linear_output"
-"""Name of the products, which cost most to compute again (`ParallelConfig.remat`)."""
 
 
 def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
@@ -46,8 +42,7 @@ class Linear(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, self.features)
         x, kernel, bias = (array.astype(self.config.dtype) for array in (x, kernel, bias))
         rows, whole = (functools.partial(form, axes=self.num_inputs) for form in (_rows, jnp.tensordot))
-        product = jax.lax.platform_dependent(x, kernel, cpu=rows, default=whole)
-        return checkpoint_name(product, LINEAR_OUTPUT) + bias
+        return jax.lax.platform_dependent(x, kernel, cpu=rows, default=whole) + bias
 
 
 def _rows(x: jax.Array, kernel: jax.Array, axes: int) -> jax.Array:
