@@ -19,6 +19,7 @@ DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
+AttentionKernel = Literal["auto", "none"]
 Remat = Literal["none", "layers"]
 
 
@@ -55,6 +56,9 @@ class ModelConfig:
     """mlm_nsp: the paper's. mlm: no next sentence prediction. ltr: predict each next token."""
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
+    attention_kernel: AttentionKernel = "auto"
+    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions is one kernel. none: never.
+    The two draw other dropout and round differently."""
 
     def __post_init__(self) -> None:
         for name in (

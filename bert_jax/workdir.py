@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.config import Experiment, ModelConfig
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError
 
@@ -39,6 +39,7 @@ MAY_CHANGE = frozenset(
         # A phase of longer sequences may need less memory a step than the run began with.
         "parallel.accumulation_steps",
         "parallel.remat",
+        "model.attention_kernel",
         # The corpus may move; what is in it is compared by its fingerprint.
         "data.corpus",
     )
@@ -183,19 +184,25 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
             f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
             f"learning rate is that of the new schedule, whose phases end at {ends}"
         )
-    layout = differences(flatten(before.parallel, "parallel"), flatten(now.parallel, "parallel"), ())
+    layout = differences(_how_computed(before), _how_computed(now), ())
     if layout:
         dropout = max(now.model.dropout_rate, now.model.attention_dropout_rate) > 0
-        redrawn = dropout and _decides_dropout(before.parallel) != _decides_dropout(now.parallel)
+        redrawn = dropout and _decides_dropout(before) != _decides_dropout(now)
         how = "dropout draws other bits" if redrawn else "sums are rounded otherwise"
         lines.append(f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}")
     return lines
 
 
-def _decides_dropout(parallel: ParallelConfig) -> tuple[str | int, ...]:
+def _how_computed(experiment: Experiment) -> dict[str, Any]:
+    kernel = {"model.attention_kernel": experiment.model.attention_kernel}
+    return flatten(experiment.parallel, "parallel") | kernel
+
+
+def _decides_dropout(experiment: Experiment) -> tuple[str | int, ...]:
     # Each device draws for its own rows with rbg, and each micro-batch with either.
+    parallel = experiment.parallel
     sharing = parallel.tensor if parallel.prng == "rbg" else 1
-    return parallel.mode, sharing, parallel.accumulation_steps
+    return parallel.mode, sharing, parallel.accumulation_steps, experiment.model.attention_kernel
 
 
 def _initial_model(record: RunRecord) -> str:

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from bert_jax.sharding import BATCH_AXES, BATCH_SPEC
 
-_RESOLUTION = 1 << 16
+RESOLUTION = 1 << 16
 
 
 class Dropout(nn.Module):
@@ -25,13 +25,26 @@ class Dropout(nn.Module):
 
     rate: float
 
-    @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        if deterministic or self.rate == 0:
-            return x
-        dropped = round(self.rate * _RESOLUTION)
-        kept = _draw(self.make_rng("dropout"), x.shape) >= jnp.uint32(dropped << 16)
-        return jnp.where(kept, x * (_RESOLUTION / (_RESOLUTION - dropped)), 0).astype(x.dtype)
+        return dropout(x, self.rate, self.key(deterministic))
+
+    def key(self, deterministic: bool) -> jax.Array | None:
+        """A key for one use, or None if nothing is to be dropped."""
+        return None if deterministic or self.rate == 0 else self.make_rng("dropout")
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    """`x` with each element kept or zeroed, as `Dropout`; `x` itself without a key."""
+    if key is None:
+        return x
+    dropped = num_dropped(rate)
+    kept = _draw(key, x.shape) >= jnp.uint32(dropped << 16)
+    return jnp.where(kept, x * (RESOLUTION / (RESOLUTION - dropped)), 0).astype(x.dtype)
+
+
+def num_dropped(rate: float) -> int:
+    """How many of the `RESOLUTION` values of 16 bits mean that an element is dropped."""
+    return round(rate * RESOLUTION)
 
 
 def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

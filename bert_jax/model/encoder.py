@@ -4,7 +4,6 @@ Shapes: B batch, T length, D hidden, N heads, K head width, F feed-forward width
 """
 
 import functools
-import math
 
 import flax.linen as nn
 import jax
@@ -12,11 +11,10 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import ModelConfig
+from bert_jax.model.attention import Attention, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear, initializer
 
-# Added to the score of a position that must not be seen; its probability is then exactly 0.
-_MASKED_SCORE = -10000.0
 LAYER_INPUT = "layer_input"
 """Name of the values that are enough to compute a layer again (`ParallelConfig.remat`)."""
 
@@ -36,28 +34,6 @@ def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
     return nn.LayerNorm(
         epsilon=config.layer_norm_epsilon, dtype=config.dtype, use_fast_variance=one_pass, name=name
     )
-
-
-def attention_bias(
-    config: ModelConfig, input_mask: jax.Array, instances: jax.Array | None = None
-) -> jax.Array:
-    """What to add to attention scores: 0 where a position may be seen, -10000 where not.
-
-    Args:
-      config: decides between bidirectional and causal attention.
-      input_mask: [B, T], 1 for real tokens and 0 for padding.
-      instances: [B, T], a number for each instance of a packed row; nothing is seen of others.
-
-    Returns:
-      float32 [B, 1, 1, T], or [B, 1, T, T] when causal or packed (query position before key position).
-    """
-    visible = input_mask[:, None, None, :] > 0
-    if instances is not None:
-        visible &= instances[:, None, :, None] == instances[:, None, None, :]
-    if config.attention == "causal":
-        length = input_mask.shape[-1]
-        visible &= jnp.tril(jnp.ones((length, length), bool))
-    return jnp.where(visible, 0.0, _MASKED_SCORE)
 
 
 class Embeddings(nn.Module):
@@ -95,29 +71,6 @@ class Embeddings(nn.Module):
         x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
         x_BTD = self.layer_norm(x_BTD + self.position_embeddings(positions))
         return self.dropout(x_BTD, deterministic)
-
-
-class Attention(nn.Module):
-    """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm."""
-
-    config: ModelConfig
-
-    @nn.compact
-    def __call__(
-        self, queries_BQD: jax.Array, x_BTD: jax.Array, bias: jax.Array, deterministic: bool
-    ) -> jax.Array:
-        config = self.config
-        heads = (config.num_heads, config.hidden_size // config.num_heads)
-        q_BQNK = Linear(config, heads, name="query")(queries_BQD)
-        k_BTNK = Linear(config, heads, name="key")(x_BTD)
-        v_BTNK = Linear(config, heads, name="value")(x_BTD)
-
-        scores_BNQT = jnp.einsum("bqnk,btnk->bnqt", q_BQNK, k_BTNK, preferred_element_type=jnp.float32)
-        probabilities = nn.softmax(scores_BNQT / math.sqrt(heads[1]) + bias).astype(config.dtype)
-        self.sow("intermediates", "attention_probabilities", probabilities)
-        probabilities = Dropout(config.attention_dropout_rate)(probabilities, deterministic)
-        mixed_BQNK = jnp.einsum("bnqt,btnk->bqnk", probabilities, v_BTNK)
-        return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
 
 
 class Layer(nn.Module):

@@ -35,14 +35,19 @@ class Linear(nn.Module):
     features: tuple[int, ...]
     num_inputs: int = 1
 
-    @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        product, bias = self.parts(x)
+        return product + bias
+
+    @nn.compact
+    def parts(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The product [..., *features] and the bias [*features], for who adds them up with more."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
         bias = self.param("bias", nn.initializers.zeros, self.features)
         x, kernel, bias = (array.astype(self.config.dtype) for array in (x, kernel, bias))
         rows, whole = (functools.partial(form, axes=self.num_inputs) for form in (_rows, jnp.tensordot))
-        return jax.lax.platform_dependent(x, kernel, cpu=rows, default=whole) + bias
+        return jax.lax.platform_dependent(x, kernel, cpu=rows, default=whole), bias
 
 
 def _rows(x: jax.Array, kernel: jax.Array, axes: int) -> jax.Array:

@@ -5,13 +5,15 @@ A program of its own, because the number of devices is settled when jax starts:
     python -m tests.bert_jax.eight_devices OUTPUT.npz [MODE ...]
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
-of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, and `MODE/packed/...`, parameters after
+of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, `attention/DEVICES`, what the kernel's
+dropout leaves of values that are all one, and `MODE/packed/...`, parameters after
 fine-tuning on packed rows. Started by several processes that find
 each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
 the devices.
 """
 
 import dataclasses
+import functools
 import os
 import sys
 
@@ -31,6 +33,7 @@ from jax.sharding import NamedSharding
 from bert_jax import processes
 from bert_jax.config import Experiment, ParallelConfig
 from bert_jax.finetuning.config import FineTuning, make_task
+from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
@@ -145,6 +148,21 @@ def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
         )
 
 
+def attend(devices: list[jax.Device]) -> np.ndarray:
+    """Attention with dropout by the kernel; of eight devices two share the heads."""
+    mesh = make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)
+    shapes = 3 * (((ROWS, 128, 2, 16), (2, 16)),)
+    projections = jax.tree.map(lambda shape: np.ones(shape, np.float32), shapes, is_leaf=_is_shape)
+    bias = np.zeros((ROWS, 1, 1, 128), np.float32)
+    fused = functools.partial(attend_fused, key=jax.random.key(0), rate=0.5, interpret=True)
+    with jax.set_mesh(mesh):
+        return np.asarray(jax.jit(fused)(projections, bias))
+
+
+def _is_shape(tree: object) -> bool:
+    return isinstance(tree, tuple) and isinstance(tree[0], int)
+
+
 def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
     """Parameters after a step on packed rows."""
     config = FineTuning(kind="spans", model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
@@ -181,6 +199,8 @@ def main(output: str, *wanted: str) -> None:
         for prng in ("rbg", "threefry2x32"):
             for devices in (1, 8):
                 arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
+        for devices in (1, 8):
+            arrays[f"attention/{devices}"] = attend(jax.devices()[:devices])
         for mode in PACKED:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])

@@ -82,6 +82,15 @@ def test_threefry_drops_the_same_elements_however_rows_are_spread(results: dict[
     np.testing.assert_array_equal(results["dropout/8/threefry2x32"], results["dropout/1/threefry2x32"])
 
 
+def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
+    results: dict[str, np.ndarray],
+) -> None:
+    left = results["attention/8"]  # [row, query, head, width]: how many keys each query keeps
+    np.testing.assert_array_equal(left, results["attention/1"])
+    heads = left[..., 0].swapaxes(1, 2).reshape(-1, 128)
+    assert len(np.unique(heads, axis=0)) == len(heads)
+
+
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     experiment = Experiment(
         model=ModelConfig(num_layers=1), global_batch_size=10, parallel=ParallelConfig(accumulation_steps=5)

@@ -125,6 +125,12 @@ def test_what_a_layout_changes_is_said(settings: dict, changed: str, effect: str
     assert "rounded" in line
 
 
+def test_turning_the_attention_kernel_off_is_said() -> None:
+    model = dataclasses.replace(BASE.model, attention_kernel="none")
+    (line,) = describe_changes(BASE, dataclasses.replace(BASE, model=model))
+    assert "model.attention_kernel auto -> none: the run goes on, but not bit for bit: dropout" in line
+
+
 def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
     write_record(tmp_path, RECORD)
     content = json.loads((tmp_path / FILE_NAME).read_text())

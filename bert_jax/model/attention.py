@@ -1,0 +1,145 @@
+"""Multi-head attention: which positions see each other, and the two ways in which it is computed.
+
+Shapes: B batch, T length, Q positions that look, D hidden, N heads, K head width.
+"""
+
+import functools
+import math
+from typing import TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from bert_jax.config import ModelConfig
+from bert_jax.model import attention_kernel
+from bert_jax.model.dropout import Dropout, dropout, num_dropped
+from bert_jax.model.linear import Linear
+from bert_jax.sharding import BATCH_AXES
+
+# Added to the score of a position that must not be seen; its probability is then exactly 0.
+_MASKED_SCORE = -10000.0
+
+Projections: TypeAlias = tuple[tuple[jax.Array, jax.Array], ...]
+"""Queries, keys and values, each as a product and a bias still to be added."""
+
+
+def attention_bias(
+    config: ModelConfig, input_mask: jax.Array, instances: jax.Array | None = None
+) -> jax.Array:
+    """What to add to attention scores: 0 where a position may be seen, -10000 where not.
+
+    Args:
+      config: decides between bidirectional and causal attention.
+      input_mask: [B, T], 1 for real tokens and 0 for padding.
+      instances: [B, T], a number for each instance of a packed row; nothing is seen of others.
+
+    Returns:
+      float32 [B, 1, 1, T], or [B, 1, T, T] when causal or packed (query position before key position).
+    """
+    visible = input_mask[:, None, None, :] > 0
+    if instances is not None:
+        visible &= instances[:, None, :, None] == instances[:, None, None, :]
+    if config.attention == "causal":
+        length = input_mask.shape[-1]
+        visible &= jnp.tril(jnp.ones((length, length), bool))
+    return jnp.where(visible, 0.0, _MASKED_SCORE)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm.
+
+    The collection "intermediates" receives the probabilities before dropout, [B, N, Q, T].
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, queries_BQD: jax.Array, x_BTD: jax.Array, bias: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        config = self.config
+        heads = (config.num_heads, config.hidden_size // config.num_heads)
+        projections = (
+            Linear(config, heads, name="query").parts(queries_BQD),
+            Linear(config, heads, name="key").parts(x_BTD),
+            Linear(config, heads, name="value").parts(x_BTD),
+        )
+        if self.is_mutable_collection("intermediates"):
+            q_BQNK, k_BTNK, _ = (product + bias for product, bias in projections)
+            probabilities = attention_probabilities(q_BQNK, k_BTNK, bias)
+            self.sow("intermediates", "attention_probabilities", probabilities)
+        key = Dropout(config.attention_dropout_rate).key(deterministic)
+        mix = attend if config.attention_kernel == "auto" else attend_plainly
+        mixed_BQNK = mix(projections, bias, key, config.attention_dropout_rate)
+        return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
+
+
+def attention_probabilities(q_BQNK: jax.Array, k_BTNK: jax.Array, bias: jax.Array) -> jax.Array:
+    """[B, N, Q, T] of the queries' type; softmax is computed in float32."""
+    scores_BNQT = jnp.einsum("bqnk,btnk->bnqt", q_BQNK, k_BTNK, preferred_element_type=jnp.float32)
+    return nn.softmax(scores_BNQT / math.sqrt(q_BQNK.shape[-1]) + bias).astype(q_BQNK.dtype)
+
+
+def attend(projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
+    """Values mixed by the probabilities, [B, Q, N, K].
+
+    On TPU the kernel does it where it fits, else and elsewhere XLA; the two draw different dropout.
+
+    Args:
+      projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias [N, K] still to
+        be added.
+      bias: of the scores, as `attention_bias` gives it.
+      key: for dropout on the probabilities, or None for none.
+      rate: probability of dropping one.
+    """
+    plain, fused = (functools.partial(way, rate=rate) for way in (attend_plainly, attend_fused))
+    (queries, _), (keys, _), _ = projections
+    _, length, _, width = keys.shape
+    if not attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
+        return plain(projections, bias, key)
+    return jax.lax.platform_dependent(projections, bias, key, tpu=fused, default=plain)
+
+
+def attend_plainly(
+    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float
+) -> jax.Array:
+    """As `attend`, operation by operation."""
+    q_BQNK, k_BTNK, v_BTNK = (product + bias for product, bias in projections)
+    probabilities = dropout(attention_probabilities(q_BQNK, k_BTNK, bias), rate, key)
+    return jnp.einsum("bnqt,btnk->bqnk", probabilities, v_BTNK)
+
+
+def attend_fused(
+    projections: Projections,
+    bias: jax.Array,
+    key: jax.Array | None,
+    rate: float,
+    interpret: bool = False,
+) -> jax.Array:
+    """As `attend`, by the kernel. On a mesh every device computes the rows and heads that it holds, with
+    the dropout that any other mesh would draw for them."""
+    batch, _, num_heads, _ = projections[0][0].shape
+    dropped = 0 if key is None else num_dropped(rate)
+    words = jnp.zeros(2, jnp.uint32) if key is None else jax.random.bits(key, (2,), jnp.uint32)
+    mesh = jax.sharding.get_abstract_mesh()
+    head_axes = ("tensor",) if num_heads % mesh.shape.get("tensor", 1) == 0 else ()
+
+    def first(axes: tuple[str, ...], count: int) -> jax.Array:
+        """Number of a device's first row or head, of which it has so many."""
+        return jnp.uint32(0 if mesh.empty or not axes else jax.lax.axis_index(axes) * count)
+
+    def compute(products, biases, bias, words):  # type: ignore[no-untyped-def]
+        rows, heads, _, _ = products[0].shape
+        seed = jnp.stack([*words, first(BATCH_AXES, rows), first(head_axes, heads)])
+        return attention_kernel.fused_attention(products, biases, bias, seed, num_heads, dropped, interpret)
+
+    products = tuple(product.transpose(0, 2, 3, 1) for product, _ in projections)
+    biases = jnp.stack([bias for _, bias in projections], axis=1)
+    biases = jnp.broadcast_to(biases, (batch, *biases.shape))
+    if not mesh.empty:
+        by_head = PartitionSpec(BATCH_AXES, head_axes)
+        specs = (by_head, by_head, PartitionSpec(BATCH_AXES), PartitionSpec())
+        compute = jax.shard_map(compute, in_specs=specs, out_specs=by_head, check_vma=False)
+    return compute(products, biases, bias.squeeze(1).swapaxes(1, 2), words).transpose(0, 3, 1, 2)

@@ -1,0 +1,234 @@
+"""Attention of short sequences as one TPU kernel, whose scores never leave the chip's vector memory.
+
+Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and that, not
+its matrix products, is what it costs at BERT's lengths. Here a step of the kernel takes whole heads: all
+their scores fit, so softmax is exact in one go (no running maximum, unlike kernels for long sequences). The
+gradient computes them again from queries and keys, and dropout's random bits from their counters.
+
+Shapes: B batch, N heads, H heads of one step, K head width, T length (of keys), Q length (of queries).
+Positions come last in queries, keys and values: along the lanes of the chip's registers, which they fill.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from bert_jax.model.dropout import RESOLUTION
+
+Projections: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+"""Queries, keys and values, [B, N, K, T] each."""
+
+# Scores of one step: what fits the vector memory beside their exponentials, gradients and random bits.
+_MOST_SCORES = 512 * 512
+_LANES = 128
+_SUBLANES = 8
+# The fewest rounds that pass every test of BigCrush; 20 are usual (Salmon et al. 2011, "Parallel random
+# numbers: as easy as 1, 2, 3", table 2).
+_ROUNDS = 13
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
+    """Whether the kernel takes queries [B, N, K, Q] and keys [B, N, K, T] of these sizes."""
+    return (
+        num_queries == length
+        and length % _LANES == 0
+        and length**2 <= _MOST_SCORES
+        and head_width % (2 * _SUBLANES) == 0
+        and dtype == jnp.bfloat16
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def fused_attention(
+    projections: Projections,
+    biases: jax.Array,
+    score_bias: jax.Array,
+    seed: jax.Array,
+    num_heads: int,
+    dropped: int,
+    interpret: bool,
+) -> jax.Array:
+    """`dropout(softmax(q k / sqrt(K) + score_bias)) v`, softmax in float32.
+
+    Args:
+      projections: queries, keys and values before their biases are added.
+      biases: [B, N, 3, K], those of queries, keys and values. Their gradients are sums over positions,
+        which the kernel has at hand; XLA would read three arrays again for them.
+      score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, Q]; no gradient flows
+        into it.
+      seed: uint32 [4]: two words of a key, and the first row's and the first head's number in the
+        whole batch, which with the position decide an element's random bits.
+      num_heads: heads of the whole model, of which N are here.
+      dropped: how many of the `RESOLUTION` values of 16 random bits drop an element.
+      interpret: compute it with jax operations, on any platform, for tests.
+
+    Returns:
+      [B, N, K, Q] of the projections' type.
+    """
+    return _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret)[0]
+
+
+def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret):  # type: ignore[no-untyped-def]
+    biased = tuple(x + biases[:, :, i, :, None] for i, x in enumerate(projections))
+    output = jax.ShapeDtypeStruct(biased[0].shape, biased[0].dtype)
+    kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
+    mixed = _call(kernel, "attention_forward", seed, score_bias, biased, output, interpret)
+    return mixed, (biased, score_bias, seed)
+
+
+def _fused_backward(num_heads, dropped, interpret, kept, gradient):  # type: ignore[no-untyped-def]
+    biased, score_bias, seed = kept
+    batch, heads, width, _ = gradient.shape
+    output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
+    sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
+    kernel = functools.partial(_backward, num_heads=num_heads, dropped=dropped)
+    arrays, outputs = (*biased, gradient), (output, output, output, sums)
+    *gradients, sums = _call(kernel, "attention_backward", seed, score_bias, arrays, outputs, interpret)
+    return tuple(gradients), sums[:, :, :3].astype(gradient.dtype), None, None
+
+
+fused_attention.defvjp(_fused_forward, _fused_backward)
+
+
+def _call(  # type: ignore[no-untyped-def]
+    kernel: Callable[..., None], name: str, seed, score_bias, arrays, outputs, interpret: bool
+):
+    """Runs a kernel on whole heads of arrays [B, N, ...], a step for as many as fit."""
+    batch, heads, _, length = arrays[0].shape
+    step = heads_of_a_step(heads, length)
+
+    def whole_heads(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
+        return pl.BlockSpec((1, step, *array.shape[2:]), lambda b, n: (b, n, 0, 0))
+
+    call = pl.pallas_call(
+        kernel,
+        grid=(batch, heads // step),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec((1, *score_bias.shape[1:]), lambda b, n: (b, 0, 0)),
+            *map(whole_heads, arrays),
+        ],
+        out_specs=jax.tree.map(whole_heads, outputs),
+        out_shape=outputs,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        name=name,
+        interpret=interpret,
+    )
+    return call(seed, score_bias, *arrays)
+
+
+def heads_of_a_step(heads: int, length: int) -> int:
+    """As many as fit: a short sequence's head is too little work for a step of its own."""
+    most = max(_MOST_SCORES // length**2, 1)
+    return max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
+
+
+def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int) -> None:  # type: ignore[no-untyped-def]
+    exponentials_HTQ, inverse_sums = _softmax(_scaled(q[0]), k[0], score_bias[0])
+    # One product of the two factors: sums are few, scores are many.
+    probabilities_HTQ = exponentials_HTQ * (inverse_sums * _scale_up(dropped))
+    probabilities_HTQ = _drop(probabilities_HTQ, seed, num_heads, dropped).astype(output.dtype)
+    output[0] = _product(v[0], probabilities_HTQ, 2, 1).astype(output.dtype)
+
+
+def _backward(  # type: ignore[no-untyped-def]
+    seed, score_bias, q, k, v, gradient, dq, dk, dv, sums, *, num_heads: int, dropped: int
+) -> None:
+    q_HKQ, k_HKT, v_HKT, gradient_HKQ = _scaled(q[0]), k[0], v[0], gradient[0]
+    exponentials_HTQ, inverse_sums = _softmax(q_HKQ, k_HKT, score_bias[0])
+    softmax_HTQ = exponentials_HTQ * inverse_sums
+    probabilities_HTQ = _drop(softmax_HTQ * _scale_up(dropped), seed, num_heads, dropped)
+    dv[0] = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2).astype(dv.dtype)
+    # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
+    weighted_HTQ = probabilities_HTQ * _product(v_HKT, gradient_HKQ, 1, 1)
+    dscores_HTQ = weighted_HTQ - softmax_HTQ * weighted_HTQ.sum(axis=1, keepdims=True)
+    dscores_HTQ = dscores_HTQ.astype(dq.dtype)
+    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1)).astype(dq.dtype)
+    dk[0] = _product(q_HKQ, dscores_HTQ, 2, 2).astype(dk.dtype)
+    sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
+
+
+def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
+    """float32 [H, 8, K] whose given row is the sum over positions, the others zero: a matrix product."""
+    heads, _, length = x_HKT.shape
+    rows = jax.lax.broadcasted_iota(jnp.int32, (heads, _SUBLANES, length), 1)
+    return _product((rows == row).astype(x_HKT.dtype), x_HKT, 2, 2)
+
+
+def _scaled(x_HKT: jax.Array) -> jax.Array:
+    # Of the queries rather than of the scores, which are more. Exact where K is 64.
+    return x_HKT * x_HKT.shape[1] ** -0.5
+
+
+def _scale_up(dropped: int) -> float:
+    return RESOLUTION / (RESOLUTION - dropped)
+
+
+def _softmax(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Unnormalised softmax [H, T, Q] over keys, and what makes it sum to one [H, 1, Q].
+
+    Keys come first: adding over them then adds registers, and a sum lies beside its queries.
+    """
+    scores_HTQ = _product(k_HKT, q_HKQ, 1, 1) + score_bias
+    exponentials_HTQ = jnp.exp(scores_HTQ - scores_HTQ.max(axis=1, keepdims=True))
+    return exponentials_HTQ, 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
+
+
+def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
+    """Products of heads' matrices, over an axis of each, in float32."""
+    axes = (((x_axis,), (y_axis,)), ((0,), (0,)))
+    return jax.lax.dot_general(x, y, axes, preferred_element_type=jnp.float32)
+
+
+def _drop(x_HTQ: jax.Array, seed, num_heads: int, dropped: int) -> jax.Array:  # type: ignore[no-untyped-def]
+    """Zeros in place of a part of the elements, chosen by (key, row, head, position)."""
+    if not dropped:
+        return x_HTQ
+    heads, length, _ = x_HTQ.shape
+    row = seed[2] + pl.program_id(0).astype(jnp.uint32)
+    first_head = seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
+    kept = keep(seed[0], seed[1], row * num_heads + first_head, heads, length, dropped)
+    return jnp.where(kept, x_HTQ, 0.0)
+
+
+def keep(
+    key0: jax.Array, key1: jax.Array, first_head: jax.Array, heads: int, length: int, dropped: int
+) -> jax.Array:
+    """bool [H, T, Q], False with probability dropped / RESOLUTION, for heads of consecutive numbers.
+
+    A block of the generator gives four draws, one in each quarter of the keys: whole registers of words
+    then fill whole registers of draws, and nothing is moved.
+    """
+    shape = (heads, length // 4, length)
+    head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(3))
+    words = threefry2x32((key0, key1), ((first_head + head) * shape[1] + row, column), _ROUNDS)
+    # The upper 16 bits of a word and the lower ones, as signed numbers: the chip compares no others.
+    draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
+    return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)
+
+
+def threefry2x32(
+    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array], rounds: int
+) -> tuple[jax.Array, jax.Array]:
+    """Two random words, uint32 of the counters' shape, from two words of key (Salmon et al. 2011)."""
+    keys = (*key, key[0] ^ key[1] ^ jnp.uint32(_PARITY))
+    x, y = counter[0] + key[0], counter[1] + key[1]
+    for number in range(rounds):
+        group, turn = divmod(number, 4)
+        x = x + y
+        y = _rotated(y, _ROTATIONS[group % 2][turn]) ^ x
+        if turn == 3:
+            x = x + keys[(group + 1) % 3]
+            y = y + (keys[(group + 2) % 3] + jnp.uint32(group + 1))
+    return x, y
+
+
+def _rotated(x: jax.Array, bits: int) -> jax.Array:
+    return (x << jnp.uint32(bits)) | (x >> jnp.uint32(32 - bits))

@@ -1,0 +1,140 @@
+"""The attention kernel computes what the plain operations compute, with the dropout of its own generator.
+
+On a TPU the kernel itself runs; elsewhere jax interprets it.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+from bert_jax.config import ModelConfig
+from bert_jax.model import attention_kernel
+from bert_jax.model.attention import (
+    Projections,
+    attend_fused,
+    attend_plainly,
+    attention_bias,
+    attention_probabilities,
+)
+from bert_jax.model.dropout import RESOLUTION, num_dropped
+
+INTERPRET = jax.default_backend() != "tpu"
+ROWS, LENGTH, HEADS, WIDTH = 2, 128, 4, 16
+RATE = 0.1
+
+MASK = np.arange(LENGTH) < np.array([[100], [LENGTH]])
+INSTANCES = np.where(np.arange(LENGTH) < 40, 0, 40) * np.ones((ROWS, 1), int)
+BIASES = {
+    "padded": attention_bias(ModelConfig(), jnp.asarray(MASK)),
+    "causal": attention_bias(ModelConfig(objective="ltr"), jnp.asarray(MASK)),
+    "packed": attention_bias(ModelConfig(), jnp.asarray(MASK), jnp.asarray(INSTANCES)),
+}
+
+
+def normal(number: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(number), shape)
+
+
+PROJECTIONS: Projections = tuple(
+    (normal(i, ROWS, LENGTH, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3)
+)
+# Of each output another weight, so that no gradient is zero by symmetry.
+WEIGHTS = normal(6, ROWS, LENGTH, HEADS, WIDTH)
+
+
+def attend_with_the_kernels_draws(
+    projections: Projections, bias: jax.Array, key: jax.Array, rate: float
+) -> jax.Array:
+    """As the definition has it, but for the choice of what is dropped."""
+    q, k, v = (product + offset for product, offset in projections)
+    words = jax.random.bits(key, (2,), jnp.uint32)
+    kept_BNTQ = jnp.stack([kept(words, row * HEADS, rate) for row in range(ROWS)])
+    scale = RESOLUTION / (RESOLUTION - num_dropped(rate))
+    probabilities = jnp.where(kept_BNTQ.swapaxes(2, 3), attention_probabilities(q, k, bias) * scale, 0.0)
+    return jnp.einsum("bnqt,btnk->bqnk", probabilities, v)
+
+
+def kept(words: jax.Array, first_head: int, rate: float) -> jax.Array:
+    head = jnp.uint32(first_head)
+    return attention_kernel.keep(words[0], words[1], head, HEADS, LENGTH, num_dropped(rate))
+
+
+def value_and_gradients(attend: Callable[[Projections], jax.Array]) -> list[np.ndarray]:
+    def loss(projections: Projections) -> tuple[jax.Array, jax.Array]:
+        mixed = attend(projections)
+        return (mixed * WEIGHTS).sum(), mixed
+
+    gradients, mixed = jax.jit(jax.grad(loss, has_aux=True))(PROJECTIONS)
+    return [np.asarray(array) for array in (mixed, *jax.tree.leaves(gradients))]
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("dropout", ["without_dropout", "with_dropout"])
+def test_outputs_and_gradients_are_those_of_the_plain_operations(bias: str, dropout: str) -> None:
+    key = jax.random.key(9) if dropout == "with_dropout" else None
+    plain = attend_plainly if key is None else attend_with_the_kernels_draws
+    fused = functools.partial(attend_fused, interpret=INTERPRET)
+    arguments = {"bias": BIASES[bias], "key": key, "rate": RATE}
+    expected = value_and_gradients(functools.partial(plain, **arguments))
+    ours = value_and_gradients(functools.partial(fused, **arguments))
+    for array, wanted in zip(ours, expected, strict=True):
+        # That of the keys' bias is zero but for rounding: a sum over 256 positions.
+        np.testing.assert_allclose(array, wanted, rtol=2e-5, atol=5e-5)
+
+
+def test_the_generator_is_threefry() -> None:
+    key, counters = jnp.array([3, 5], jnp.uint32), jnp.arange(64, dtype=jnp.uint32) * 12345
+    ours = attention_kernel.threefry2x32((key[0], key[1]), (counters[:32], counters[32:]), rounds=20)
+    np.testing.assert_array_equal(jnp.concatenate(ours), threefry_2x32(key, counters))
+
+
+def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
+    words = jnp.array([[1, 2], [1, 3]], jnp.uint32)
+    ours, later, other = kept(words[0], 0, RATE), kept(words[0], 4, RATE), kept(words[1], 0, RATE)
+    for draws in (ours, later, other):
+        # The share's standard deviation is 0.0012 over 4 heads.
+        assert abs(float((~draws).mean()) - RATE) < 0.005
+    # Two independent draws agree where both keep or both drop.
+    agreement = (1 - RATE) ** 2 + RATE**2
+    quarters = itertools.combinations(jnp.split(ours, 4, axis=1), 2)  # a block of words gives them all
+    for left, right in ((ours, later), (ours, other), (ours[:2], ours[2:]), *quarters):
+        assert abs(float((left == right).mean()) - agreement) < 0.015
+
+
+def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
+    taken = [t for t in range(1, 1200) if attention_kernel.fits(t, t, 64, jnp.bfloat16)]
+    assert taken == [128, 256, 384, 512]
+    assert not attention_kernel.fits(21, 128, 64, jnp.bfloat16)  # the last layer's chosen positions
+    assert not attention_kernel.fits(128, 128, 64, jnp.float32)
+    assert not attention_kernel.fits(128, 128, 24, jnp.bfloat16)
+
+
+def test_short_sequences_heads_share_steps() -> None:
+    assert [attention_kernel.heads_of_a_step(12, t) for t in (128, 256, 384, 512)] == [12, 4, 1, 1]
+    assert attention_kernel.heads_of_a_step(40, 128) == 10
+
+
+def test_on_cpu_nothing_depends_on_the_kernel() -> None:
+    from bert_jax.model.encoder import Encoder
+
+    config = ModelConfig(
+        vocab_size=50, num_layers=1, hidden_size=32, num_heads=2, intermediate_size=32, dtype="bfloat16"
+    )
+    ids = jnp.arange(2 * LENGTH).reshape(2, LENGTH) % 50
+    inputs = (ids, jnp.ones_like(ids), jnp.zeros_like(ids))
+    params = jax.jit(functools.partial(Encoder(config).init, deterministic=True))(jax.random.key(0), *inputs)
+
+    def outputs(config: ModelConfig) -> np.ndarray:
+        apply = functools.partial(Encoder(config).apply, deterministic=False)
+        return np.asarray(jax.jit(apply)(params, *inputs, rngs={"dropout": jax.random.key(1)}), np.float32)
+
+    none = dataclasses.replace(config, attention_kernel="none")
+    with jax.default_device(jax.devices("cpu")[0]):
+        np.testing.assert_array_equal(outputs(config), outputs(none))
