@@ -13,7 +13,7 @@ import json
 from importlib.metadata import version
 from typing import get_args
 
-from bert_jax.config import ParallelConfig, Remat
+from bert_jax.config import AttentionKernel, ParallelConfig, Remat
 from bert_jax.tpu_compiler.report import compile_step
 from bert_jax.tpu_compiler.topology import CHIPS, open_slice
 from experiments import EXPERIMENTS
@@ -27,6 +27,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--phase", type=int, choices=(0, 1), default=0, help="0: length 128; 1: 512")
     parser.add_argument("--layers", type=int, help="instead of the experiment's")
     parser.add_argument("--remat", choices=get_args(Remat), default="none")
+    parser.add_argument("--attention-kernel", choices=get_args(AttentionKernel), default="auto")
     parser.add_argument("--fsdp", type=int, default=1)
     parser.add_argument("--accumulation-steps", type=int, default=1)
     return parser.parse_args()
@@ -36,7 +37,11 @@ def main() -> None:
     args = parse_arguments()
     where = open_slice(args.topology)
     named = EXPERIMENTS[args.experiment]
-    model = dataclasses.replace(named.model, num_layers=args.layers or named.model.num_layers)
+    model = dataclasses.replace(
+        named.model,
+        num_layers=args.layers or named.model.num_layers,
+        attention_kernel=args.attention_kernel,
+    )
     rows = args.batch * len(where.devices)
     parallel = ParallelConfig(fsdp=args.fsdp, accumulation_steps=args.accumulation_steps, remat=args.remat)
     experiment = dataclasses.replace(named, model=model, global_batch_size=rows, parallel=parallel)

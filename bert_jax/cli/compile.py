@@ -173,6 +173,7 @@ def _costs_table(where: Slice, report: Report) -> Table:
         "FLOPs of the model": f"{report.model_flops:.3e}",
         "FLOPs compiled": f"{report.compiled_flops:.3e}",
         "estimated cycles": f"{cycles / 1e6:.1f} M",
+        "of these attention": f"{report.costs.kernel_cycles / 1e6:.1f} M",
         "estimated time": f"{report.seconds * 1e3:.2f} ms at {where.chip.clock_hz / 1e9:g} GHz",
         "share of peak": f"{report.share_of_peak:.1%} of {where.chip.peak_flops / 1e12:.0f} TFLOP/s",
     }

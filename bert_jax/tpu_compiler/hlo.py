@@ -8,11 +8,11 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # Work that the compiler puts no price on; what else has none moves or renames data beside the work.
-_UNPRICED = (*COLLECTIVES, "rng-bit-generator", "sort", "custom-call")
+_UNPRICED = (*COLLECTIVES, "rng-bit-generator", "sort")
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\(")
@@ -23,6 +23,8 @@ _CALLEE = re.compile(r"(?:calls|to_apply|condition|body|true_computation|false_c
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _ARRAY = re.compile(r"\b([a-z]+)(\d+)?(?:e\d\w*)?\[([\d,]*)\]")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
+_KERNEL_NAME = re.compile(r'(\w+)\)*/pallas_call"')
+_OPERANDS = re.compile(r"operand_layout_constraints=\{((?:\{[^}]*\}|[^{}])*)\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Costs:
 
     cycles: int
     """The compiler's estimates, added up in the order of the program."""
+    kernel_cycles: int
+    """Those of `cycles` that kernels take."""
     collectives: tuple[Operations, ...]
     """Every exchange between chips, the largest first."""
     unpriced: tuple[Operations, ...]
@@ -48,37 +52,50 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A Pallas kernel as a program calls it."""
+
+    name: str
+    operands: tuple[tuple[int, ...], ...]
+    """Their shapes on one chip."""
+
+
+@dataclasses.dataclass(frozen=True)
 class _Instruction:
     opcode: str
     result_bytes: int
     cycles: int | None
+    kernel: Kernel | None
     callees: tuple[str, ...]
     limit: int | None
     """The value of a constant."""
 
 
-def read_costs(text: str) -> Costs:
+def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
     """Adds up a program.
 
     Args:
       text: `compiled.as_text()` of a program compiled for TPU.
+      price: cycles of a kernel, which the text does not have.
 
     Raises:
       ValueError: the text has no entry computation, or a loop of unknown length.
     """
     computations, entry = _parse(text)
-    cycles = 0
+    cycles = kernel_cycles = 0
     found: collections.Counter[tuple[str, int]] = collections.Counter()
     unpriced: collections.Counter[tuple[str, int]] = collections.Counter()
     for instruction, times in _walk(computations, entry, 1):
         cycles += times * (instruction.cycles or 0)
+        if instruction.kernel is not None:
+            kernel_cycles += times * price(instruction.kernel)
         # An asynchronous one is a pair; the second of them has the result alone.
         kind = instruction.opcode.removesuffix("-done")
         if kind in COLLECTIVES:
             found[kind, instruction.result_bytes] += times
         if kind in _UNPRICED and instruction.cycles is None:
             unpriced[kind, instruction.result_bytes] += times
-    return Costs(cycles, _largest_first(found), _largest_first(unpriced))
+    return Costs(cycles + kernel_cycles, kernel_cycles, _largest_first(found), _largest_first(unpriced))
 
 
 def _largest_first(counts: collections.Counter[tuple[str, int]]) -> tuple[Operations, ...]:
@@ -136,16 +153,24 @@ def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
 
 def _instruction(line: str, shape: str, opcode: str) -> _Instruction:
     priced, limit, branches = _CYCLES.search(line), _LIMIT.search(line), _BRANCHES.search(line)
-    if opcode == "custom-call" and _KERNEL not in line:
-        opcode = "annotation"  # such calls tell the compiler about layouts
+    kernel = _kernel(line) if opcode == "custom-call" and _KERNEL in line else None
     named = re.findall(r"[\w.-]+", branches[1]) if branches else []
     return _Instruction(
         opcode,
         _bytes(shape),
         int(priced[1]) if priced else None,
+        kernel,
         (*_CALLEE.findall(line), *named),
         int(limit[1]) if limit else None,
     )
+
+
+def _kernel(line: str) -> Kernel:
+    name, operands = _KERNEL_NAME.search(line), _OPERANDS.search(line)
+    if name is None or operands is None:
+        raise ValueError(f"a kernel without name or operands: {line[:200]}")
+    shapes = (sizes for _, _, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", operands[1])))
+    return Kernel(name[1], tuple(tuple(int(size) for size in shape.split(",") if size) for shape in shapes))
 
 
 def _bytes(shape: str) -> int:

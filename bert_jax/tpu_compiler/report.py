@@ -1,6 +1,7 @@
 """What the TPU compiler says of a training step on a slice: memory, cycles, collectives."""
 
 import dataclasses
+import functools
 import re
 import time
 
@@ -11,6 +12,7 @@ from bert_jax.config import Experiment
 from bert_jax.parallel import make_program
 from bert_jax.pretraining import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.hlo import Costs, read_costs
+from bert_jax.tpu_compiler.kernel_cycles import kernel_cycles
 from bert_jax.tpu_compiler.topology import Slice
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
@@ -80,7 +82,7 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     text, counted = compiled.as_text(), compiled.cost_analysis()
     assert text is not None
     assert counted is not None
-    costs = read_costs(text)
+    costs = read_costs(text, functools.partial(kernel_cycles, where))
     seconds = costs.cycles / where.chip.clock_hz
     return Report(
         chips=chips,

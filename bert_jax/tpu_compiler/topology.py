@@ -30,10 +30,14 @@ class Chip:
     peak_flops: float
     """Dense bfloat16 FLOP/s."""
     hbm_gib: int
+    hbm_bandwidth: float
+    """Bytes a second."""
     clock_hz: float
     """What the compiler's cycles are worth: at it, its matrix units do `peak_flops`."""
     shapes: tuple[str, ...]
     """Slices of one pod that can be asked for."""
+    cores: int = 1
+    """That one device is made of."""
     options: tuple[tuple[str, Any], ...] = ()
     """How libtpu has to be told to show a chip as one device."""
 
@@ -42,10 +46,10 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", 275e12, 32, 1.05e9, _CUBES, _MEGACORE),
-        Chip("v5e", 197e12, 16, 1.5e9, _FLAT),
-        Chip("v5p", 459e12, 95, 1.75e9, _CUBES, _MEGACORE),
-        Chip("v6e", 918e12, 32, 1.75e9, _FLAT),
+        Chip("v4", 275e12, 32, 1.228e12, 1.05e9, _CUBES, 2, _MEGACORE),
+        Chip("v5e", 197e12, 16, 0.819e12, 1.5e9, _FLAT),
+        Chip("v5p", 459e12, 95, 2.765e12, 1.75e9, _CUBES, 2, _MEGACORE),
+        Chip("v6e", 918e12, 32, 1.638e12, 1.75e9, _FLAT),
     )
 }
 

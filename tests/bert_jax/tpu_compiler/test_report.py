@@ -1,5 +1,7 @@
 """The real compiler on a small model: what the report says agrees with what is known of the step."""
 
+import dataclasses
+
 import pytest
 
 from bert_jax.accounting import total_parameters
@@ -16,10 +18,19 @@ MODEL = ModelConfig(
 )
 
 
+def compile_model(model: ModelConfig) -> Report:
+    experiment = Experiment(model=model, data=DataConfig(phases=(PHASE,)), global_batch_size=32)
+    return compile_step(experiment, PHASE, open_slice("v5e:2x2"))
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
-    experiment = Experiment(model=MODEL, data=DataConfig(phases=(PHASE,)), global_batch_size=32)
-    return compile_step(experiment, PHASE, open_slice("v5e:2x2"))
+    return compile_model(MODEL)
+
+
+@pytest.fixture(scope="module")
+def without_kernel() -> Report:
+    return compile_model(dataclasses.replace(MODEL, attention_kernel="none"))
 
 
 def test_gradients_are_added_over_chips(report: Report) -> None:
@@ -40,10 +51,23 @@ def test_memory_holds_the_state(report: Report) -> None:
     assert report.memory.outputs < 1e6  # the new state takes the place of the old
 
 
-def test_every_chip_draws_the_bits_of_its_own_rows(report: Report) -> None:
-    largest = max(o.result_bytes for o in report.costs.unpriced if o.kind == "rng-bit-generator")
-    probabilities_of_8_rows = 8 * 2 * 128 * 128
-    assert largest == probabilities_of_8_rows * 2
+def largest_draw(report: Report) -> int:
+    return max(o.result_bytes for o in report.costs.unpriced if o.kind == "rng-bit-generator")
+
+
+def test_every_chip_draws_the_bits_of_its_own_rows(report: Report, without_kernel: Report) -> None:
+    hidden_states_of_8_rows, probabilities_of_8_rows = 8 * 128 * 128, 8 * 2 * 128 * 128
+    assert largest_draw(report) == hidden_states_of_8_rows * 2  # the kernel draws its own
+    assert largest_draw(without_kernel) == probabilities_of_8_rows * 2
+
+
+def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_kernel: Report) -> None:
+    assert without_kernel.costs.kernel_cycles == 0
+    # One of two layers has it, forward and backward. Below the first bound lies less than its arithmetic on
+    # the score arrays, some 60 operations an element on 4 x 1024 lanes; above the second, no reason for it.
+    elements = 8 * 2 * 128 * 128
+    assert 60 * elements / 4096 < report.costs.kernel_cycles < 240 * elements / 4096
+    assert report.costs.cycles < without_kernel.costs.cycles
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
