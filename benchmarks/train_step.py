@@ -2,10 +2,15 @@
 
 Each side lives in a process of its own and the two take turns, so that a machine whose speed
 drifts treats them alike. Where torch or transformers is absent our side runs alone. Both do the
-same work: masked LM + next sentence loss, dropout 0.1, gradient clipping, AdamW.
+same work: masked LM + next sentence loss, dropout 0.1, gradient clipping, AdamW. On a GPU the model of
+transformers is compiled by torch.compile, and attention is PyTorch's own choice of kernel (sdpa) everywhere.
+Speeds are also given as a share of what large matrix products reach on the same device in the same run.
 
     python benchmarks/train_step.py
     python benchmarks/train_step.py --layers 4 --hidden 256 --heads 4 --batch 32
+    python benchmarks/train_step.py --dtype bfloat16 --batch 256 --steps 20
+    python benchmarks/train_step.py --dtype bfloat16 --layers 24 --hidden 1024 --heads 16 --batch 64 \
+        --length 512 --predictions 77 --steps 10
 """
 
 import argparse
@@ -19,6 +24,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,23 +67,29 @@ def random_batches(args: argparse.Namespace) -> Iterator[dict[str, np.ndarray]]:
         }
 
 
-def make_our_step(args: argparse.Namespace) -> tuple[Callable[[], float], str]:
-    """A function that does one step and returns the running loss, and the device's name."""
+@dataclass
+class Side:
+    """One side's step, ready to be timed."""
+
+    step: Callable[[], None]
+    """Starts one more step; it may go on in the background."""
+    loss: Callable[[], float]
+    """Waits for all steps; a running loss."""
+    device: str
+    peak_bytes: Callable[[], int]
+    """Most memory taken so far, of the process or, on an accelerator, of the device."""
+
+
+def make_ours(args: argparse.Namespace) -> Side:
+    """`bert-jax pretrain`'s step, on one device."""
     import jax
 
-    from bert_jax.config import Experiment, ModelConfig, OptimizerConfig, ParallelConfig
+    from bert_jax.config import Experiment, OptimizerConfig, ParallelConfig
     from bert_jax.parallel import make_program
     from bert_jax.pretraining import PretrainingTask
     from data_pipeline.config import DataConfig, Phase
 
-    model = ModelConfig(
-        vocab_size=VOCAB_SIZE,
-        num_layers=args.layers,
-        hidden_size=args.hidden,
-        num_heads=args.heads,
-        intermediate_size=4 * args.hidden,
-        dtype=args.dtype,
-    )
+    model = model_config(args)
     experiment = Experiment(
         model=model,
         data=DataConfig(phases=(Phase(args.length, args.predictions),)),
@@ -84,19 +97,37 @@ def make_our_step(args: argparse.Namespace) -> tuple[Callable[[], float], str]:
         parallel=ParallelConfig(prng=args.prng),
         global_batch_size=args.batch,
     )
-    program = make_program(PretrainingTask(model), experiment, jax.devices()[:1])
+    device = jax.devices()[0]
+    program = make_program(PretrainingTask(model), experiment, [device])
     batches = random_batches(args)
     state = program.init()
 
-    def step() -> float:
+    def step() -> None:
         nonlocal state
         state = program.train_step(state, program.put(next(batches)), np.float32(1e-4))
-        return float(state.sums["mlm_loss"])
 
-    return step, jax.devices()[0].device_kind
+    def peak_bytes() -> int:
+        stats = device.memory_stats()
+        return stats["peak_bytes_in_use"] if stats else peak_of_process()
+
+    return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, peak_bytes)
 
 
-def make_transformers_step(args: argparse.Namespace) -> tuple[Callable[[], float], str]:
+def model_config(args: argparse.Namespace) -> Any:
+    """The `ModelConfig` of the model that both sides train."""
+    from bert_jax.config import ModelConfig
+
+    return ModelConfig(
+        vocab_size=VOCAB_SIZE,
+        num_layers=args.layers,
+        hidden_size=args.hidden,
+        num_heads=args.heads,
+        intermediate_size=4 * args.hidden,
+        dtype=args.dtype,
+    )
+
+
+def make_theirs(args: argparse.Namespace) -> Side:
     """The same step with `transformers.BertForPreTraining` and `torch.optim.AdamW`."""
     import torch
     from transformers import BertConfig, BertForPreTraining
@@ -109,12 +140,18 @@ def make_transformers_step(args: argparse.Namespace) -> tuple[Callable[[], float
         num_attention_heads=args.heads,
         intermediate_size=4 * args.hidden,
         hidden_act="gelu_pytorch_tanh",
+        attn_implementation="sdpa",
     )
     model = BertForPreTraining(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
     batches = random_batches(args)
+    loss = torch.zeros(())
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")
+        model.compile()
 
-    def step() -> float:
+    def step() -> None:
+        nonlocal loss
         inputs = {k: v.to(device) for k, v in _transformers_inputs(next(batches)).items()}
         with torch.autocast(device, torch.bfloat16, enabled=args.dtype == "bfloat16"):
             loss = model(**inputs).loss
@@ -122,9 +159,16 @@ def make_transformers_step(args: argparse.Namespace) -> tuple[Callable[[], float
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return float(loss.detach())
 
-    return step, torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    if device == "cuda":
+        name, peak_bytes = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated
+    else:
+        name, peak_bytes = "cpu", peak_of_process
+    return Side(step, lambda: float(loss.detach()), name, peak_bytes)
+
+
+def peak_of_process() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10
 
 
 def _transformers_inputs(batch: dict[str, np.ndarray]) -> dict:
@@ -142,27 +186,55 @@ def _transformers_inputs(batch: dict[str, np.ndarray]) -> dict:
     return {name: torch.from_numpy(value.astype(np.int64)) for name, value in arrays.items()}
 
 
-SIDES = {"bert_jax": make_our_step, "transformers": make_transformers_step}
+SIDES = {"bert_jax": make_ours, "transformers": make_theirs}
 
 
 def run_worker(args: argparse.Namespace) -> None:
     """Warms up, then does `--steps` steps for each line on stdin and answers with a line of JSON."""
-    step, device = SIDES[args.worker](args)
-    step(), step()
-    print(json.dumps({"device": device}), flush=True)
+    side = SIDES[args.worker](args)
+    side.step()
+    side.step()
+    side.loss()
+    first: dict[str, Any] = {"device": side.device}
+    if args.worker == "bert_jax":
+        from bert_jax.accounting import flops_per_row
+
+        first["flops_per_sequence"] = flops_per_row(model_config(args), args.length, args.predictions)
+        first["matmul_flops_per_second"] = matmul_flops_per_second(args.dtype)
+    print(json.dumps(first), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         for _ in range(args.steps):
-            loss = step()
+            side.step()
+        loss = side.loss()
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        peak = side.peak_bytes() / 2**30
         print(json.dumps({"seconds": seconds, "peak_gib": peak, "loss": loss}), flush=True)
+
+
+def matmul_flops_per_second(dtype: str) -> float:
+    """What products of large square matrices reach on the device, the best of ten."""
+    import jax
+    import jax.numpy as jnp
+
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    multiply = jax.jit(jnp.matmul)
+    x = jnp.ones((size, size), dtype)
+    multiply(x, x).block_until_ready()
+    seconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        multiply(x, x).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
 
 
 def start_worker(side: str) -> subprocess.Popen:
     command = [sys.executable, __file__, *sys.argv[1:], "--worker", side]
     # Both sides get the huge pages that `bert-jax pretrain` asks glibc for.
     environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
+    # They share a GPU's memory, most of which jax would take at once.
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -206,7 +278,7 @@ def main() -> None:
     if args.worker:
         return run_worker(args)
     workers = {side: start_worker(side) for side in available_sides(args)}
-    devices = {side: read_answer(worker)["device"] for side, worker in workers.items()}
+    facts = {side: read_answer(worker) for side, worker in workers.items()}
     turns: dict[str, list[dict]] = {side: [] for side in workers}
     for _ in range(args.repeats):
         for side, worker in workers.items():
@@ -216,7 +288,12 @@ def main() -> None:
         worker.stdin.close()
         worker.wait()
     report: dict = {"settings": vars(args), "machine": platform.platform()}
-    report.update({side: summarise(args, turns[side], devices[side]) for side in workers})
+    report.update({side: summarise(args, turns[side], facts[side]["device"]) for side in workers})
+    if ours := facts.get("bert_jax"):
+        report["matmul_flops_per_second"] = ours["matmul_flops_per_second"]
+        share_of_a_sequence = ours["flops_per_sequence"] / ours["matmul_flops_per_second"]
+        for side in workers:
+            report[side]["share_of_matmul"] = report[side]["sequences_per_second"] * share_of_a_sequence
     if len(workers) == 2:
         ours, theirs = (report[side] for side in SIDES)
         report["speed_ratio"] = ours["sequences_per_second"] / theirs["sequences_per_second"]
