@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -106,6 +107,22 @@ def test_cells_are_in_the_order_of_their_numbers_and_equal_warnings_are_one(
 def test_degenerate_cells_are_named(folder: Path) -> None:
     worse = next(cell for cell in results(folder)["cells"] if cell["learning_rate"] == 1e-9)
     assert worse["degenerate"].startswith("every prediction is ")
+
+
+def test_a_cell_that_diverges_does_not_end_the_grid(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--epochs=0.5", "--learning-rate", "1e38", "1e-3"]
+    assert main(command(folder, *flags, output="diverging")) == 0
+    found = results(folder, "diverging")
+    assert found["best"]["learning_rate"] == 1e-3
+    assert [math.isnan(row["mean"]) for row in found["rows"]] == [False, True]
+    assert "warning: lr1e+38-batch8-epochs0.5-seed0: diverged: the loss or" in capsys.readouterr().out
+    assert (folder / "diverging" / "best" / "checkpoints").is_dir()
+
+
+def test_where_all_cells_diverge_it_ends_with_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--epochs=0.5", "--learning-rate", "1e38", "2e38"]
+    assert main(command(folder, *flags, output="all-diverging")) == 1
+    assert "NaN or infinite at step" in capsys.readouterr().err
 
 
 def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(

@@ -5,6 +5,7 @@ A finished cell leaves `result.json`, so an interrupted grid goes on with the ce
 
 import dataclasses
 import functools
+import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, RESULT_FILE, best_of, cell_of, read_results
-from bert_jax.cli.finetuning.task_data import TaskData
+from bert_jax.cli.finetuning.task_data import Outcome, TaskData
 from bert_jax.config import OptimizerConfig
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
@@ -25,6 +26,7 @@ from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
+from bert_jax.nonfinite import NonFiniteError
 from bert_jax.parallel import Program, batch_unit, check_batch
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
@@ -69,7 +71,13 @@ class Grid:
             check_batch(config)
 
     def train(self, interrupt: Interrupt) -> bool:
-        """Trains the cells that are not finished; False if it was interrupted."""
+        """Trains the cells that are not finished; False if it was interrupted.
+
+        A cell that diverges is finished too, with a figure that any other's is better than.
+
+        Raises:
+          NonFiniteError: all cells diverged.
+        """
         self._check_others()
         began, epochs_done = time.perf_counter(), 0.0
         if read_results(self.args.output):
@@ -81,8 +89,11 @@ class Grid:
                 pace = (time.perf_counter() - began) / epochs_done
                 line += f"; about {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
             print(line, flush=True)
-            if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
-                return False
+            try:
+                if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
+                    return False
+            except NonFiniteError as error:
+                self._give_up(cell, error)
             self._keep_best()
             epochs_done += cell.epochs
         return True
@@ -171,6 +182,17 @@ class Grid:
         _, params = load_params(folder)
         outcome = self.data.finish(self._apply(program, program.put_params(params)), folder)
         write_record(folder, dataclasses.replace(read_record(folder), learnt=outcome.learnt))
+        self._write_result(cell, outcome)
+
+    def _give_up(self, cell: Cell, error: NonFiniteError) -> None:
+        """Finishes a cell that diverged; the error is raised again if it was the last hope."""
+        metric = self.data.metric
+        figures = [result["figures"][metric] for result in read_results(self.args.output)]
+        if cell == self.cells[-1] and all(map(math.isnan, figures)):
+            raise error
+        self._write_result(cell, Outcome({metric: math.nan}, degenerate=f"diverged: {error}"))
+
+    def _write_result(self, cell: Cell, outcome: Outcome) -> None:
         result = {
             "cell": cell.name,
             **dataclasses.asdict(cell),
@@ -178,7 +200,7 @@ class Grid:
             "degenerate": outcome.degenerate,
             "examples": outcome.examples,
         }
-        write_json(folder / RESULT_FILE, result)
+        write_json(self._folder(cell) / RESULT_FILE, result)
 
     def _keep_best(self) -> None:
         """`best` names the best cell so far; the other finished ones lose their checkpoints."""

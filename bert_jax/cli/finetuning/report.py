@@ -92,7 +92,7 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, A
                 "seeds": len(values),
                 "mean": statistics.mean(values),
                 "stdev": statistics.stdev(values) if len(values) > 1 else 0.0,
-                "best": max(values),
+                "best": max(values, key=_rank),
                 "degenerate": sum(result["degenerate"] is not None for result in group),
             }
         )

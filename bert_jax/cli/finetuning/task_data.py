@@ -25,7 +25,7 @@ class Outcome:
     figures: Mapping[str, float]
     """As `TaskData.evaluate`."""
     degenerate: str | None
-    """One sentence if the model says the same of every example of the development set."""
+    """One sentence if the model says the same of every example of the development set, or diverged."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What was tuned on the development set and predicting has to know, such as a threshold."""
     examples: Sequence[Mapping[str, str]] = ()
