@@ -45,6 +45,14 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_questions_that_are_cut_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    settings = {"max_seq_length": 20, "max_query_length": 3, "doc_stride": 5}
+    make_cell(tmp_path, "spans", "squad", settings=settings)
+    questions = [{"question": question, "context": "the dog"} for question in ("the cat", "the cat sat on")]
+    predict(tmp_path, "".join(json.dumps(question) + "\n" for question in questions), ".jsonl")
+    assert "warning: 1 text was cut to 3 tokens" in capsys.readouterr().out
+
+
 def test_answers_have_their_place_in_the_passage(tmp_path: Path) -> None:
     settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
     make_cell(tmp_path, "spans", "squad2", settings=settings, learnt={"null_threshold": 0.0})

@@ -87,20 +87,24 @@ def run(args: Finetune[Any]) -> int:
     # The output folder is not made before all that is read has been found good.
     data = args.settings.load(args.task, args.data, model.tokenizer)
     grid = Grid(args, model, data)
-    _say_sizes(data, args.settings.max_seq_length)
+    _say_sizes(args, data)
     with workdir.lock(args.output):
         keep_compiled(args.output)
         return _train_grid(grid)
 
 
-def _say_sizes(data: "TaskData", longest: int) -> None:
-    """Prints how many sequences each part has, and how many of them were cut."""
+def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
+    """Prints how many sequences each part has, and how many texts were cut."""
+    from bert_jax.cli.finetuning import TASKS
+
     parts = {"train": data.train, **data.evaluated}
     sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in parts.items())
     print(f"sequences: {sizes}", flush=True)
     cut = ", ".join(f"{name} {rows.num_cut:,}" for name, rows in parts.items() if rows.num_cut)
     if cut:
-        print(f"warning: cut to --max-seq-length {longest}: {cut}", flush=True)
+        setting = TASKS[args.task].cut_by
+        flag = f"--{setting.replace('_', '-')} {getattr(args.settings, setting)}"
+        print(f"warning: cut to {flag}: {cut}", flush=True)
 
 
 def _train_grid(grid: "Grid") -> int:

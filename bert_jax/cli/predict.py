@@ -77,8 +77,9 @@ def run(args: Predict) -> None:
         count = settings.predict(job)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
     if num_cut:
+        longest = getattr(settings, TASKS[model.record.task].cut_by)
         cut = "text was" if num_cut == 1 else "texts were"
-        print(f"warning: {num_cut:,} {cut} cut to {settings.max_seq_length} tokens")
+        print(f"warning: {num_cut:,} {cut} cut to {longest} tokens")
 
 
 def _count_on_terminal() -> "Progress":

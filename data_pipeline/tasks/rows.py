@@ -25,7 +25,7 @@ class Rows:
     """int32 [R]: the example that each row was cut from; examples with windows have several rows."""
     sequences_per_row: int = 1
     num_cut: int = 0
-    """How many sequences were longer than the model allows and lost tokens."""
+    """How many sequences, or questions of windows, were longer than allowed and lost tokens."""
 
     def fingerprint(self) -> str:
         """A hash of all ids and targets."""

@@ -69,10 +69,12 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: Tokenizer, windowi
 
     input_ids, segment_ids, max_context = [], [], []
     numbers, text_starts, first_pieces = [], [], []
+    num_cut = 0
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         passage = pieces[example.context]
         if not len(passage):
             raise UserError(f"the context of question {example.id} gives no piece of the vocabulary")
+        num_cut += len(question) > windowing.max_query_length
         head = np.concatenate([[cls_id], question.ids[: windowing.max_query_length], [sep_id]])
         starts, ends = cut_passage(
             len(passage), windowing.max_seq_length - len(head) - 1, windowing.doc_stride
@@ -84,7 +86,8 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: Tokenizer, windowi
         numbers += [number] * len(starts)
         text_starts += [len(head)] * len(starts)
         first_pieces += starts.tolist()
-    rows = Rows({"input_ids": input_ids, "segment_ids": segment_ids}, {}, np.array(numbers, np.int32))
+    tokens = {"input_ids": input_ids, "segment_ids": segment_ids}
+    rows = Rows(tokens, {}, np.array(numbers, np.int32), num_cut=num_cut)
     return Windows(
         rows,
         tuple(examples),

@@ -40,6 +40,8 @@ class TaskEntry:
 
     summary: str
     settings: Settings
+    cut_by: str = "max_seq_length"
+    """The setting beyond which text is cut: `Rows.num_cut` counts what it cuts."""
 
 
 TASKS: Mapping[str, TaskEntry] = {
@@ -52,8 +54,8 @@ TASKS: Mapping[str, TaskEntry] = {
     "qnli": TaskEntry("GLUE: does a sentence answer a question", GlueSettings()),
     "rte": TaskEntry("GLUE: entailment, small", GlueSettings()),
     "wnli": TaskEntry("GLUE: Winograd sentences", GlueSettings()),
-    "squad": TaskEntry("SQuAD 1.1: find the answer in a passage", SquadSettings()),
-    "squad2": TaskEntry("SQuAD 2.0: or find that there is none", SquadSettings()),
+    "squad": TaskEntry("SQuAD 1.1: find the answer in a passage", SquadSettings(), "max_query_length"),
+    "squad2": TaskEntry("SQuAD 2.0: or find that there is none", SquadSettings(), "max_query_length"),
     "ner": TaskEntry("named entities: CoNLL-2003 and other column files", TaggingSettings()),
     "swag": TaskEntry("multiple choice: SWAG, CODAH or your own", ChoiceSettings()),
     "relation": TaskEntry("relation of two entities: SemEval-2010 or your own", RelationSettings()),

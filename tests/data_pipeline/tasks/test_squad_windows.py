@@ -171,3 +171,10 @@ def test_sentencepiece_answers_are_labelled_though_its_pieces_hold_the_blank_bef
 def test_lengths_that_leave_no_room_are_refused(wrong):
     with pytest.raises(UserError):
         Windowing(**wrong)
+
+
+def test_questions_that_lose_their_end_are_counted(tokenizer):
+    questions = ("in the king", "in the king " * 3, "x")  # of 3, 9 and 1 pieces
+    examples = [make_example("the kingdom was", question=question) for question in questions]
+    assert make_windows(examples, tokenizer, SHORT).rows.num_cut == 1
+    assert make_windows(examples, tokenizer, Windowing()).rows.num_cut == 0
