@@ -48,16 +48,19 @@ _SKIPPED_FOLDERS = {
     "vendored",
 }
 
+# No pattern here takes more than linear time: docstrings are other people's, and some hold data.
+_BLANKS = (re.compile(r"\s+"), " ")
 _MARKUP = (
-    (re.compile(r":[\w:+.-]+:`~(?:[\w.]+\.)?(\w+)[()]*`"), r"\1"),  # :role:`~long.name`
-    (re.compile(r":[\w:+.-]+:`\.?([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :role:`text <target>`
-    (re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?"), r"\1"),  # `text <link>`_
+    _BLANKS,
+    (re.compile(r":[\w:+.-]{1,40}:`~(?:[\w.]+\.)?(\w+)[()]*`"), r"\1"),  # :role:`~long.name`
+    (re.compile(r":[\w:+.-]{1,40}:`\.?([^`<]+?)(?: ?<[^`>]*>)?`"), r"\1"),  # :role:`text <target>`
+    (re.compile(r"`([^`<]+?) ?<[^`>]*>`__?"), r"\1"),  # `text <link>`_
     (re.compile(r"!?\[([^\]\[]+)\]\([^()\s]*\)"), r"\1"),  # [text](link)
     (re.compile(r"\[[\w-]+\]_"), ""),  # [1]_
     (re.compile(r"`+([^`]*)`+_{0,2}"), r"\1"),  # `code`, ``code``
-    (re.compile(r"(?<!\w)(\*{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)"), r"\2"),  # *emphasis*
-    (re.compile(r"\s+([,.;:!?])(?=\s|$)"), r"\1"),
-    (re.compile(r"\s+"), " "),
+    (re.compile(r"(?<!\w)(\*{1,3})(?=\S)([^*]+)(?<=\S)\1(?!\w)"), r"\2"),  # *emphasis*
+    _BLANKS,
+    (re.compile(r" ([,.;:!?])(?= |$)"), r"\1"),
 )
 
 # A block with such a line is a heading, a table, a list, a directive, a doctest or a field list.
@@ -68,7 +71,16 @@ _NOT_PROSE = re.compile(
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 
 _SENTENCE = re.compile(r"""["'(]?[A-Z][^=<>{}|\\@#~^$*\[\]`]*[.!?]["')]*""")
-_CODE_LIKE = re.compile(r"://|->|\.\.\.|::|--|\w\(.+\)|\bTODO\b|\bFIXME\b|(?:\w+_){3,}|\w/\w+/\w")
+_CODE_LIKE = re.compile(
+    r"""
+      :// | -> | \.\.\. | :: | --
+    | \bTODO\b | \bFIXME\b
+    | \w/\w+/\w  # a path
+    | \b(?:\w+?_){3}  # a_name_of_words
+    | \A(?>.*?\w\().+\)  # a call with arguments: from the first parenthesis of a call to the last of all
+    """,
+    re.VERBOSE,
+)
 _COMMON_WORDS = frozenset(
     re.findall(
         r"\w+",

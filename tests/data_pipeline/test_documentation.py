@@ -88,10 +88,25 @@ def test_keeps_prose_and_drops_the_rest(tmp_path):
         "See https://example.org/a/b for the rest of it.",
         "Dieser Satz steht nicht auf Englisch geschrieben da.",
         "Foo_bar baz_qux spam_eggs a the one_two three_four.",
+        "The name of a_long_name_ is not to be used here.",
+        "Call run() with what is to be done and wait(seconds) for the end.",
+        "The file is in one/or/another of these.",
     ],
 )
 def test_drops_what_does_not_read_as_an_english_sentence(text):
     assert prose_sentences(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Call run() to get the value that is in use.",
+        "The value (or none) is of the type that some_name has.",
+        "The input and/or the output may be left out.",
+    ],
+)
+def test_keeps_sentences_with_a_little_code(text):
+    assert prose_sentences(text) == [text]
 
 
 def test_a_module_that_cannot_be_parsed_gives_nothing(tmp_path):
