@@ -22,6 +22,17 @@ PrngImplementation = Literal["rbg", "threefry2x32"]
 AttentionKernel = Literal["auto", "none"]
 Remat = Literal["none", "layers"]
 
+MODEL_SIZES = (
+    "vocab_size",
+    "num_layers",
+    "hidden_size",
+    "num_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+"""The fields of ModelConfig that are sizes, each at least 1."""
+
 
 def check_positive(name: str, value: int) -> None:
     """Raises UserError unless a setting is at least 1."""
@@ -61,15 +72,7 @@ class ModelConfig:
     The two draw other dropout and round differently."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "num_layers",
-            "hidden_size",
-            "num_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
+        for name in MODEL_SIZES:
             check_positive(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(

@@ -5,23 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import Experiment, ModelConfig
+from bert_jax.config import MODEL_SIZES, Experiment, ModelConfig
 from bert_jax.pretrained import Pretrained
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
 # What the parameters have been trained to; dropout, the objective and the arithmetic are the run's own.
-_SHAPE = (
-    "vocab_size",
-    "num_layers",
-    "hidden_size",
-    "num_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "activation",
-    "layer_norm_epsilon",
-)
+_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
 
 
 def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> tuple[Pretrained, Experiment]:
