@@ -11,22 +11,7 @@ from data_pipeline.tasks.batches import (
     rows_of_step,
     training_batches,
 )
-from data_pipeline.tasks.rows import Rows
-
-
-def make_rows(lengths: list[int], width: int = 1) -> Rows:
-    """Sequence s holds s + 1 throughout; so does each of its targets."""
-    sequences = [np.full(length, number + 1, np.int32) for number, length in enumerate(lengths)]
-    count = len(lengths) // width
-    return Rows(
-        tokens={"input_ids": sequences, "segment_ids": sequences, "tag_ids": sequences},
-        targets={
-            "labels": np.arange(count, dtype=np.int32) + 1,
-            "positions": np.ones((count, 2), np.float32),
-        },
-        example=np.arange(count, dtype=np.int32),
-        sequences_per_row=width,
-    )
+from tests.data_pipeline.tasks.small_rows import make_rows
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,10 +69,9 @@ def test_a_batch_holds_its_rows_and_padding():
             assert batch["tag_ids"][line].tolist() == [row + 1] * filled + [-1] * rest
             assert batch["input_mask"][line].tolist() == [1] * filled + [0] * rest
             assert batch["labels"][line] == row + 1
-        assert {name: values.dtype for name, values in batch.items() if name != "positions"} == dict.fromkeys(
-            ("input_ids", "input_mask", "segment_ids", "tag_ids", "labels", "row"), np.dtype(np.int32)
-        )
-        assert batch["positions"].dtype == np.float32
+        integers = ("input_ids", "input_mask", "segment_ids", "tag_ids", "labels", "entity_positions", "row")
+        dtypes = dict.fromkeys(integers, np.dtype(np.int32)) | {"values": np.dtype(np.float32)}
+        assert {name: values.dtype for name, values in batch.items()} == dtypes
 
 
 def test_rows_of_several_sequences_have_an_axis_for_them():
@@ -124,7 +108,8 @@ def test_rows_that_fill_up_the_last_batch_count_nowhere():
     *_, last = evaluation_batches(make_rows([5, 6, 7, 8, 9]), 3)
     assert last["row"].tolist() == [1, 0, -1]
     assert last["labels"].tolist() == [2, 1, 0]
-    assert last["positions"].tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert last["values"].tolist() == [1.5, 0.5, 0]
+    assert last["entity_positions"].tolist() == [[1, 2], [1, 2], [0, 0]]
     assert not last["input_mask"][2].any()
     assert not last["input_ids"][2].any()
     assert (last["tag_ids"][2] == -1).all()

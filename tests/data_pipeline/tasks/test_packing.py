@@ -8,21 +8,7 @@ from hypothesis import strategies as st
 from data_pipeline.tasks.batches import lengths_up_to, training_batches
 from data_pipeline.tasks.packing import Packing, choose_packing, place_rows
 from data_pipeline.tasks.rows import Rows
-
-
-def make_rows(lengths: list[int], width: int = 1) -> Rows:
-    """Sequence s holds s + 1 throughout; rows are labelled from 1 on and point at their second token."""
-    sequences = [np.full(length, number + 1, np.int32) for number, length in enumerate(lengths)]
-    count = len(lengths) // width
-    return Rows(
-        tokens={"input_ids": sequences, "segment_ids": sequences, "tag_ids": sequences},
-        targets={
-            "labels": np.arange(count, dtype=np.int32) + 1,
-            "entity_positions": np.tile(np.int32([1, 2]), (count, 1)),
-        },
-        example=np.arange(count, dtype=np.int32),
-        sequences_per_row=width,
-    )
+from tests.data_pipeline.tasks.small_rows import make_rows
 
 
 @settings(max_examples=100, deadline=None)
@@ -57,7 +43,8 @@ def test_packed_batches_hold_the_rows_of_padded_ones(width: int) -> None:
         assert packed["input_ids"].shape[1] == 32
         assert len(packed["input_ids"]) % 2 == 0
         assert packed["row"].shape == packed["labels"].shape == (len(packed["input_ids"]), 3)
-        assert {name: x.dtype for name, x in packed.items()} == dict.fromkeys(packed, np.dtype(np.int32))
+        dtypes = dict.fromkeys(packed, np.dtype(np.int32)) | {"values": np.dtype(np.float32)}
+        assert {name: x.dtype for name, x in packed.items()} == dtypes
         for line, slot in np.argwhere(packed["row"] >= 0):
             check_row(rows, packed, line, slot)
         real = packed["input_mask"] > 0
@@ -66,7 +53,7 @@ def test_packed_batches_hold_the_rows_of_padded_ones(width: int) -> None:
         assert not packed["segment_ids"][~real].any()
         assert (packed["tag_ids"][~real] == -1).all()
         nobody = packed["row"] < 0
-        assert not any(packed[name][nobody].any() for name in ("labels", "entity_positions"))
+        assert not any(packed[name][nobody].any() for name in rows.targets)
         assert not packed["instance_starts"][nobody].any()
 
 
@@ -80,6 +67,7 @@ def check_row(rows: Rows, packed: dict[str, np.ndarray], line: int, slot: int) -
             assert packed[name][line, start : start + len(ids)].tolist() == ids.tolist()
         assert (packed["input_mask"][line, start : start + len(ids)] == 1).all()
     assert packed["labels"][line, slot] == row + 1
+    assert packed["values"][line, slot] == row + 0.5
     assert packed["entity_positions"][line, slot].tolist() == [starts[0] + 1, starts[0] + 2]
 
 
