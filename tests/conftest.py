@@ -1,8 +1,12 @@
-"""Rules of the whole suite: what is not installed is left out, with the reason; nothing is compiled twice."""
+"""Rules of the whole suite: what is not installed is left out, with the reason; nothing is compiled twice.
+
+And the corpus that several of its files share.
+"""
 
 import importlib.util
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker(marker):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What tiny runs read. A test that alters a corpus writes one of its own, or a copy."""
+    from tests.tiny_run import write_corpus  # imports jax, which must find the folder above
+
+    return write_corpus(tmp_path_factory.mktemp("tiny") / "corpus")

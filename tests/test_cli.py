@@ -13,11 +13,6 @@ from tests.data_pipeline.test_tfrecords import write_records
 from tests.tiny_run import arguments, write_corpus
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("cli") / "corpus")
-
-
 def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that a wrong command line ends in."""
     assert main(argv) == 2

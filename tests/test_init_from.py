@@ -18,11 +18,6 @@ ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("init") / "corpus")
-
-
-@pytest.fixture(scope="module")
 def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work directory of a run that a next one starts from."""
     workdir = tmp_path_factory.mktemp("init") / "first"

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from bert_jax.checkpoints import FOLDER, saved_steps
 from bert_jax.metric_log import FILE_NAME, read_rows
-from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
+from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
 STEPS = 120 + 40 * KILLS
@@ -81,11 +80,6 @@ def in_a_checkpoint(workdir: Path, draw: random.Random) -> Callable[[], bool]:
         return True
 
     return is_time
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("kill") / "corpus")
 
 
 def test_killed_runs_end_like_an_undisturbed_one(corpus: Path, tmp_path: Path) -> None:

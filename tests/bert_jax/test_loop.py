@@ -25,11 +25,6 @@ from tests.tiny_run import FLAGS, arguments, deterministic_rows, final_state, wr
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("loop") / "corpus")
-
-
-@pytest.fixture(scope="module")
 def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work directory of an undisturbed run."""
     workdir = tmp_path_factory.mktemp("loop") / "finished"

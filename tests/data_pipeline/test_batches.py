@@ -11,7 +11,7 @@ from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import cut_instances
 from data_pipeline.store import has_heldout, open_store
-from tests.data_pipeline.small_corpus import make_corpus, random_documents, write_corpus
+from tests.data_pipeline.small_corpus import random_documents, write_corpus
 
 PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
 DATA = DataConfig(phases=PHASES)
@@ -19,8 +19,9 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return str(make_corpus(tmp_path_factory.mktemp("corpus")).directory)
+def corpus(corpus):
+    """Its folder, as settings name it."""
+    return str(corpus.directory)
 
 
 def train(corpus, data=DATA, **changes):

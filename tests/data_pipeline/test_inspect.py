@@ -14,11 +14,6 @@ PHASE = Phase(64, 10)
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return make_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
 def drawn(corpus):
     source = make_corpus_source(corpus, DataConfig(), PHASE)
     return [draw_examples(source, 0, 0, first, 500) for first in range(0, 3000, 500)]

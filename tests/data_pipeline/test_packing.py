@@ -15,7 +15,6 @@ from data_pipeline.packing import share_words
 from data_pipeline.pairs import PAIR_WORDS
 from data_pipeline.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
-from tests.data_pipeline.small_corpus import make_corpus
 from tests.data_pipeline.test_batches import assert_same
 from tests.data_pipeline.test_tfrecords import write_records
 
@@ -29,11 +28,6 @@ VARIANTS = {
     "no masks": dataclasses.replace(DATA, masking=MaskingConfig(rate=0.0)),
     "few slots": dataclasses.replace(DATA, phases=(Phase(LENGTH, 4),)),
 }
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def draw(corpus, data: DataConfig = DATA, rows: int = 300) -> Drawn:

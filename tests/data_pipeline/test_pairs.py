@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 from data_pipeline.config import DataConfig
 from data_pipeline.instances import cut_instances
 from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, choose_spans, heads, truncated_lengths, write_rows
-from tests.data_pipeline.small_corpus import count_bounds, make_corpus
+from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH = 64
 VISITS = 20_000
 PAPER = DataConfig()
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def cut_literally(a: int, b: int, limit: int) -> tuple[int, int]:
