@@ -46,7 +46,7 @@ class ChoiceHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequences, width = _sequences(batch)
+        sequences, width = sequences_of(batch)
         pooled = pooled_features(self.config, self.features, sequences, deterministic)
         pooled = Dropout(self.dropout_rate)(pooled, deterministic)
         scores = Linear(self.config, (1,), name="classifier")(pooled).astype(jnp.float32)
@@ -111,7 +111,7 @@ class EmbeddingHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequences, width = _sequences(batch)
+        sequences, width = sequences_of(batch)
         states = sequence_features(self.config, self.features, sequences, deterministic).astype(jnp.float32)
         weights = instance_masks(sequences).astype(jnp.float32)
         sums = jnp.einsum("bkt,btw->bkw", weights, states, precision="highest")
@@ -120,8 +120,8 @@ class EmbeddingHead(nn.Module):
         return unit.reshape(-1, *((width,) if width > 1 else ()), unit.shape[-1])
 
 
-def _sequences(batch: Batch) -> tuple[Batch, int]:
-    """The inputs with every sequence an instance of its own, and how many of them a row has."""
+def sequences_of(batch: Batch) -> tuple[Batch, int]:
+    """The inputs with each of the C sequences of a row an instance of its own, in order; and C."""
     inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     if "instance_starts" in batch:
         starts = batch["instance_starts"]

@@ -20,7 +20,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.losses import cross_entropy
-from bert_jax.packing import instance_weights
+from bert_jax.packing import is_instance
 from bert_jax.task import Batch, Sums
 
 RankingLoss = Literal["in_batch", "triplet"]
@@ -227,12 +227,8 @@ def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
 
 def _real_rows(batch: Batch) -> jax.Array:
     """float32 [R]: 1, and 0 for rows that only fill the batch up."""
-    if "instance_starts" in batch:
-        starts = batch["instance_starts"]
-        first = starts.reshape(*starts.shape[:2], -1)[..., 0]
-        return instance_weights({**batch, "instance_starts": first}).reshape(-1)
-    mask = batch["input_mask"]
-    return mask.reshape(mask.shape[0], -1).max(axis=1).astype(jnp.float32)
+    sequences, width = heads.sequences_of(batch)
+    return is_instance(sequences).reshape(-1, width).any(axis=1).astype(jnp.float32)
 
 
 def _example_inputs(shape: tuple[int, ...] = (1, 2)) -> dict[str, jax.Array]:
