@@ -24,8 +24,8 @@ from data_pipeline.errors import Unfinished, UserError
 
 T = TypeVar("T")
 
-LOST_STATUS = 69
-"""EX_UNAVAILABLE of sysexits.h: another process is gone or never came; run the same command again on all."""
+LOST_STATUS = os.EX_UNAVAILABLE
+"""69: another process is gone or never came; run the same command again on all."""
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 # INTERNAL may be a defect, which would come again; from a barrier or from Gloo, which is for CPUs, it is not.

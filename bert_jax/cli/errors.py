@@ -11,7 +11,7 @@ def report(error: BaseException) -> int:
     """Prints the line and returns the status; a defect of ours is printed with its traceback."""
     match error:
         case Unfinished():
-            return _complain(str(error), status=69)  # EX_UNAVAILABLE of sysexits.h
+            return _complain(str(error), status=os.EX_UNAVAILABLE)
         case UserError():
             return _complain(str(error), status=2)
         case BrokenPipeError():

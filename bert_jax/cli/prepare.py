@@ -92,6 +92,7 @@ def run(args: Prepare) -> int:
     """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
     import sys
 
+    from bert_jax.interrupt import EXIT_STATUS
     from data_pipeline.prepare import prepare
 
     begun = time.perf_counter()
@@ -106,7 +107,7 @@ def run(args: Prepare) -> int:
             )
     except KeyboardInterrupt:
         print("bert-jax: interrupted; run the same command again to go on", file=sys.stderr)
-        return 75
+        return EXIT_STATUS
     report(args.output, manifest, time.perf_counter() - begun)
     return 0
 
