@@ -19,6 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bert_jax.model.dropout import RESOLUTION
+from bert_jax.model.threefry import keep
 
 Projections: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 """Queries, keys and values, [B, N, K, T] each."""
@@ -27,11 +28,6 @@ Projections: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 _MOST_SCORES = 512 * 512
 _LANES = 128
 _SUBLANES = 8
-# The fewest rounds that pass every test of BigCrush; 20 are usual (Salmon et al. 2011, "Parallel random
-# numbers: as easy as 1, 2, 3", table 2).
-_ROUNDS = 13
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
 
 
 def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
@@ -196,39 +192,3 @@ def _drop(x_HTQ: jax.Array, seed, num_heads: int, dropped: int) -> jax.Array:  #
     first_head = seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
     kept = keep(seed[0], seed[1], row * num_heads + first_head, heads, length, dropped)
     return jnp.where(kept, x_HTQ, 0.0)
-
-
-def keep(
-    key0: jax.Array, key1: jax.Array, first_head: jax.Array, heads: int, length: int, dropped: int
-) -> jax.Array:
-    """bool [H, T, Q], False with probability dropped / RESOLUTION, for heads of consecutive numbers.
-
-    A block of the generator gives four draws, one in each quarter of the keys: whole registers of words
-    then fill whole registers of draws, and nothing is moved.
-    """
-    shape = (heads, length // 4, length)
-    head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(3))
-    words = threefry2x32((key0, key1), ((first_head + head) * shape[1] + row, column), _ROUNDS)
-    # The upper 16 bits of a word and the lower ones, as signed numbers: the chip compares no others.
-    draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
-    return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)
-
-
-def threefry2x32(
-    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array], rounds: int
-) -> tuple[jax.Array, jax.Array]:
-    """Two random words, uint32 of the counters' shape, from two words of key (Salmon et al. 2011)."""
-    keys = (*key, key[0] ^ key[1] ^ jnp.uint32(_PARITY))
-    x, y = counter[0] + key[0], counter[1] + key[1]
-    for number in range(rounds):
-        group, turn = divmod(number, 4)
-        x = x + y
-        y = _rotated(y, _ROTATIONS[group % 2][turn]) ^ x
-        if turn == 3:
-            x = x + keys[(group + 1) % 3]
-            y = y + (keys[(group + 2) % 3] + jnp.uint32(group + 1))
-    return x, y
-
-
-def _rotated(x: jax.Array, bits: int) -> jax.Array:
-    return (x << jnp.uint32(bits)) | (x >> jnp.uint32(32 - bits))

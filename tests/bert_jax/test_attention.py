@@ -15,7 +15,7 @@ import pytest
 from jax.extend.random import threefry_2x32
 
 from bert_jax.config import ModelConfig
-from bert_jax.model import attention_kernel
+from bert_jax.model import attention_kernel, threefry
 from bert_jax.model.attention import (
     Projections,
     attend_fused,
@@ -63,7 +63,7 @@ def attend_with_the_kernels_draws(
 
 def kept(words: jax.Array, first_head: int, rate: float) -> jax.Array:
     head = jnp.uint32(first_head)
-    return attention_kernel.keep(words[0], words[1], head, HEADS, LENGTH, num_dropped(rate))
+    return threefry.keep(words[0], words[1], head, HEADS, LENGTH, num_dropped(rate))
 
 
 def value_and_gradients(attend: Callable[[Projections], jax.Array]) -> list[np.ndarray]:
@@ -91,7 +91,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(bias: str, drop
 
 def test_the_generator_is_threefry() -> None:
     key, counters = jnp.array([3, 5], jnp.uint32), jnp.arange(64, dtype=jnp.uint32) * 12345
-    ours = attention_kernel.threefry2x32((key[0], key[1]), (counters[:32], counters[32:]), rounds=20)
+    ours = threefry.threefry2x32((key[0], key[1]), (counters[:32], counters[32:]), rounds=20)
     np.testing.assert_array_equal(jnp.concatenate(ours), threefry_2x32(key, counters))
 
 

@@ -1,0 +1,51 @@
+"""What dropout inside a kernel keeps: random bits as a pure function of a key and an element's place.
+
+jax.random does not run inside a kernel, and a TPU's own generator depends on how work is cut into steps.
+Shapes: H heads, T keys, Q queries.
+"""
+
+import jax
+import jax.numpy as jnp
+
+# The fewest without a known statistical flaw, say the generator's authors (Random123, threefry.h).
+# Their default and jax's is 20, a margin for which attention would take a fifth more cycles.
+_ROUNDS = 13
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def keep(
+    key0: jax.Array, key1: jax.Array, first_head: jax.Array, heads: int, length: int, dropped: int
+) -> jax.Array:
+    """bool [H, T, Q], False with probability dropped / RESOLUTION, for heads of consecutive numbers.
+
+    A block of the generator gives four draws, one in each quarter of the keys: whole registers of words
+    then fill whole registers of draws, and nothing is moved.
+    """
+    shape = (heads, length // 4, length)
+    head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(3))
+    words = threefry2x32((key0, key1), ((first_head + head) * shape[1] + row, column), _ROUNDS)
+    # The upper 16 bits of a word and the lower ones, as signed numbers: the chip compares no others.
+    draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
+    return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)
+
+
+def threefry2x32(
+    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array], rounds: int
+) -> tuple[jax.Array, jax.Array]:
+    """Two random words, uint32 of the counters' shape, from two words of key (Salmon et al. 2011, "Parallel
+    random numbers: as easy as 1, 2, 3")."""
+    keys = (*key, key[0] ^ key[1] ^ jnp.uint32(_PARITY))
+    x, y = counter[0] + key[0], counter[1] + key[1]
+    for number in range(rounds):
+        group, turn = divmod(number, 4)
+        x = x + y
+        y = _rotated(y, _ROTATIONS[group % 2][turn]) ^ x
+        if turn == 3:
+            x = x + keys[(group + 1) % 3]
+            y = y + (keys[(group + 2) % 3] + jnp.uint32(group + 1))
+    return x, y
+
+
+def _rotated(x: jax.Array, bits: int) -> jax.Array:
+    return (x << jnp.uint32(bits)) | (x >> jnp.uint32(32 - bits))
