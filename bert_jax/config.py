@@ -32,6 +32,8 @@ MODEL_SIZES = (
     "type_vocab_size",
 )
 """The fields of ModelConfig that are sizes, each at least 1."""
+MODEL_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
+"""Those that trained parameters cannot do without."""
 
 
 def check_positive(name: str, value: int) -> None:

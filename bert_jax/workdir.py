@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert_jax.config import Experiment, ModelConfig
+from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError
 
@@ -236,16 +236,17 @@ def from_json(kind: type[T], value: Any) -> T:
     """The inverse of `dataclasses.asdict` after a journey through JSON.
 
     A field that is newer than the file has its default, which does what was done before there was one;
-    but a model's shape is not guessed.
+    but a model's shape and objective are not guessed.
 
     Raises:
-      KeyError, TypeError: a field is unknown; one of a model, or one without a default, is missing.
+      KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing.
     """
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
-        named = [name for name in hints if name in value or kind is ModelConfig]
+        needed = (*MODEL_SHAPE, "objective") if kind is ModelConfig else ()
+        named = [name for name in hints if name in value or name in needed]
         return typing.cast(T, kind(**{name: from_json(hints[name], value[name]) for name in named}))
     if typing.get_origin(kind) is tuple:
         return typing.cast(T, tuple(from_json(typing.get_args(kind)[0], item) for item in value))

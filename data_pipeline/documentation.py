@@ -74,7 +74,7 @@ _SENTENCE = re.compile(r"""["'(]?[A-Z][^=<>{}|\\@#~^$*\[\]`]*[.!?]["')]*""")
 _CODE_LIKE = re.compile(
     r"""
       :// | -> | \.\.\. | :: | --
-    | \bTODO\b | \bFIXME\b
+    | \b(?:TODO|FIXME)\b
     | \w/\w+/\w  # a path
     | \b(?:\w+?_){3}  # a_name_of_words
     | \A(?>.*?\w\().+\)  # a call with arguments: from the first parenthesis of a call to the last of all

@@ -5,13 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import MODEL_SIZES, Experiment, ModelConfig
+from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig
 from bert_jax.pretrained import Pretrained
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
-
-# What the parameters have been trained to; dropout, the objective and the arithmetic are the run's own.
-_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
 
 
 def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> tuple[Pretrained, Experiment]:
@@ -99,4 +96,5 @@ def describe_start(model: Pretrained) -> str:
 
 
 def _shapes(ours: ModelConfig, theirs: ModelConfig) -> list[tuple[str, Any, Any]]:
-    return [(name, getattr(ours, name), getattr(theirs, name)) for name in _SHAPE]
+    # Dropout, the objective and the arithmetic are the run's own.
+    return [(name, getattr(ours, name), getattr(theirs, name)) for name in MODEL_SHAPE]

@@ -13,6 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+
+from bert_jax.model.attention_kernel import fused_attention, heads_of_a_step
 from bert_jax.tpu_compiler.hlo import Kernel
 from bert_jax.tpu_compiler.topology import Slice, open_slice
 
@@ -30,8 +35,6 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
     Raises:
       RuntimeError: the compiler wrote no schedule.
     """
-    from bert_jax.model.attention_kernel import heads_of_a_step
-
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
     steps = rows * heads // heads_of_a_step(heads, length)
     bundles = _bundles(where.name, heads, width, length, score_bias[2])[kernel.name]
@@ -71,11 +74,6 @@ def _read(folder: Path, name: str) -> int:
 
 def _compile(where: Slice, heads: int, width: int, length: int, bias_queries: int) -> None:
     """Compiles output and gradients of the kernel for one row."""
-    import jax
-    import jax.numpy as jnp
-    from jax.sharding import SingleDeviceSharding
-
-    from bert_jax.model.attention_kernel import fused_attention
 
     def shape(*sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=SingleDeviceSharding(where.devices[0]))

@@ -135,8 +135,16 @@ def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
     write_record(tmp_path, RECORD)
     content = json.loads((tmp_path / FILE_NAME).read_text())
     del content["init_from"], content["experiment"]["keep_every"]
+    del content["experiment"]["model"]["attention_kernel"]
     (tmp_path / FILE_NAME).write_text(json.dumps(content))
     assert read_record(tmp_path) == RECORD
+    missing = dict(content["experiment"]["model"])
+    for name in ("num_heads", "objective"):
+        content["experiment"]["model"] = {key: missing[key] for key in missing if key != name}
+        (tmp_path / FILE_NAME).write_text(json.dumps(content))
+        with pytest.raises(UserError, match=name):
+            read_record(tmp_path)
+    content["experiment"]["model"] = missing
     del content["corpus_fingerprint"]
     (tmp_path / FILE_NAME).write_text(json.dumps(content))
     with pytest.raises(UserError, match="corpus_fingerprint"):

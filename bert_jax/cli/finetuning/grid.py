@@ -93,7 +93,9 @@ class Grid:
                 if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
                     return False
             except NonFiniteError as error:
-                self._give_up(cell, error)
+                if number + 1 == len(unfinished) and not self._has_figure():
+                    raise
+                self._write_result(cell, Outcome({self.data.metric: math.nan}, f"diverged: {error}"))
             self._keep_best()
             epochs_done += cell.epochs
         return True
@@ -184,13 +186,10 @@ class Grid:
         write_record(folder, dataclasses.replace(read_record(folder), learnt=outcome.learnt))
         self._write_result(cell, outcome)
 
-    def _give_up(self, cell: Cell, error: NonFiniteError) -> None:
-        """Finishes a cell that diverged; the error is raised again if it was the last hope."""
-        metric = self.data.metric
-        figures = [result["figures"][metric] for result in read_results(self.args.output)]
-        if cell == self.cells[-1] and all(map(math.isnan, figures)):
-            raise error
-        self._write_result(cell, Outcome({metric: math.nan}, degenerate=f"diverged: {error}"))
+    def _has_figure(self) -> bool:
+        """Whether a finished cell has a figure that is a number."""
+        results = read_results(self.args.output)
+        return not all(math.isnan(result["figures"][self.data.metric]) for result in results)
 
     def _write_result(self, cell: Cell, outcome: Outcome) -> None:
         result = {
