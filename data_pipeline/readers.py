@@ -15,10 +15,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import zstandard
 
+from data_pipeline import tfds
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import Unfinished, UserError
 
@@ -26,8 +27,6 @@ Document = str | list[str]
 FileFormat = Literal["sentences", "text", "wikiextractor", "jsonl"]
 Format = Literal["auto", "sentences", "text", "wikiextractor", "jsonl"]
 EncodingErrors = Literal["strict", "replace"]
-
-TFDS_PREFIX = "tfds:"
 
 # Characters. A longer document (a whole library in one file) is cut between lines; training
 # never looks further than a few hundred tokens, so only the bookkeeping notices.
@@ -105,7 +104,7 @@ class Inputs:
             from data_pipeline.documentation import installed_documentation
 
             return iter(installed_documentation())
-        return read_tfds(part.removeprefix(TFDS_PREFIX), self.source)
+        return read_tfds(part, self.source)
 
 
 def find_inputs(source: Source) -> Inputs:
@@ -114,7 +113,7 @@ def find_inputs(source: Source) -> Inputs:
         raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
     parts: list[InputFile | str] = []
     for name in source.inputs:
-        if name == INSTALLED_DOCUMENTATION or name.startswith(TFDS_PREFIX):
+        if name == INSTALLED_DOCUMENTATION or tfds.is_tfds(name):
             parts.append(name)
         else:
             parts += [InputFile(path, _format_of(path, source)) for path in find_files(name)]
@@ -184,25 +183,14 @@ def read_jsonl(
 
 def read_tfds(name: str, source: Source) -> Iterator[str]:
     """The split `train` of a TensorFlow dataset, in the order of its files."""
-    dataset: Any
-    try:
-        import tensorflow_datasets as tfds
-
-        builder = tfds.builder(name, data_dir=source.tfds_data_dir)
-        builder.download_and_prepare()
-        config = tfds.ReadConfig(interleave_cycle_length=1)
-        dataset = builder.as_dataset(split="train", shuffle_files=False, read_config=config)
-    except Exception as error:  # TFDS raises whatever its network and file layers raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"tfds:{name} cannot be had ({reason}); give --tfds-data-dir if it is already on disk"
-        ) from error
-    fields = sorted(dataset.element_spec)
+    builder = tfds.open_tfds(name, source.tfds_data_dir, "give --tfds-data-dir if it is already on disk")
+    split = tfds.choose_split(name, builder, ["train"])
+    fields = sorted(builder.info.features)
     if source.text_field not in fields:
         raise UserError(
-            f"tfds:{name} has no field {source.text_field}; --text-field is one of {', '.join(fields)}"
+            f"{name} has no field {source.text_field}; --text-field is one of {', '.join(fields)}"
         )
-    for example in tfds.as_numpy(dataset):
+    for example in tfds.read_split(builder, split).as_numpy_iterator():
         yield from _paragraphs(example[source.text_field].decode("utf-8", source.encoding_errors))
 
 

@@ -73,8 +73,7 @@ def run(args: Finetune[Any]) -> int:
     from bert_jax.cli.pretrain import keep_compiled
     from bert_jax.open_model import open_model
 
-    if not args.data.startswith("tfds:") and not Path(args.data).is_dir():
-        raise UserError(f"{args.data} is no folder; --data takes that of a data set")
+    _check_data(args)
     if (args.output / workdir.FILE_NAME).exists():
         raise UserError(f"{args.output} holds a model or a run; name another --output")
     model = open_model(args.model)
@@ -91,6 +90,18 @@ def run(args: Finetune[Any]) -> int:
     with workdir.lock(args.output):
         keep_compiled(args.output)
         return _train_grid(grid)
+
+
+def _check_data(args: Finetune[Any]) -> None:
+    """Raises UserError if --data cannot be a data set."""
+    from bert_jax.cli.finetuning import TASKS
+    from data_pipeline.tfds import is_tfds
+
+    if is_tfds(args.data):
+        if TASKS[args.task].files_only:
+            raise UserError(f"{args.task} reads no TensorFlow datasets; --data takes a folder")
+    elif not Path(args.data).is_dir():
+        raise UserError(f"{args.data} is no folder; --data takes that of a data set")
 
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:

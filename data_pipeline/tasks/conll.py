@@ -11,6 +11,8 @@ from typing import Literal
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Scheme
+from data_pipeline.tasks.records import check_columns
+from data_pipeline.tfds import TfdsSplit
 
 DOCUMENT_START = "-DOCSTART-"
 PREDICTED_COLUMN = "predicted"
@@ -21,6 +23,7 @@ _PREFIXES: dict[Scheme, tuple[str, ...]] = {
     "iobes": ("B", "I", "E", "S"),
 }
 _BLANKS = " \t\r\n"  # Others, such as U+00A0, can be words.
+_TFDS_COLUMNS = ("tokens", "pos", "chunks", "ner")  # CoNLL-2003's, in its order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Sentence:
         return f"{self.file}:{self.line + word}"
 
 
-def read_columns(path: Path, columns: Columns) -> tuple[Sentence, ...]:
+def read_columns(path: Path | TfdsSplit, columns: Columns) -> tuple[Sentence, ...]:
     """All of `iterate_columns`."""
     return tuple(iterate_columns(path, columns))
 
 
-def iterate_columns(path: Path, columns: Columns) -> Iterator[Sentence]:
+def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Sentence]:
     """The sentences of a file, one after the other.
 
     Raises:
@@ -88,7 +91,9 @@ def iterate_columns(path: Path, columns: Columns) -> Iterator[Sentence]:
         raise UserError(f"{path} has no words")
 
 
-def write_columns(source: Path, output: Path, columns: Columns, tags: Iterable[Sequence[str]]) -> None:
+def write_columns(
+    source: Path | TfdsSplit, output: Path, columns: Columns, tags: Iterable[Sequence[str]]
+) -> None:
     """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end.
 
     Tags are taken as they are needed, so that neither file is ever held whole.
@@ -124,7 +129,7 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
     return tuple(converted)
 
 
-def _tagged_lines(source: Path, columns: Columns, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+def _tagged_lines(source: Path | TfdsSplit, columns: Columns, tags: Iterable[Sequence[str]]) -> Iterator[str]:
     of_words = itertools.chain.from_iterable(tags)
     for line in _read_lines(source, columns):
         if line.kind == "word":
@@ -151,7 +156,7 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
 class _Line:
     kind: Literal["names", "document", "blank", "word"]
     text: str
-    file: Path
+    file: Path | TfdsSplit
     number: int
     word: str = ""
     tag: str = ""
@@ -164,12 +169,13 @@ class _Line:
         return self.text + ("\t" if "\t" in self.text else " ") + value + "\n"
 
 
-def _read_lines(path: Path, columns: Columns) -> Iterator[_Line]:
+def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
     """Every line, checked."""
     names: list[str] = []
     width = 0
     needs_names = isinstance(columns.word, str) or isinstance(columns.tag, str)
-    for number, text in enumerate(_texts(path, columns.encoding), start=1):
+    texts = _tfds_texts(path, needs_names) if isinstance(path, TfdsSplit) else _texts(path, columns.encoding)
+    for number, text in enumerate(texts, start=1):
         place = f"{path}:{number}"
         fields = text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
         if not text.strip(_BLANKS):
@@ -197,6 +203,17 @@ def _texts(path: Path, encoding: str) -> Iterator[str]:
         raise UserError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in {encoding}; give its encoding, such as latin-1") from None
+
+
+def _tfds_texts(split: TfdsSplit, with_names: bool) -> Iterator[str]:
+    """The lines of the file that a data set would be, its columns in the order of CoNLL-2003."""
+    check_columns(split, split.names, _TFDS_COLUMNS[:1])
+    names = [name for name in _TFDS_COLUMNS if name in split.names]
+    if with_names:
+        yield "\t".join(names)
+    for record in split.records():
+        yield from map("\t".join, zip(*(record[name] for name in names), strict=True))
+        yield ""
 
 
 def _pick(fields: list[str], column: int | str, names: list[str], place: str) -> str:

@@ -4,13 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue_tasks import GlueTask
 from data_pipeline.tasks.names import GlueSplit
 from data_pipeline.tasks.records import Place, check_columns, split_tabs
 from data_pipeline.tasks.texts import TextExample
-
-TFDS_PREFIX = "tfds:"
 
 # QQP as published has some 20 broken lines among 364,000. More than this share is another kind of file.
 _BROKEN_LINES = 0.001
@@ -45,8 +44,8 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str 
     """
     if split not in task.files:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
-    if source.startswith(TFDS_PREFIX):
-        builder = _open_tfds(source.removeprefix(TFDS_PREFIX), tfds_data_dir)
+    if tfds.is_tfds(source):
+        builder = tfds.open_tfds(source, tfds_data_dir, "give the folder of GLUE's files")
         return GlueData(_read_tfds(builder, source, task, split))
     folder = Path(source)
     if (folder / task.folder).is_dir():
@@ -100,7 +99,7 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     feature = builder.info.features["label"]
     columns = task.tfds_columns or task.columns
     check_columns(source, builder.info.features, (*columns, "idx"))
-    dataset = builder.as_dataset(split=_tfds_split(builder, split))
+    dataset = tfds.read_split(builder, _tfds_split(builder, split))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
         texts = [record[column].decode() for column in columns]
@@ -121,16 +120,3 @@ def _tfds_label(value: Any, feature: Any, task: GlueTask) -> str:
         return str(value)
     word = feature.int2str(int(value))
     return word if word in task.labels else task.labels[int(value)]
-
-
-def _open_tfds(name: str, data_dir: str | None) -> Any:
-    """The builder of a TensorFlow dataset, downloaded if it is not on disk."""
-    try:
-        import tensorflow_datasets as tfds
-
-        builder = tfds.builder(name, data_dir=data_dir)
-        builder.download_and_prepare()
-    except Exception as error:  # TFDS raises whatever its network and file layers raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"tfds:{name} cannot be had ({reason}); give the folder of GLUE's files") from error
-    return builder

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.errors import UserError
+from data_pipeline.tfds import TfdsSplit
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
@@ -69,8 +70,8 @@ class Record:
         return value
 
 
-def read_records(file: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The records of a .tsv, .csv or .jsonl file; each has at least the fields `columns`.
+def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Record]:
+    """The records of a .tsv, .csv or .jsonl file, or of a TensorFlow dataset, all with the fields `columns`.
 
     A TSV has a line of names and no quoting: a quotation mark is a character. A CSV has a line of names
     and quotes as spreadsheets write them. JSONL is an object a line.
@@ -79,6 +80,8 @@ def read_records(file: Path, columns: Sequence[str]) -> Iterator[Record]:
       UserError: no such file; not UTF-8; empty; a column is missing; a line that has another number of
         columns than the first one, or is no JSON object.
     """
+    if isinstance(file, TfdsSplit):
+        return _read_tfds(file, columns)
     if file.suffix == ".tsv":
         records = _name_fields(file, split_tabs(file), columns)
     elif file.suffix == ".csv":
@@ -171,6 +174,12 @@ def _read_jsonl(file: Path, columns: Sequence[str]) -> Iterator[Record]:
             raise UserError(f"{place} is not a JSON object; each line must be one")
         check_columns(place, fields, columns)
         yield Record(place, fields)
+
+
+def _read_tfds(split: TfdsSplit, columns: Sequence[str]) -> Iterator[Record]:
+    check_columns(split, split.names, columns)
+    for number, fields in enumerate(split.records(), start=1):
+        yield Record(Place(str(split), number), fields)
 
 
 def _not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.records import Record
+from data_pipeline.tasks.records import Record, check_columns
+from data_pipeline.tfds import TfdsSplit
 
 LARGEST_MISPLACED_SHARE = 0.01
 """Of the questions of a training file. More means that the file counts its offsets in other units."""
@@ -46,14 +47,15 @@ class LabelledExamples:
     """Ids of the questions left out because their answer is not where the file says."""
 
 
-def read_squad(path: Path) -> tuple[SquadExample, ...]:
-    """The questions of a file, in its order.
+def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
+    """The questions of a file, or of the TensorFlow dataset of SQuAD, in its order.
 
     Raises:
       UserError: the file can't be read, is not SQuAD's JSON, has no questions, two of one id, or an
         empty context.
     """
-    examples = tuple(_examples(_read_json(path), path))
+    found = _tfds_examples(path) if isinstance(path, TfdsSplit) else _examples(_read_json(path), path)
+    examples = tuple(found)
     if not examples:
         raise UserError(f"{path} has no questions")
     seen: set[str] = set()
@@ -64,7 +66,7 @@ def read_squad(path: Path) -> tuple[SquadExample, ...]:
     return examples
 
 
-def require_answers(examples: Sequence[SquadExample], path: Path) -> None:
+def require_answers(examples: Sequence[SquadExample], path: Path | TfdsSplit) -> None:
     """Raises UserError naming the first question that has no answer to score by, as SQuAD 1.1's all have."""
     for example in examples:
         if not example.answers:
@@ -137,7 +139,16 @@ def _examples(content: Any, path: Path) -> Iterator[SquadExample]:
                 yield example
 
 
-def _example(question: Any, context: str, path: Path) -> SquadExample:
+def _tfds_examples(split: TfdsSplit) -> Iterator[SquadExample]:
+    check_columns(split, split.names, ("id", "question", "context", "answers"))
+    for question in split.records():
+        answers = question["answers"]  # a list of texts and one of offsets
+        pairs = zip(answers["text"], answers["answer_start"], strict=True)
+        question["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
+        yield _example(question, question["context"], split)
+
+
+def _example(question: Any, context: str, path: Path | TfdsSplit) -> SquadExample:
     name = _get(question, "id", str, f"a question of {path}")
     place = f"question {name} of {path}"
     answers = _get({"answers": [], **question}, "answers", list, place)

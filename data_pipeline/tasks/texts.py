@@ -9,6 +9,7 @@ import numpy as np
 from data_pipeline.tasks.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
 from data_pipeline.tasks.records import Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
+from data_pipeline.tfds import TfdsSplit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +23,10 @@ class TextExample:
     """A class or a number as it is written in the file; None in texts to predict."""
 
 
-def read_table(file: Path, text: str, pair: str | None = None, label: str | None = None) -> list[TextExample]:
-    """Examples of a user's .tsv, .csv or .jsonl file.
+def read_table(
+    file: Path | TfdsSplit, text: str, pair: str | None = None, label: str | None = None
+) -> list[TextExample]:
+    """Examples of a user's .tsv, .csv or .jsonl file, or of a TensorFlow dataset.
 
     Args:
       text, pair, label: the names of the columns; without `label`, the file is texts to predict.

@@ -27,6 +27,7 @@ from data_pipeline.readers import Source
 from data_pipeline.summary import warnings_about
 from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
 from tests.data_pipeline.test_corpus import WORDS
+from tests.data_pipeline.tiny_tfds import store, text_features
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,18 +126,8 @@ def test_a_vocabulary_is_learned_alike(tmp_path, small_pieces):
 
 @needs_beam
 def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_pieces):
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="tiny_text",
-        version="1.0.0",
-        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
-        split_datasets={
-            "train": tf.data.Dataset.from_tensor_slices({"text": [f"the cat sat {i}" for i in range(300)]})
-        },
-        data_dir=str(tmp_path / "tfds"),
-    )
+    texts = [{"text": f"the cat sat {i}"} for i in range(300)]
+    store(tmp_path / "tfds", "tiny_text", text_features(), {"train": texts})
     source = Source(("tfds:tiny_text",), tfds_data_dir=str(tmp_path / "tfds"))
     assert_same_corpus(PrepareSettings(source, vocab=vocabulary), tmp_path, direct())
 

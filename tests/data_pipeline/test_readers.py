@@ -13,6 +13,7 @@ from data_pipeline import readers
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.readers import Source, find_inputs
 from data_pipeline.sentences import check_language, split_sentences
+from tests.data_pipeline.tiny_tfds import store, text_features
 
 WIKI = """<doc id="1" url="u" title="Salt &amp; Pepper">
 Salt &amp; Pepper
@@ -165,18 +166,9 @@ def test_tfds_that_cannot_be_had_says_what_to_do(tmp_path):
 
 
 def test_tfds_reads_a_data_set_on_disk(tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    import tensorflow as tf
-
-    texts = ["One. Two.\nThree.", "Vier ü."]
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="tiny_text",
-        version="1.0.0",
-        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
-        split_datasets={"train": tf.data.Dataset.from_tensor_slices({"text": texts})},
-        data_dir=str(tmp_path),
-    )
-    assert sorted(read("tfds:tiny_text", tfds_data_dir=str(tmp_path))) == texts
+    texts = ["Vier ü.", "One. Two.\nThree."]
+    store(tmp_path, "tiny_text", text_features(), {"train": [{"text": text} for text in texts]})
+    assert read("tfds:tiny_text", tfds_data_dir=str(tmp_path)) == texts
     with pytest.raises(UserError, match=r"has no field body; --text-field is one of text"):
         read("tfds:tiny_text", tfds_data_dir=str(tmp_path), text_field="body")
 

@@ -42,6 +42,8 @@ class TaskEntry:
     settings: Settings
     cut_by: str = "max_seq_length"
     """The setting beyond which text is cut: `Rows.num_cut` counts what it cuts."""
+    files_only: bool = False
+    """Its data cannot be a TensorFlow dataset."""
 
 
 TASKS: Mapping[str, TaskEntry] = {
@@ -57,10 +59,12 @@ TASKS: Mapping[str, TaskEntry] = {
     "squad": TaskEntry("SQuAD 1.1: find the answer in a passage", SquadSettings(), "max_query_length"),
     "squad2": TaskEntry("SQuAD 2.0: or find that there is none", SquadSettings(), "max_query_length"),
     "ner": TaskEntry("named entities: CoNLL-2003 and other column files", TaggingSettings()),
-    "swag": TaskEntry("multiple choice: SWAG, CODAH or your own", ChoiceSettings()),
-    "relation": TaskEntry("relation of two entities: SemEval-2010 or your own", RelationSettings()),
+    "swag": TaskEntry("multiple choice: SWAG, CODAH or your own", ChoiceSettings(), files_only=True),
+    "relation": TaskEntry(
+        "relation of two entities: SemEval-2010 or your own", RelationSettings(), files_only=True
+    ),
     "tag": TaskEntry("your own words with tags, in columns", TaggingSettings()),
-    "rank": TaskEntry("your own queries: put candidates in order", RankingSettings()),
+    "rank": TaskEntry("your own queries: put candidates in order", RankingSettings(), files_only=True),
     "classify": TaskEntry("your own texts or pairs, any number of labels", TableSettings()),
     "regress": TaskEntry("your own texts or pairs, a number", TableSettings()),
 }

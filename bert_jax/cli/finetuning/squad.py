@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
     from data_pipeline.tasks.squad_windows import Windows
+    from data_pipeline.tfds import PartName, TfdsSplit
 
 # Each has a few windows.
 _QUESTIONS_AT_ONCE = 1024
@@ -27,7 +29,8 @@ _QUESTIONS_AT_ONCE = 1024
 
 @dataclasses.dataclass(frozen=True)
 class SquadSettings:
-    """A folder with train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json."""
+    """A folder with train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json; or
+    tfds:squad/v1.1, tfds:squad/v2.0."""
 
     max_seq_length: int = 384
     """Of a window with its question, in pieces."""
@@ -45,9 +48,9 @@ class SquadSettings:
         from data_pipeline.tasks.squad import find_answers, read_squad, require_answers
         from data_pipeline.tasks.squad_windows import label_windows
 
-        train = find_answers(read_squad(_find(Path(data), "train", task)))
+        train = find_answers(read_squad(_find(data, "train", task)))
         windows = self.windows(train.examples, tokenizer)
-        file = _find(Path(data), "dev", task)
+        file = _find(data, "dev", task)
         dev = read_squad(file)
         if task == "squad":
             require_answers(dev, file)
@@ -180,8 +183,11 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
     return {"text": candidate.text, "start": start, "end": end, "score": round(candidate.score, 6)}
 
 
-def _find(folder: Path, part: str, task: str) -> Path:
+def _find(data: str, part: "PartName", task: str) -> "Path | TfdsSplit":
     """The file of a part: its published name, or the only one whose name begins with the part's."""
+    if tfds.is_tfds(data):
+        return tfds.require_part(data, part)
+    folder = Path(data)
     version = "v2.0" if task == "squad2" else "v1.1"
     published = folder / f"{part}-{version}.json"
     if published.exists():

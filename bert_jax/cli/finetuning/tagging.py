@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, Scheme
 
@@ -18,20 +19,24 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.ner import TaggingRows
     from data_pipeline.tasks.rows import Rows
+    from data_pipeline.tfds import PartName, TfdsSplit
 
 # Enough for full batches of like length, few enough to hold.
 _SENTENCES_AT_ONCE = 1024
 
-_TRAIN = ("train", "eng.train")
-_DEV = ("dev", "valid", "testa", "eng.testa")
-_TEST = ("test", "testb", "eng.testb")
+_NAMES: "Mapping[PartName, tuple[str, ...]]" = {
+    "train": ("train", "eng.train"),
+    "dev": ("dev", "valid", "testa", "eng.testa"),
+    "test": ("test", "testb", "eng.testb"),
+}
 _SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggingSettings:
     """A folder with train, dev and perhaps test: one word a line with its tag, a blank line between
-    sentences (.txt, .tsv, .conll, .bio; or CoNLL-2003's eng.train, eng.testa, eng.testb)."""
+    sentences (.txt, .tsv, .conll, .bio; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
+    tfds:conll2003."""
 
     max_seq_length: int = 128
     """Sentences longer than that are cut into windows."""
@@ -52,14 +57,13 @@ class TaggingSettings:
         from data_pipeline.tasks.ner import list_tags
 
         del task
-        folder, columns = Path(data), self.columns()
-        train = read_columns(_require(folder, "train", _TRAIN), columns)
+        columns = self.columns()
+        train = read_columns(_require(data, "train"), columns)
         tags = list_tags(train)
         if len(tags) == 1:
-            raise UserError(f"{folder}: no word of the training file has a tag but O")
-        dev = _require(folder, "dev", _DEV)
-        test = _find(folder, _TEST)
-        files = {"dev": dev} | ({"test": test} if test else {})
+            raise UserError(f"{data}: no word of the training file has a tag but O")
+        test = _find(data, "test")
+        files = {"dev": _require(data, "dev")} | ({"test": test} if test else {})
         parts = {name: read_columns(file, columns) for name, file in files.items()}
         return TaggingData(
             tags,
@@ -111,7 +115,7 @@ class TaggingData:
         labels: tuple[str, ...],
         train: Any,
         parts: "Mapping[str, TaggingRows]",
-        files: Mapping[str, Path],
+        files: "Mapping[str, Path | TfdsSplit]",
         columns: "Columns",
     ) -> None:
         self.labels = labels
@@ -179,14 +183,18 @@ def _column(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _require(folder: Path, part: str, names: Sequence[str]) -> Path:
-    file = _find(folder, names)
+def _require(data: str, part: "PartName") -> "Path | TfdsSplit":
+    if tfds.is_tfds(data):
+        return tfds.require_part(data, part)
+    file = _find(data, part)
     if file is None:
-        tried = ", ".join(f"{name}{{{','.join(s for s in _SUFFIXES if s)}}}" for name in names)
-        raise UserError(f"{folder} has no file of the {part} set; looked for {tried}")
+        tried = ", ".join(f"{name}{{{','.join(s for s in _SUFFIXES if s)}}}" for name in _NAMES[part])
+        raise UserError(f"{data} has no file of the {part} set; looked for {tried}")
     return file
 
 
-def _find(folder: Path, names: Sequence[str]) -> Path | None:
-    tried = (folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES)
+def _find(data: str, part: "PartName") -> "Path | TfdsSplit | None":
+    if tfds.is_tfds(data):
+        return tfds.find_part(data, part)
+    tried = (Path(data) / f"{name}{suffix}" for name in _NAMES[part] for suffix in _SUFFIXES)
     return next((file for file in tried if file.is_file()), None)

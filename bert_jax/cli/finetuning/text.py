@@ -13,6 +13,7 @@ from bert_jax.cli.finetuning.files import find_table, require_table
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from data_pipeline import tfds
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
+    from data_pipeline.tfds import PartName, TfdsSplit
 
 TextKind = Literal["classification", "regression"]
 
@@ -48,7 +50,8 @@ class GlueSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings:
-    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl."""
+    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl; or tfds:NAME, whose fields
+    are the columns."""
 
     max_seq_length: int = 128
     """Longer texts are cut."""
@@ -62,7 +65,7 @@ class TableSettings:
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TextData":
         """Reads and encodes a user's own tables."""
         kind: TextKind = "regression" if task == "regress" else "classification"
-        return load_tables(kind, Path(data), self, _Encoder(tokenizer, self.max_seq_length))
+        return load_tables(kind, data, self, _Encoder(tokenizer, self.max_seq_length))
 
     def predict(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
@@ -159,7 +162,7 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     Raises:
       UserError: as `data_pipeline.tasks.glue.read_glue`.
     """
-    from data_pipeline.tasks.glue import TFDS_PREFIX, read_glue
+    from data_pipeline.tasks.glue import read_glue
     from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
     task = GLUE_TASKS[name]
@@ -177,7 +180,7 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     tests = [
         read(split)
         for split in task.submissions
-        if data.startswith(TFDS_PREFIX) or _glue_file(data, task.folder, task.files[split]).exists()
+        if tfds.is_tfds(data) or _glue_file(data, task.folder, task.files[split]).exists()
     ]
     submissions = {str(split): file for split, file in task.submissions.items()}
     if name == "mnli" and (source := _find_diagnostic(data)):
@@ -187,8 +190,8 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
     return TextData(kind, task.labels, task.metrics, train.rows, dev, tests, submissions)
 
 
-def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: "_Encoder") -> TextData:
-    """`train`, `dev` and perhaps `test` as .tsv, .csv or .jsonl in a folder.
+def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_Encoder") -> TextData:
+    """`train`, `dev` and perhaps `test` as .tsv, .csv or .jsonl in a folder, or of a TensorFlow dataset.
 
     Raises:
       UserError: a file or a column is missing; a label of `dev` that `train` does not have.
@@ -198,14 +201,14 @@ def load_tables(kind: TextKind, folder: Path, settings: TableSettings, encoder: 
 
     columns = (settings.text_column, settings.pair_column)
     train, dev = (
-        read_table(require_table(folder, name), *columns, settings.label_column) for name in ("train", "dev")
+        read_table(_require_part(data, part), *columns, settings.label_column) for part in ("train", "dev")
     )
     labels = find_labels(train) if kind == "classification" else ()
     parts = [
         encoder.encode(name, examples, _targets(kind, examples, labels))
         for name, examples in (("train", train), ("dev", dev))
     ]
-    file = find_table(folder, "test")
+    file = _find_part(data, "test")
     tests = [encoder.encode("test", read_table(file, *columns), {})] if file else []
     metrics: tuple[MetricName, ...]
     metrics = ("accuracy", "macro_f1", "matthews") if labels else ("spearman", "pearson")
@@ -250,6 +253,14 @@ class _Encoder:
         return Part(name, examples, text_rows(examples, self._tokenizer, self._max_seq_length, targets))
 
 
+def _require_part(data: str, part: "PartName") -> "Path | TfdsSplit":
+    return tfds.require_part(data, part) if tfds.is_tfds(data) else require_table(Path(data), part)
+
+
+def _find_part(data: str, part: "PartName") -> "Path | TfdsSplit | None":
+    return tfds.find_part(data, part) if tfds.is_tfds(data) else find_table(Path(data), part)
+
+
 def _targets(
     kind: TextKind, examples: "Sequence[TextExample]", labels: Sequence[str]
 ) -> dict[str, np.ndarray]:
@@ -262,10 +273,8 @@ def _targets(
 
 def _find_diagnostic(data: str) -> str | None:
     """Where GLUE's diagnostic set is, which models of MNLI predict; None if it is not there."""
-    from data_pipeline.tasks.glue import TFDS_PREFIX
-
-    if data.startswith(TFDS_PREFIX):
-        return f"{TFDS_PREFIX}glue/ax"
+    if tfds.is_tfds(data):
+        return "tfds:glue/ax"
     return data if _glue_file(data, "diagnostic", "diagnostic.tsv").exists() else None
 
 

@@ -14,6 +14,7 @@ from data_pipeline.tasks.glue_submission import (
 )
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 from data_pipeline.tasks.labels import label_ids, label_values
+from tests.data_pipeline.tiny_tfds import cola_features, store
 
 _STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 _MNLI = (
@@ -172,33 +173,11 @@ def test_bad_files_are_one_line(tmp_path, name, split, content, message):
 
 
 def test_tfds_gives_glues_own_order_and_words(tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    import tensorflow as tf
+    def rows(labels: list[int]) -> list[dict[str, object]]:
+        return [{"sentence": f"text {i}", "label": labels[i], "idx": i} for i in (2, 0, 1)]
 
-    def columns(labels: list[int]) -> dict[str, list[object]]:
-        order = [2, 0, 1]
-        return {
-            "sentence": [f"text {index}" for index in order],
-            "label": [labels[index] for index in order],
-            "idx": order,
-        }
-
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="cola_like",
-        version="1.0.0",
-        features=tfds.features.FeaturesDict(
-            {
-                "sentence": tfds.features.Text(),
-                "label": tfds.features.ClassLabel(names=["unacceptable", "acceptable"]),
-                "idx": tf.int32,
-            }
-        ),
-        split_datasets={
-            "validation": tf.data.Dataset.from_tensor_slices(columns([1, 0, 1])),
-            "test": tf.data.Dataset.from_tensor_slices(columns([-1, -1, -1])),
-        },
-        data_dir=str(tmp_path),
-    )
+    parts = {"validation": rows([1, 0, 1]), "test": rows([-1, -1, -1])}
+    store(tmp_path, "cola_like", cola_features(), parts)
     for split, labels in (("dev", ["1", "0", "1"]), ("test", [None] * 3)):
         examples = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split, str(tmp_path)).examples
         assert [example.text for example in examples] == ["text 0", "text 1", "text 2"]

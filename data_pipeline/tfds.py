@@ -1,0 +1,124 @@
+"""TensorFlow datasets: what `tfds:NAME` stands for where a folder or a file could be named."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from data_pipeline.errors import UserError
+
+_PREFIX = "tfds:"
+
+PartName = Literal["train", "dev", "test"]
+
+# What data sets call their parts; the first that there is counts.
+_SPLITS: dict[PartName, tuple[str, ...]] = {
+    "train": ("train",),
+    "dev": ("validation", "dev"),
+    "test": ("test",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSplit:
+    """A part of a data set, read as a file of records would be."""
+
+    source: str
+    """`tfds:NAME`"""
+    split: str
+    data_dir: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.split}"
+
+    @functools.cached_property
+    def _builder(self) -> Any:
+        return open_tfds(self.source, self.data_dir)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the fields, in the data set's order."""
+        return tuple(self._builder.info.features)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The examples in the order of the data set's files, as JSON would hold them.
+
+        A class is its word, or None where TFDS has -1, as in test sets without labels.
+        """
+        features = self._builder.info.features
+        for example in read_split(self._builder, self.split).as_numpy_iterator():
+            yield _plain(example, features)
+
+
+def is_tfds(name: str) -> bool:
+    """Whether it is `tfds:NAME` rather than a folder or a file."""
+    return name.startswith(_PREFIX)
+
+
+def open_tfds(
+    source: str, data_dir: str | None = None, advice: str = "name a folder with the data set's files"
+) -> Any:
+    """The builder of `tfds:NAME`, downloaded if it is not on disk.
+
+    Args:
+      data_dir: where TFDS keeps its data; None for its default.
+      advice: what else the user may do, for the message.
+
+    Raises:
+      UserError: there is no such data set, or it cannot be had.
+    """
+    try:
+        import tensorflow_datasets as tfds
+
+        import data_pipeline.tensorflow_cpu  # noqa: F401  leaves a GPU to jax
+
+        builder = tfds.builder(source.removeprefix(_PREFIX), data_dir=data_dir)
+        builder.download_and_prepare()
+    except Exception as error:  # TFDS raises whatever its network and file layers raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{source} cannot be had ({reason}); {advice}") from error
+    return builder
+
+
+def read_split(builder: Any, split: str) -> Any:
+    """The tf.data.Dataset of a part, in the order of its files."""
+    import tensorflow_datasets as tfds
+
+    config = tfds.ReadConfig(interleave_cycle_length=1)
+    return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+
+
+def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
+    """The first of `names` that is a part of the data set. Raises UserError if none is."""
+    splits = builder.info.splits
+    for name in names:
+        if name in splits:
+            return name
+    raise UserError(f"{source} has no split {' or '.join(names)}; it has {', '.join(splits)}")
+
+
+def require_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit:
+    """A part of `tfds:NAME`. Raises UserError if it has none, and as `open_tfds`."""
+    builder = open_tfds(source, data_dir)
+    return TfdsSplit(source, choose_split(source, builder, _SPLITS[part]), data_dir)
+
+
+def find_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit | None:
+    """A part of `tfds:NAME`; None if it has none. Raises UserError as `open_tfds`."""
+    is_there = any(name in open_tfds(source, data_dir).info.splits for name in _SPLITS[part])
+    return require_part(source, part, data_dir) if is_there else None
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    feature = getattr(feature, "feature", feature)  # what a Sequence holds
+    if isinstance(value, dict):
+        return {name: _plain(part, feature[name]) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(part, feature) for part in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    if hasattr(feature, "int2str"):
+        return feature.int2str(int(value)) if value >= 0 else None
+    return value.item()

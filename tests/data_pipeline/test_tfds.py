@@ -1,0 +1,100 @@
+"""TensorFlow datasets where a file could be: the same examples as of the file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.conll import Columns, read_columns, write_columns
+from data_pipeline.tasks.records import read_records
+from data_pipeline.tasks.squad import read_squad
+from data_pipeline.tasks.texts import read_table
+from data_pipeline.tfds import TfdsSplit, find_part, require_part
+from tests.data_pipeline.tiny_tfds import conll_features, squad_features, store, table_features
+
+CONTEXT = "Élan was in Paris."
+QUESTIONS = [
+    {
+        "id": "q1",
+        "question": "Where?",
+        "answers": [{"text": "Paris", "answer_start": 12}],
+        "is_impossible": False,
+    },
+    {"id": "q2", "question": "Why?", "answers": [], "is_impossible": True},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tfds")
+    rows = [{"text": "the cat", "label": "b"}, {"text": "ein Hund ü", "label": "a"}]
+    unlabelled = [{"text": "the mat", "label": -1}]
+    store(
+        folder, "table", table_features(["a", "b"]), {"train": rows, "validation": rows, "test": unlabelled}
+    )
+    flat = [
+        {
+            **question,
+            "context": CONTEXT,
+            "answers": {key: [a[key] for a in question["answers"]] for key in ("text", "answer_start")},
+        }
+        for question in QUESTIONS
+    ]
+    store(folder, "squad_like", squad_features(), {"dev": flat})
+    sentences = [
+        {"tokens": ["Ann", "left"], "pos": ["B", "A"], "chunks": ["A", "A"], "ner": ["B-PER", "O"]},
+        {"tokens": ["Rome"], "pos": ["B"], "chunks": ["B"], "ner": ["B-LOC"]},
+    ]
+    store(folder, "conll_like", conll_features(["O", "B-PER", "B-LOC"]), {"train": sentences})
+    return folder
+
+
+def split(folder: Path, name: str, part: str = "train") -> TfdsSplit:
+    return require_part(f"tfds:{name}", part, str(folder))
+
+
+def test_classes_are_words_and_an_unknown_one_is_none(folder: Path) -> None:
+    rows = [{"text": "the cat", "label": "b"}, {"text": "ein Hund ü", "label": "a"}]
+    assert list(split(folder, "table", "dev").records()) == rows
+    assert list(split(folder, "table", "test").records()) == [{"text": "the mat", "label": None}]
+
+
+def test_a_table_is_read_with_places(folder: Path) -> None:
+    examples = read_table(split(folder, "table"), "text", None, "label")
+    assert [(example.text, example.label) for example in examples] == [("the cat", "b"), ("ein Hund ü", "a")]
+    assert str(examples[1].place) == "tfds:table train, line 2"
+    with pytest.raises(UserError, match="tfds:table train has no column title; it has"):
+        list(read_records(split(folder, "table"), ["title"]))
+    with pytest.raises(UserError, match="tfds:table test, line 1 has no label"):
+        read_table(split(folder, "table", "test"), "text", None, "label")
+
+
+def test_squad_is_the_same_as_its_file(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "dev.json"
+    file.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}))
+    assert read_squad(split(folder, "squad_like", "dev")) == read_squad(file)
+    with pytest.raises(UserError, match="tfds:table train has no column id"):
+        read_squad(split(folder, "table"))
+
+
+@pytest.mark.parametrize("columns", [Columns(), Columns("tokens", "ner")])
+def test_conll_has_the_columns_of_its_file(folder: Path, tmp_path: Path, columns: Columns) -> None:
+    named = "" if columns == Columns() else "tokens\tpos\tchunks\tner\n"
+    file, output = tmp_path / "train.txt", tmp_path / "predicted.txt"
+    file.write_text(f"{named}Ann\tB\tA\tB-PER\nleft\tA\tA\tO\n\nRome\tB\tB\tB-LOC\n\n")
+    source = split(folder, "conll_like")
+    assert read_columns(source, columns) == read_columns(file, columns)
+    write_columns(source, output, columns, [["O", "O"], ["B-PER"]])
+    header = named.replace("\n", "\tpredicted\n")
+    assert (
+        output.read_text() == f"{header}Ann\tB\tA\tB-PER\tO\nleft\tA\tA\tO\tO\n\nRome\tB\tB\tB-LOC\tB-PER\n\n"
+    )
+
+
+def test_a_part_that_is_not_there_is_named(folder: Path) -> None:
+    assert find_part("tfds:conll_like", "test", str(folder)) is None
+    with pytest.raises(UserError, match="tfds:conll_like has no split validation or dev; it has train"):
+        split(folder, "conll_like", "dev")
+    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a folder"):
+        split(folder, "no_such_set")

@@ -1,0 +1,86 @@
+"""`bert-jax finetune` on TensorFlow datasets: the same figures and predictions as on their files."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax.cli.main import main
+from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tiny_tfds import conll_features, store, table_features
+
+TEXTS = [
+    {"text": "the cat", "label": "b"},
+    {"text": "a dog", "label": "a"},
+    {"text": "the mat", "label": "b"},
+]
+SENTENCES = [
+    {"tokens": ["Paris", "is"], "pos": ["B", "A"], "chunks": ["A", "A"], "ner": ["B-X", "O"]},
+    {"tokens": ["cat"], "pos": ["B"], "chunks": ["B"], "ner": ["O"]},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tfds")
+    make_run(folder / "model")
+    store(
+        folder,
+        "tiny_table",
+        table_features(["a", "b"]),
+        dict.fromkeys(("train", "validation", "test"), TEXTS),
+    )
+    store(folder, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
+    tfds.core.add_data_dir(str(folder))
+    return folder
+
+
+def finetune(folder: Path, task: str, data: str, output: str) -> int:
+    flags = ["--max-seq-length=16", "--epochs=1", f"--output={folder / output}"]
+    return main(["finetune", task, f"--model={folder / 'model'}", f"--data={data}", *flags])
+
+
+def write_files(folder: Path) -> Path:
+    """The same examples as files."""
+    files = folder / "files"
+    files.mkdir()
+    lines = "".join(f"{json.dumps(text)}\n" for text in TEXTS)
+    words = [zip(*(s[name] for name in ("tokens", "pos", "chunks", "ner")), strict=True) for s in SENTENCES]
+    columns = "".join("".join("\t".join(line) + "\n" for line in sentence) + "\n" for sentence in words)
+    for part in ("train", "dev", "test"):
+        (files / f"{part}.jsonl").write_text(lines)
+    for part in ("train", "dev"):
+        (files / f"{part}.conll").write_text(columns)
+    return files
+
+
+def test_the_outcome_is_that_of_the_files(folder: Path) -> None:
+    files = write_files(folder)
+    for task, name, kept in (
+        ("classify", "tiny_table", ["predictions-dev.jsonl", "predictions-test.jsonl"]),
+        ("ner", "tiny_conll", ["predictions-dev.txt", "report.json"]),
+    ):
+        assert finetune(folder, task, f"tfds:{name}", f"{task}-tfds") == 0
+        assert finetune(folder, task, str(files), f"{task}-files") == 0
+        for file in ("results.json", *(f"best/{file}" for file in kept)):
+            ours, theirs = ((folder / f"{task}-{end}" / file).read_text() for end in ("tfds", "files"))
+            assert ours == theirs, file
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "message"),
+    [
+        ("swag", "tfds:tiny_table", "swag reads no TensorFlow datasets; --data takes a folder"),
+        ("squad", "tfds:tiny_table", "tfds:tiny_table train has no column id"),
+        ("ner", "tfds:tiny_table", "tfds:tiny_table train has no column tokens"),
+        ("classify", "tfds:tiny_conll", "tfds:tiny_conll train has no column text"),
+        ("classify", "tfds:none", "tfds:none cannot be had"),
+    ],
+)
+def test_another_data_set_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture, task: str, data: str, message: str
+) -> None:
+    assert finetune(folder, task, data, "refused") == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "refused").exists()
