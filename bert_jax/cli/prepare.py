@@ -40,7 +40,8 @@ class Prepare:
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
     format: Literal["auto", "sentences", "text", "wikiextractor", "jsonl"] = "auto"
-    """sentences: one a line, blank line between documents. text: a file is one. auto tells the others."""
+    """sentences: one a line, blank line between documents. text: a file is a document.
+    auto: WikiExtractor or JSONL, which show themselves."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
     train_vocab: Annotated[
@@ -48,7 +49,7 @@ class Prepare:
     ] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Pieces to learn at most."""
+    """Pieces to learn at most; needed with --train-vocab."""
     casing: Literal["cased", "uncased"] = "uncased"
     """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece)."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"

@@ -21,7 +21,7 @@ from bert_jax.model.attention import (
     attend_fused,
     attend_plainly,
     attention_bias,
-    attention_probabilities,
+    attention_scores,
 )
 from bert_jax.model.dropout import RESOLUTION, num_dropped
 
@@ -53,12 +53,12 @@ def attend_with_the_kernels_draws(
     projections: Projections, bias: jax.Array, key: jax.Array, rate: float
 ) -> jax.Array:
     """As the definition has it, but for the choice of what is dropped."""
-    q, k, v = (product + offset for product, offset in projections)
+    q, k, v = ((product + offset).swapaxes(1, 2) for product, offset in projections)
     words = jax.random.bits(key, (2,), jnp.uint32)
     kept_BNTQ = jnp.stack([kept(words, row * HEADS, rate) for row in range(ROWS)])
     scale = RESOLUTION / (RESOLUTION - num_dropped(rate))
-    probabilities = jnp.where(kept_BNTQ.swapaxes(2, 3), attention_probabilities(q, k, bias) * scale, 0.0)
-    return jnp.einsum("bnqt,btnk->bqnk", probabilities, v)
+    probabilities = jax.nn.softmax(attention_scores(q, k, bias)) * scale
+    return jnp.einsum("bnqt,bntk->bqnk", jnp.where(kept_BNTQ.swapaxes(2, 3), probabilities, 0.0), v)
 
 
 def kept(words: jax.Array, first_head: int, rate: float) -> jax.Array:
