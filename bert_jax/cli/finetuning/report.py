@@ -6,11 +6,11 @@ Every finished cell in the folder counts, so that a grid may grow from run to ru
 import dataclasses
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -90,8 +90,8 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, A
                 "batch_size": cell.batch_size,
                 "epochs": cell.epochs,
                 "seeds": len(values),
-                "mean": statistics.mean(values),
-                "stdev": statistics.stdev(values) if len(values) > 1 else 0.0,
+                "mean": float(np.mean(values)),
+                "stdev": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
                 "best": max(values, key=_rank),
                 "degenerate": sum(result["degenerate"] is not None for result in group),
             }
