@@ -90,6 +90,16 @@ def read_split(builder: Any, split: str) -> Any:
     return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
 
 
+def check_config(source: str, builder: Any, name: str, config: str, task: str) -> None:
+    """Raises UserError if this is the data set `name`, but another configuration of it than the task's.
+
+    TFDS takes the first one where none is named, and those of GLUE are like enough to train on.
+    """
+    info = builder.info
+    if info.name == name and info.config_name != config:
+        raise UserError(f"{source} is {name}/{info.config_name}; for {task} give {_PREFIX}{name}/{config}")
+
+
 def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
     """The first of `names` that is a part of the data set. Raises UserError if none is."""
     splits = builder.info.splits

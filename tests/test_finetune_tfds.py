@@ -8,7 +8,14 @@ import tensorflow_datasets as tfds
 
 from bert_jax.cli.main import main
 from tests.bert_jax.small_run import make_run
-from tests.data_pipeline.tiny_tfds import conll_features, store, table_features
+from tests.data_pipeline.tiny_tfds import (
+    cola_features,
+    conll_features,
+    mnli_features,
+    squad_features,
+    store,
+    table_features,
+)
 
 TEXTS = [
     {"text": "the cat", "label": "b"},
@@ -19,6 +26,10 @@ SENTENCES = [
     {"tokens": ["Paris", "is"], "pos": ["B", "A"], "chunks": ["A", "A"], "ner": ["B-X", "O"]},
     {"tokens": ["cat"], "pos": ["B"], "chunks": ["B"], "ner": ["O"]},
 ]
+JUDGEMENT = {"sentence": "the cat", "label": 0, "idx": 0}
+PAIR = {"premise": "the cat", "hypothesis": "a cat", "label": 0, "idx": 0}
+ANSWERS = {"text": ["cat"], "answer_start": [4]}
+QUESTION = {"id": "1", "question": "who?", "context": "the cat", "answers": ANSWERS, "is_impossible": False}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +43,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         dict.fromkeys(("train", "validation", "test"), TEXTS),
     )
     store(folder, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
+    store_published(folder)
     tfds.core.add_data_dir(str(folder))
     return folder
+
+
+def store_published(folder: Path) -> None:
+    """Data sets of several configurations, under their published names and versions."""
+    both = ("train", "validation")
+    store(folder, "glue", cola_features(), dict.fromkeys(both, (JUDGEMENT,)), "cola", "2.0.0")
+    matched = {"validation": [PAIR]}
+    store(folder, "glue", mnli_features(), matched, "mnli_matched", "2.0.0")
+    store(folder, "tiny_pairs", mnli_features(), matched)
+    store(folder, "squad", squad_features(), dict.fromkeys(both, (QUESTION,)), "v1.1", "3.0.0")
 
 
 def finetune(folder: Path, task: str, data: str, output: str) -> int:
@@ -75,6 +97,13 @@ def test_the_outcome_is_that_of_the_files(folder: Path) -> None:
         ("squad", "tfds:tiny_table", "tfds:tiny_table train has no column id"),
         ("ner", "tfds:tiny_table", "tfds:tiny_table train has no column tokens"),
         ("classify", "tfds:tiny_conll", "tfds:tiny_conll train has no column text"),
+        ("sst2", "tfds:glue", "tfds:glue is glue/cola; for sst2 give tfds:glue/sst2"),
+        ("rte", "tfds:glue/cola", "tfds:glue/cola is glue/cola; for rte give tfds:glue/rte"),
+        ("mnli", "tfds:glue/mnli_matched", "is glue/mnli_matched; for mnli give tfds:glue/mnli"),
+        ("cola", "tfds:tiny_conll", "tfds:tiny_conll has no column sentence"),
+        ("mrpc", "tfds:tiny_table", "tfds:tiny_table has no column sentence1"),
+        ("mnli", "tfds:tiny_pairs", "tfds:tiny_pairs has no split train or train_matched; it has validation"),
+        ("squad2", "tfds:squad", "tfds:squad is squad/v1.1; for squad2 give tfds:squad/v2.0"),
         ("classify", "tfds:none", "tfds:none cannot be had"),
     ],
 )

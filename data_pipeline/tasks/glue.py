@@ -96,22 +96,19 @@ def _make_example(place: Place, values: list[str], task: GlueTask) -> TextExampl
 
 def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:
     """The examples in GLUE's own order, which TFDS keeps as `idx`."""
-    feature = builder.info.features["label"]
+    tfds.check_config(source, builder, "glue", task.name, task.name)
     columns = task.tfds_columns or task.columns
-    check_columns(source, builder.info.features, (*columns, "idx"))
-    dataset = tfds.read_split(builder, _tfds_split(builder, split))
+    check_columns(source, builder.info.features, (*columns, "label", "idx"))
+    feature = builder.info.features["label"]
+    # MNLI's are `validation_matched` where others' are `validation`.
+    names = (_TFDS_SPLITS[split], f"{_TFDS_SPLITS[split]}_matched")
+    dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
         texts = [record[column].decode() for column in columns]
         label = [] if split in task.submissions else [_tfds_label(record["label"], feature, task)]
         examples.append(_make_example(Place(f"{source} {split}", int(record["idx"])), texts + label, task))
     return examples
-
-
-def _tfds_split(builder: Any, split: GlueSplit) -> str:
-    """TFDS's name of a split; MNLI's are `validation_matched` where others' are `validation`."""
-    name = _TFDS_SPLITS[split]
-    return name if name in builder.info.splits else f"{name}_matched"
 
 
 def _tfds_label(value: Any, feature: Any, task: GlueTask) -> str:

@@ -8,11 +8,19 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 
-def store(folder: Path, name: str, features: Mapping[str, Any], parts: Mapping[str, Sequence[dict]]) -> None:
+def store(
+    folder: Path,
+    name: str,
+    features: Mapping[str, Any],
+    parts: Mapping[str, Sequence[dict]],
+    config: str | None = None,
+    version: str = "1.0.0",
+) -> None:
     """Writes the examples of each part, in their order."""
     tfds.dataset_builders.store_as_tfds_dataset(
         name=name,
-        version="1.0.0",
+        version=version,
+        config=config,
         features=tfds.features.FeaturesDict(dict(features)),
         split_datasets={part: list(enumerate(examples)) for part, examples in parts.items()},
         data_dir=str(folder),
@@ -29,6 +37,13 @@ def cola_features() -> dict[str, Any]:
     """Those of CoLA."""
     label = tfds.features.ClassLabel(names=["unacceptable", "acceptable"])
     return {"sentence": tfds.features.Text(), "label": label, "idx": tfds.features.Scalar(np.int32)}
+
+
+def mnli_features() -> dict[str, Any]:
+    """Those of MNLI."""
+    label = tfds.features.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    pair = {"premise": tfds.features.Text(), "hypothesis": tfds.features.Text()}
+    return {**pair, "label": label, "idx": tfds.features.Scalar(np.int32)}
 
 
 def squad_features() -> dict[str, Any]:

@@ -185,10 +185,11 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
 
 def _find(data: str, part: "PartName", task: str) -> "Path | TfdsSplit":
     """The file of a part: its published name, or the only one whose name begins with the part's."""
+    version = "v2.0" if task == "squad2" else "v1.1"
     if tfds.is_tfds(data):
+        tfds.check_config(data, tfds.open_tfds(data), "squad", version, task)
         return tfds.require_part(data, part)
     folder = Path(data)
-    version = "v2.0" if task == "squad2" else "v1.1"
     published = folder / f"{part}-{version}.json"
     if published.exists():
         return published
