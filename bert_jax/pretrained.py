@@ -73,14 +73,18 @@ class Pretrained:
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Raises UserError if a text's ids have one that the model has no word embedding for."""
-        if ids and max(ids) >= self.config.vocab_size:
-            token = self.tokenizer.id_to_token(max(ids))
-            raise UserError(
-                f"{self.name} has {self.config.vocab_size} word embeddings, none for the token {token!r} "
-                f"with id {max(ids)}: its tokenizer is that of another model"
-            )
+        check_ids(ids, self.config.vocab_size, self.tokenizer, self.name)
 
     def require(self, head: str, purpose: str) -> None:
         """Raises UserError if a head is absent, naming what it was wanted for."""
         if head not in self.params:
             raise UserError(f"{self.name} has no {head.replace('_', ' ')} head, which {purpose} needs")
+
+
+def check_ids(ids: Sequence[int], vocab_size: int, tokenizer: Tokenizer, name: str) -> None:
+    """As `Pretrained.check_ids`, of the model `name`. jax would compute NaN from such an id."""
+    if ids and max(ids) >= vocab_size:
+        raise UserError(
+            f"{name} has {vocab_size} word embeddings, none for the token "
+            f"{tokenizer.id_to_token(max(ids))!r} with id {max(ids)}: its tokenizer is that of another model"
+        )

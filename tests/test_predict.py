@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from bert_jax.cli.finetuning import predict_records, ranking, relation, squad, tagging
 from bert_jax.cli.main import main
@@ -216,6 +217,26 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
         assert main([*command, f"--model={tmp_path}"]) == 2
         assert "has no checkpoint; of the finished cells only the best one" in capsys.readouterr().err
+
+
+def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "x.csv").write_text("text\ncat\ndog\na zebra\n")
+    paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert "word embeddings, none for the token 'zebra' with id" in capsys.readouterr().err
+    assert not (tmp_path / "y.csv").exists()
+
+    (tmp_path / "data").mkdir()
+    for name, text in (("train", "the cat"), ("dev", "a zebra")):
+        (tmp_path / "data" / f"{name}.csv").write_text(f"text,label\n{text},a\nthe dog,b\n")
+    flags = ["--max-seq-length=12", f"--data={tmp_path / 'data'}", f"--output={tmp_path / 'output'}"]
+    assert main(["finetune", "classify", f"--model={tmp_path}", *flags]) == 2
+    assert "word embeddings, none for the token 'zebra' with id" in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
 
 
 def test_an_output_that_promises_another_form_is_refused(

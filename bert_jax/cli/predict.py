@@ -66,6 +66,7 @@ def run(args: Predict) -> None:
 
     def apply(rows: "Rows") -> Iterator[tuple[np.ndarray, np.ndarray]]:
         nonlocal num_cut
+        model.check_ids([rows.highest_id])
         num_cut += rows.num_cut
         for numbers, outputs in model.predict(evaluation_batches(rows, model.batch_size, lengths)):
             display.advance(done, len(numbers))

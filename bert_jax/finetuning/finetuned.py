@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -15,6 +15,7 @@ from bert_jax.finetuning.config import make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.parallel import Program, make_program
+from bert_jax.pretrained import check_ids
 from bert_jax.train_step import Params
 from data_pipeline.errors import UserError
 
@@ -35,6 +36,10 @@ class FineTuned:
     def batch_size(self) -> int:
         """Rows of a batch: what was asked for, rounded up so that the devices share it evenly."""
         return self.program.run.global_batch_size
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """As `Pretrained.check_ids`."""
+        check_ids(ids, self.record.config.model.vocab_size, self.tokenizer, self.record.trained_from)
 
     def predict(self, batches: Iterable[NumpyBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """As `bert_jax.finetuning.predict.predict`."""

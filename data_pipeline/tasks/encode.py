@@ -48,7 +48,7 @@ class TaskTokenizer:
 def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     """A model's tokenizer, left as it is, with a copy that takes special tokens in text for plain text.
 
-    Raises UserError if the vocabulary has no [CLS] or [SEP].
+    Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
     """
     cls_id, sep_id = tokenizer.token_to_id(_CLS), tokenizer.token_to_id(_SEP)
     if cls_id is None or sep_id is None:
@@ -58,7 +58,15 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]
     settings |= {"post_processor": None, "truncation": None, "padding": None}
     settings["model"] = _hide_pieces(settings["model"], special)
-    return TaskTokenizer(tokenizer, Tokenizer.from_str(json.dumps(settings)), cls_id, sep_id)
+    plain = Tokenizer.from_str(json.dumps(settings))
+    for added in settings["added_tokens"]:
+        # The library counts those beyond the vocabulary anew, whatever their ids are in the file.
+        if plain.token_to_id(added["content"]) != added["id"]:
+            raise UserError(
+                f"the tokenizer's added token {added['content']!r} comes after special ones that are not in "
+                "the vocabulary; these must be in it, or come last"
+            )
+    return TaskTokenizer(tokenizer, plain, cls_id, sep_id)
 
 
 @dataclasses.dataclass(frozen=True)

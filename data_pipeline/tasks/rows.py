@@ -37,6 +37,11 @@ class Rows:
             total.update(name.encode() + values.tobytes())
         return total.hexdigest()
 
+    @property
+    def highest_id(self) -> int:
+        """Of all tokens; 0 if there are none."""
+        return max((int(ids.max(initial=0)) for ids in self.tokens["input_ids"]), default=0)
+
     def sequence_lengths(self) -> np.ndarray:
         """int64 [R, sequences_per_row]: tokens of each row's sequences."""
         lengths = np.array([len(ids) for ids in self.tokens["input_ids"]], np.int64)

@@ -45,7 +45,7 @@ class Grid:
     """The cells of one `bert-jax finetune`."""
 
     def __init__(self, args: Finetune[Any], model: Pretrained, data: TaskData) -> None:
-        model.check_ids([max(int(ids.max(initial=0)) for ids in data.train.tokens["input_ids"])])
+        model.check_ids([rows.highest_id for rows in (data.train, *data.evaluated.values())])
         self.args = args
         self.model = model
         self.data = data

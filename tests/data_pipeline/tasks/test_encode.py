@@ -98,3 +98,15 @@ def test_a_vocabulary_and_a_length_that_cannot_do_are_refused(tmp_path):
     foreign = Tokenizer(models.WordPiece({"[UNK]": 0, "[CLS]": 1}, unk_token="[UNK]"))
     with pytest.raises(UserError, match=r"has no \[CLS\] or no \[SEP\]"):
         make_task_tokenizer(foreign)
+
+
+def test_a_token_keeps_its_id_behind_a_special_one(tmp_path):
+    model_tokenizer = read_model_tokenizer(tmp_path)
+    model_tokenizer.add_tokens(["covid19"])
+    size = model_tokenizer.get_vocab_size()
+    assert make_task_tokenizer(model_tokenizer).encode(["a covid19"])[0][1] == size - 1
+    model_tokenizer.add_special_tokens(["[URL]"])
+    assert make_task_tokenizer(model_tokenizer).encode(["a covid19"])[0][1] == size - 1
+    model_tokenizer.add_tokens(["covid20"])
+    with pytest.raises(UserError, match="'covid20'"):
+        make_task_tokenizer(model_tokenizer)
