@@ -37,6 +37,8 @@ class FineTuningRecord:
     """Hash of the pretrained parameters."""
     data_fingerprint: str = ""
     """Hash of the rows that it is trained on."""
+    dev_fingerprint: str = ""
+    """Hash of the development set; empty in records of a version that did not write it."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
 
@@ -80,6 +82,8 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     may_change = _MAY_CHANGE
     if now.config.kind == "in_batch_ranking":
         may_change -= {"config.parallel.mode"}  # under pmap wrong answers are those of one device
+    if not before.dev_fingerprint:
+        may_change |= {"development data"}
     changes = differences(_comparable(before), _comparable(now), may_change)
     if changes:
         raise UserError(
@@ -95,5 +99,6 @@ def _comparable(record: FineTuningRecord) -> dict[str, Any]:
         "labels": ", ".join(record.labels),
         "model": f"{record.trained_from} {record.model_fingerprint[:12]}",
         "data": record.data_fingerprint[:12],
+        "development data": record.dev_fingerprint[:12],
     }
     return {**given, **flatten(record.config, "config"), **settings}

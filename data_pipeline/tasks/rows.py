@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +29,16 @@ class Rows:
     num_cut: int = 0
     """How many sequences, or questions of windows, were longer than allowed and lost tokens."""
 
-    def fingerprint(self) -> str:
-        """A hash of all ids and targets."""
+    def fingerprint(self, *more: Any) -> str:
+        """A hash of all ids and targets, and of what else belongs to them, as JSON holds it."""
         total = hashlib.sha256()
         for name, sequences in sorted(self.tokens.items()):
             total.update(f"{name} {[len(ids) for ids in sequences]}".encode())
             total.update(np.concatenate(sequences).tobytes())
         for name, values in sorted(self.targets.items()):
             total.update(name.encode() + values.tobytes())
+        if more:
+            total.update(json.dumps(more, default=dataclasses.asdict).encode())
         return total.hexdigest()
 
     @property

@@ -98,6 +98,11 @@ class ChoiceData:
         """The parts but training."""
         return {name: rows for name, rows in self._rows.items() if name != "train"}
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        return self._rows["dev"].fingerprint()
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
         return self._figures(outputs_of(self._rows["dev"], apply))

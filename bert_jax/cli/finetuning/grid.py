@@ -53,6 +53,7 @@ class Grid:
         self.programs = Programs()
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
+        self.dev_fingerprint = data.dev_fingerprint
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
             optimizer=OptimizerConfig(bias_correction=args.training.bias_correction),
@@ -176,6 +177,7 @@ class Grid:
             trained_from=self.model.name,
             model_fingerprint=self.model_fingerprint,
             data_fingerprint=self.data_fingerprint,
+            dev_fingerprint=self.dev_fingerprint,
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:

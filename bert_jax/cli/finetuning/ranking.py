@@ -128,6 +128,12 @@ class RankingData:
         """The parts but training."""
         return {name: encoded.rows for name, encoded in self._encoded.items()}
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        judged = [(one.query, one.candidates, one.relevance) for one in self._queries["dev"]]
+        return self._encoded["dev"].rows.fingerprint(judged)
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10."""
         return self._figures(similarities(self._encoded["dev"], apply))

@@ -117,6 +117,11 @@ class SquadData:
         """The parts but training."""
         return {"dev": self._dev.rows}
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        return self._dev.rows.fingerprint(self._dev.examples)
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 in percent; for 2.0 with the best null threshold."""
         answers = answer(self._dev, self._search, apply)

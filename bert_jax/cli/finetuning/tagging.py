@@ -129,6 +129,11 @@ class TaggingData:
         """The parts but training."""
         return {name: part.rows for name, part in self._parts.items()}
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        return self._parts["dev"].rows.fingerprint()
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities, in percent."""
         return self._figures(tag(self._parts["dev"], self.labels, apply))

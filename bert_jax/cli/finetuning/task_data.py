@@ -86,6 +86,11 @@ class TaskData(Protocol):
         """What to evaluate and predict, by the names of the parts: dev, test, ..."""
         ...
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        ...
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Figures on the development set."""
         ...

@@ -110,6 +110,12 @@ class TextData:
         """The parts but training."""
         return {part.name: part.rows for part in (*self._dev, *self._test)}
 
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        first, *others = (part.rows for part in self._dev)
+        return first.fingerprint(*(rows.fingerprint() for rows in others))
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
         return self._figures({part.name: outputs_of(part.rows, apply) for part in self._dev})

@@ -1,0 +1,99 @@
+"""What `bert-jax finetune` knows a data set by: its development set counts, with all that it is scored by."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.cli.finetuning import TASKS
+from bert_jax.cli.main import main
+from bert_jax.finetuning.record import read_record, write_record
+from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+
+
+def squad(*answers: str) -> str:
+    context = "a b c d"
+    found = [{"text": answer, "answer_start": context.index(answer)} for answer in answers]
+    qas = [{"id": "q", "question": "e", "answers": found}]
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
+
+
+TEXTS = "text\tlabel\na\tx\nb\ty\n"
+PAIRS = "sentence1\tsentence2\tgold_label\na\tb\tneutral\nb\tc\tentailment\n"
+JUDGED = "query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n1\ta\tc\t0\n"
+RELATION = (
+    '{"text": "a b", "head": {"start": 0, "stop": 1}, "tail": {"start": 2, "stop": 3}, "label": "%s"}\n'
+)
+
+# Task, files, and another content for one of them, which has the same texts.
+CASES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "classify": ({"train.tsv": TEXTS, "dev.tsv": TEXTS}, {"dev.tsv": TEXTS.replace("b\ty", "b\tx")}),
+    "mnli": (
+        {f"{part}.tsv": PAIRS for part in ("train", "dev_matched", "dev_mismatched")},
+        {"dev_mismatched.tsv": PAIRS.replace("neutral", "entailment")},
+    ),
+    "squad": (
+        {"train-v1.1.json": squad("b"), "dev-v1.1.json": squad("b", "c")},
+        {"dev-v1.1.json": squad("b", "d")},
+    ),
+    "ner": (
+        {"train.txt": "a O\nb B-X\n", "dev.txt": "a O\nb B-X\n"},
+        {"dev.txt": "a O\nb O\n"},
+    ),
+    "swag": (
+        {
+            f"{part}.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 0}\n'
+            for part in ("train", "dev")
+        },
+        {"dev.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 1}\n'},
+    ),
+    "relation": (
+        {f"{part}.jsonl": RELATION % "x" + RELATION % "y" for part in ("train", "dev")},
+        {"dev.jsonl": RELATION % "y" + RELATION % "y"},
+    ),
+    "rank": (
+        {"train.tsv": "query\tpositive\na\tb\n", "dev.tsv": JUDGED},
+        {"dev.tsv": JUDGED.replace("c\t0", "c\t2")},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_a_development_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
+    files, changed = CASES[task]
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
+
+    def fingerprints(folder: Path, content: Mapping[str, str]) -> tuple[str, str]:
+        folder.mkdir()
+        for name, text in content.items():
+            (folder / name).write_text(text)
+        settings: Any = TASKS[task].settings
+        data = settings.load(task, str(folder), tokenizer)
+        return data.train.fingerprint(), data.dev_fingerprint
+
+    train, dev = fingerprints(tmp_path / "a", files)
+    assert fingerprints(tmp_path / "b", files) == (train, dev)
+    same_train, other_dev = fingerprints(tmp_path / "c", {**files, **changed})
+    assert same_train == train
+    assert other_dev != dev
+
+
+def test_a_grid_does_not_grow_on_another_development_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_run(tmp_path / "model")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    paths = [f"--model={tmp_path / 'model'}", f"--data={tmp_path}", f"--output={tmp_path / 'out'}"]
+    command = ["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]
+    assert main(command) == 0
+    (tmp_path / "dev.tsv").write_text(TEXTS.replace("b\ty", "b\tx"))
+    assert main([*command, "--learning-rate=1e-3"]) == 2
+    assert "other settings or data: development data " in capsys.readouterr().err
+    cell = tmp_path / "out" / "best"
+    write_record(cell, dataclasses.replace(read_record(cell), dev_fingerprint=""))
+    assert main(command) == 0
