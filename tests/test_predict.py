@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.record import read_record, write_record
 from bert_jax.workdir import write_json
+from data_pipeline.tasks.conll import Sentence
 from tests.bert_jax.small_finetuned import make_cell
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
@@ -36,10 +38,10 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def predict(folder: Path, content: str, suffix: str) -> str:
     """What `bert-jax predict` makes of a file."""
     file, output = folder / f"new{suffix}", folder / f"predicted{suffix}"
-    file.write_text(content, encoding="utf-8")
+    file.write_text(content, encoding="utf-8", newline="")
     output.unlink(missing_ok=True)
     assert main(["predict", f"--model={folder}", f"--input={file}", f"--output={output}"]) == 0
-    return output.read_text(encoding="utf-8")
+    return output.read_bytes().decode()
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -217,6 +219,26 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
         assert main([*command, f"--model={tmp_path}"]) == 2
         assert "has no checkpoint; of the finished cells only the best one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("result.json", None, "is not finished; run its `bert-jax finetune` again"),
+        ("tokenizer.json", "{", "tokenizer.json cannot be read"),
+        ("tokenizer.json", None, "has no tokenizer; looked for tokenizer.json"),
+    ],
+)
+def test_a_cell_that_is_not_whole_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, file: str, content: str | None, message: str
+) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    (tmp_path / "x.csv").write_text("text\ncat\n")
+    (tmp_path / file).unlink() if content is None else (tmp_path / file).write_text(content)
+    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
+    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
+        assert main([*command, f"--model={tmp_path}"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

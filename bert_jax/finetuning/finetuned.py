@@ -14,6 +14,7 @@ from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretrained import check_ids
 from bert_jax.train_step import Params
@@ -21,6 +22,7 @@ from data_pipeline.errors import UserError
 
 BEST_FOLDER = "best"
 TOKENIZER_FILE = "tokenizer.json"
+RESULT_FILE = "result.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,9 +57,11 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
     """What a cell is, and its parameters as numpy arrays.
 
     Raises:
-      UserError: no fine-tuned model; its checkpoint is damaged or was deleted.
+      UserError: no fine-tuned model, or one that is not finished; its checkpoint is damaged or was deleted.
     """
     record = read_record(folder)
+    if not (folder / RESULT_FILE).exists():
+        raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")
     if not saved_steps(folder):
         raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
     return record, load_params(folder)[1]
@@ -69,12 +73,12 @@ def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     It is applied by the devices at hand, however it was trained.
 
     Raises:
-      UserError: no fine-tuned model; its checkpoint is damaged or was deleted.
+      UserError: as `load_cell`; no tokenizer, or a damaged one.
     """
     folder = find_cell(folder)
     record, params = load_cell(folder)
     batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
     run = dataclasses.replace(record.config, parallel=ParallelConfig(), global_batch_size=batch_size)
     program = make_program(make_task(record.config), run)
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    tokenizer, _ = read_tokenizer(folder)
     return FineTuned(record, tokenizer, program, program.put_params(params))

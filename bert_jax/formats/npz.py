@@ -42,7 +42,7 @@ def read(directory: Path) -> Pretrained:
         # numpy leaves a damaged file open if it opens it itself.
         with (directory / WEIGHTS_FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     table = rows(config)

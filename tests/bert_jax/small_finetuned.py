@@ -10,11 +10,12 @@ import numpy as np
 
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.finetuning.config import FineTuning, Kind, make_task
-from bert_jax.finetuning.finetuned import TOKENIZER_FILE
+from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.vocabulary import read_vocabulary
+from bert_jax.workdir import write_json
 from tests.bert_jax.small_run import make_experiment
 from tests.bert_jax.small_run import make_tokenizer as make_small_tokenizer
 
@@ -52,6 +53,7 @@ def make_cell(
     params = jax.tree.map(lambda leaf: random.normal(0.2, 0.2, leaf.shape).astype(np.float32), shapes)
     record = FineTuningRecord(task, config, labels, settings or {}, learnt or {}, trained_from="tiny")
     write_record(folder, record)
+    write_json(folder / RESULT_FILE, {})
     checkpoints = Checkpoints(folder, keep=1, say=print)
     checkpoints.save(1, {"params": params})
     checkpoints.close()

@@ -32,6 +32,9 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     (copy / "model.npz").write_bytes((copy / "model.npz").read_bytes()[:5000])
     with pytest.raises(UserError, match=r"model\.npz cannot be read"):
         open_model(copy)
+    (copy / "model.npz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"model\.npz cannot be read"):
+        open_model(copy)
     config = json.loads((copy / "config.json").read_text())
     del config["model"]["num_heads"]
     (copy / "config.json").write_text(json.dumps(config))

@@ -16,11 +16,11 @@ import numpy as np
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
-from bert_jax.cli.finetuning.report import CELLS_FOLDER, RESULT_FILE, best_of, cell_of, read_results
+from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import Outcome, TaskData
 from bert_jax.config import OptimizerConfig
 from bert_jax.finetuning.config import Cell, FineTuning
-from bert_jax.finetuning.finetuned import BEST_FOLDER, TOKENIZER_FILE
+from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell

@@ -16,11 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.finetuning.config import Cell
-from bert_jax.finetuning.finetuned import BEST_FOLDER
+from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE
 from bert_jax.workdir import write_json
 
 CELLS_FOLDER = "cells"
-RESULT_FILE = "result.json"
 
 _FIELDS = [field.name for field in dataclasses.fields(Cell)]
 
