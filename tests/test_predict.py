@@ -241,6 +241,34 @@ def test_a_cell_that_is_not_whole_is_named(
         assert message in capsys.readouterr().err
 
 
+def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:
+    make_cell(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
+    lines = [{"text": "the café", "user": user} for user in ("é", "a\ud83d")]
+    text = predict(tmp_path / "a", "".join(json.dumps(line) + "\n" for line in lines), ".jsonl")
+    assert text.startswith('{"text": "the café", "user": "é", ')
+    assert [{name: line[name] for name in ("text", "user")} for line in objects(text)] == lines
+    settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
+    make_cell(tmp_path / "b", "spans", "squad", settings=settings)
+    paragraph = {"context": LONG, "qas": [{"id": "1", "question": "the cat?"}]}
+    content = {"data": [{"title": "a\ud83d", "paragraphs": [paragraph]}]}
+    assert json.loads(predict(tmp_path / "b", json.dumps(content), ".json"))["data"][0]["title"] == "a\ud83d"
+
+
+def test_cells_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
+    table = 'text,note\n"the\rcat","a\nb"\ncat,c\n'
+    found = list(csv.DictReader(io.StringIO(predict(tmp_path, table, ".csv"), newline="")))
+    assert [(row["text"], row["note"]) for row in found] == [("the\rcat", "a\nb"), ("cat", "c")]
+    for name, content, column in (
+        ("x.csv", "text,predicted\ncat,5\n", "predicted"),
+        ("x.jsonl", '{"text": "cat", "prediction": 5}\n', "prediction"),
+    ):
+        (tmp_path / name).write_text(content)
+        paths = [f"--input={tmp_path / name}", f"--output={tmp_path / 'y'}"]
+        assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+        assert f"has {column}, which predict adds; rename it" in capsys.readouterr().err
+
+
 def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

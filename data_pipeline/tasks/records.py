@@ -1,5 +1,6 @@
 """Records out of a user's files: TSV, CSV and JSON lines, each with the place that it stands at."""
 
+import collections
 import csv
 import dataclasses
 import json
@@ -47,7 +48,7 @@ class Record:
         word = value.strip() if isinstance(value, str) else json.dumps(value)
         if not word or isinstance(value, list | dict | None):
             raise UserError(f"{self.place} has no {name}; it must be a word or a number")
-        return word
+        return self._check_text(name, word)
 
     def texts(self, name: str, fewest: int) -> tuple[str, ...]:
         """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
@@ -144,6 +145,9 @@ def _name_fields(
     """Records of the lines below a line of names, which must hold `columns`."""
     _, names = next(lines)
     check_columns(file, names, columns)
+    for name, count in collections.Counter(names).items():
+        if count > 1:
+            raise UserError(f"{file} has two columns named {name!r}; give each a name of its own")
     for place, values in lines:
         if len(values) != len(names):
             raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")

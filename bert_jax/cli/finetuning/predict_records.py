@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.labels import outputs_of
 from bert_jax.cli.finetuning.task_data import Prediction
+from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from data_pipeline.tasks.records import Record
@@ -67,14 +68,32 @@ class RecordForm:
         """A text for each record; the names of a table's columns stand before the first of all."""
         pairs = zip(records, predictions, strict=True)
         if self._suffix not in (".tsv", ".csv"):
-            objects = ({**record.fields, "prediction": prediction} for record, prediction in pairs)
-            return [json.dumps(fields, ensure_ascii=False) + "\n" for fields in objects]
-        rows = [{**record.fields, **_columns(prediction)} for record, prediction in pairs]
+            objects = (_add(record, {"prediction": prediction}) for record, prediction in pairs)
+            return [as_json(fields) + "\n" for fields in objects]
+        rows = [_add(record, _columns(prediction)) for record, prediction in pairs]
         texts = [_line(self._suffix, list(row.values())) for row in rows]
         if self._header == "names":
             texts[0] = _line(self._suffix, list(rows[0])) + texts[0]
             self._header = "none"
         return texts
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON in its own characters; but escaped if one of them is half a character, which UTF-8 cannot hold."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
+
+
+def _add(record: "Record", found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record and what was found. Raises UserError if it has a field of that name."""
+    for name in found:
+        if name in record.fields:
+            raise UserError(f"{record.place.source} has {name}, which predict adds; rename it")
+    return {**record.fields, **found}
 
 
 def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,5 +112,6 @@ def _line(suffix: str, values: Sequence[Any]) -> str:
     if suffix == ".tsv":
         return "\t".join(map(str, values)) + "\n"
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()
+    # Cells with a character of the line's end are quoted, and files with \r in one can be read again.
+    csv.writer(line, lineterminator="\r\n").writerow(values)
+    return line.getvalue().removesuffix("\r\n") + "\n"

@@ -1,14 +1,13 @@
 """SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
+from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
@@ -74,8 +73,7 @@ class SquadSettings:
         found: dict[str, Any] = {}
         for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
             found |= zip((example.id for example in part), self._find(part, job), strict=True)
-        content = json.dumps(add_predictions(job.input, found), ensure_ascii=False, indent=1)
-        job.write_text([[content + "\n"]])
+        job.write_text([[as_json(add_predictions(job.input, found), indent=1) + "\n"]])
         return len(examples)
 
     def _find(self, examples: "Sequence[SquadExample]", job: Prediction) -> list[dict[str, Any]]:

@@ -48,6 +48,8 @@ def test_jsonl_is_an_object_a_line(tmp_path):
         ("x.tsv", "a\tb\n1\t2\n3\n", r"x\.tsv, line 3 has 1 columns; the first line names 2"),
         ("x.tsv", "a\tb\n\n1\t2\n", r"x\.tsv, line 2 has 1 columns"),
         ("x.tsv", "b\tc\n1\t2\n", r"x\.tsv has no column a; it has b, c"),
+        ("x.csv", "a,b,b\n1,2,3\n", r"x\.csv has two columns named 'b'"),
+        ("x.csv", "a,,\n1,2,3\n", r"x\.csv has two columns named ''"),
         ("x.tsv", "a\tb\n", r"x\.tsv has no example below its first line"),
         ("x.tsv", "", r"x\.tsv is empty"),
         ("x.csv", "\n \n", r"x\.csv is empty"),

@@ -87,6 +87,7 @@ def test_one_label_is_refused():
         ('{"t": "a\\ud83d", "y": 1}', r"line 1: t has half a character, such as"),
         ('{"t": "a", "y": ""}', r"line 1 has no y; it must be a word or a number"),
         ('{"t": "a", "y": null}', r"line 1 has no y"),
+        ('{"t": "a", "y": "a\\ud83d"}', r"line 1: y has half a character, such as"),
         ('{"t": "a", "y": [1]}', r"line 1 has no y"),
     ],
 )
