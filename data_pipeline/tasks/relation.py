@@ -49,7 +49,8 @@ def read_semeval(file: Path) -> list[RelationExample]:
     nowhere.
 
     Raises:
-      UserError: no such file, not UTF-8, empty, or an example without both entities.
+      UserError: no such file, not UTF-8, empty, an example without both entities, or a line of none of these
+        kinds.
     """
     return [parse_semeval(lines) for lines in split_semeval(file)]
 
@@ -86,10 +87,15 @@ def parse_semeval(lines: PlacedLines) -> RelationExample:
         raise UserError(f"{place} does not have <e1></e1> and <e2></e2> once each")
     borders = list(itertools.accumulate(map(len, texts)))
     spans = {tags[0]: Entity(borders[0], borders[1]), tags[2]: Entity(borders[2], borders[3])}
-    relations = [text.strip() for _, text in rest if not text.startswith(_COMMENT)]
+    relations = [(where, text.strip()) for where, text in rest if not text.startswith(_COMMENT)]
+    for number, (where, relation) in enumerate(relations):
+        if number or _TAG.search(relation):
+            raise UserError(
+                f"{where} is neither the relation of line {place.line} nor a number, a tab and a sentence"
+            )
     text, head, tail = "".join(texts), spans["<e1>"], spans["<e2>"]
     _check_entities(place, text, head, tail)
-    return RelationExample(place, text, head, tail, relations[0] if relations else None)
+    return RelationExample(place, text, head, tail, relations[0][1] if relations else None)
 
 
 def parse_relation(record: Record) -> RelationExample:

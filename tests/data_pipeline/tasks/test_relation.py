@@ -81,6 +81,11 @@ def test_semevals_test_file_has_no_relations(tmp_path):
             f'{SEMEVAL}3\t"<e1>a</e1> <e2></e2>"\nOther\n',
             r"x\.txt, line 9: an entity from 2 to 2 holds no text",
         ),
+        (SEMEVAL.replace("2\t", "2 "), r"x\.txt, line 5 is neither the relation of line 1 nor a number"),
+        (
+            '1\t"<e1>a</e1> <e2>b</e2>"\n2 "<e1>c</e1> <e2>d</e2>"\n',
+            r"x\.txt, line 2 is neither the relation of line 1 nor a number",
+        ),
         ("A sentence.\n", r"x\.txt, line 1 is not a number, a tab and a sentence in quotes"),
         ("", r"x\.txt is empty"),
     ],
