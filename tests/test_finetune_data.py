@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.finetuning import TASKS
+from bert_jax.cli.finetuning.choice import ChoiceSettings
+from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record
+from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 
@@ -25,9 +28,9 @@ def squad(*answers: str) -> str:
 TEXTS = "text\tlabel\na\tx\nb\ty\n"
 PAIRS = "sentence1\tsentence2\tgold_label\na\tb\tneutral\nb\tc\tentailment\n"
 JUDGED = "query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n1\ta\tc\t0\n"
-RELATION = (
-    '{"text": "a b", "head": {"start": 0, "stop": 1}, "tail": {"start": 2, "stop": 3}, "label": "%s"}\n'
-)
+ENTITIES = '"text": "a b", "head": {"start": 0, "stop": 1}, "tail": {"start": 2, "stop": 3}'
+RELATION = f'{{{ENTITIES}, "label": "%s"}}\n'
+CHOICE = '{"context": "a", "choices": ["b", "c"], "label": %d}\n'
 
 # Task, files, and another content for one of them, which has the same texts.
 CASES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
@@ -45,11 +48,8 @@ CASES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
         {"dev.txt": "a O\nb O\n"},
     ),
     "swag": (
-        {
-            f"{part}.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 0}\n'
-            for part in ("train", "dev")
-        },
-        {"dev.jsonl": '{"context": "a", "choices": ["b", "c"], "label": 1}\n'},
+        {f"{part}.jsonl": CHOICE % 0 for part in ("train", "dev")},
+        {"dev.jsonl": CHOICE % 1},
     ),
     "relation": (
         {f"{part}.jsonl": RELATION % "x" + RELATION % "y" for part in ("train", "dev")},
@@ -97,3 +97,13 @@ def test_a_grid_does_not_grow_on_another_development_set(
     cell = tmp_path / "out" / "best"
     write_record(cell, dataclasses.replace(read_record(cell), dev_fingerprint=""))
     assert main(command) == 0
+
+
+def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.txt").write_text("token ner\na O\nb B-X\n")
+    with pytest.raises(UserError, match="--tag-column ner is a name and --word-column 0 a number; name both"):
+        TaggingSettings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
+    named = TaggingSettings(word_column="token", tag_column="ner")
+    assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")

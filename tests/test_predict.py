@@ -269,6 +269,13 @@ def test_cells_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.Capture
         assert f"has {column}, which predict adds; rename it" in capsys.readouterr().err
 
 
+def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
+    sentences = [Sentence((str(number),), (), document=1) for number in range(5)]
+    for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):
+        parts = tagging.TaggingSettings(context=context).parts(iter(sentences))  # type: ignore[arg-type]
+        assert [len(part) for part in parts] == sizes
+
+
 def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -139,9 +139,13 @@ def mark_max_context(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
     equal windows the first counts (run_squad.py, _check_is_max_context).
     """
     places = np.arange(ends[-1])
-    left, right = places - starts[:, np.newaxis], ends[:, np.newaxis] - 1 - places
-    context = np.minimum(left, right) + 0.01 * (ends - starts)[:, np.newaxis]
-    best = np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
+    first = np.searchsorted(ends, places, side="right")  # window that holds a piece
+    last = np.searchsorted(starts, places, side="right") - 1
+    # Those alone are compared: all windows of all places would grow with the square of the passage.
+    windows = last - np.arange((last - first).max(), -1, -1)[:, np.newaxis]
+    context = np.minimum(places - starts[windows], ends[windows] - 1 - places)
+    context = np.where(windows >= first, context + 0.01 * (ends - starts)[windows], -np.inf)
+    best = np.take_along_axis(windows, context.argmax(axis=0)[np.newaxis], axis=0)[0]
     return [best[start:end] == window for window, (start, end) in enumerate(zip(starts, ends, strict=True))]
 
 

@@ -45,7 +45,7 @@ class TaggingSettings:
     word_column: str = "0"
     """Number of the words' column, from 0, or its name."""
     tag_column: str = "-1"
-    """Number of the tags' column, from 0 or backwards from -1, or its name."""
+    """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
     scheme: Scheme = "iob2"
     """How entities are tagged in the files; the original CoNLL-2003 has iob1."""
     encoding: str = "utf-8-sig"
@@ -58,6 +58,11 @@ class TaggingSettings:
 
         del task
         columns = self.columns()
+        if isinstance(columns.tag, str) and not isinstance(columns.word, str) and not tfds.is_tfds(data):
+            raise UserError(
+                f"--tag-column {columns.tag} is a name and --word-column {columns.word} a number; name both, "
+                "so that `predict`, which reads no tags, knows that the first line holds names"
+            )
         train = read_columns(_require(data, "train"), columns)
         tags = list_tags(train)
         if len(tags) == 1:
@@ -82,12 +87,23 @@ class TaggingSettings:
 
         def tags() -> Iterator[list[str]]:
             nonlocal count
-            for part in _whole_documents(iterate_columns(job.input, columns)):
+            for part in self.parts(iterate_columns(job.input, columns)):
                 count += len(part)  # first: after the last tag of all nobody asks for more
                 yield from tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
 
         write_columns(job.input, job.output, columns, tags())
         return count
+
+    def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
+        """Parts of a file; those of a document are in one where they are each other's context."""
+        part: list[Sentence] = []
+        for sentence in sentences:
+            is_same = bool(part) and sentence.document is not None and sentence.document == part[-1].document
+            if len(part) >= _SENTENCES_AT_ONCE and not (is_same and self.context == "document"):
+                yield part
+                part = []
+            part.append(sentence)
+        yield part
 
     def columns(self) -> "Columns":
         """How the files are written."""
@@ -170,18 +186,6 @@ def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[s
             yield rows, outputs.argmax(-1)
 
     return collect_tags(part, ids(), labels)
-
-
-def _whole_documents(sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
-    """Parts that end where a document does, since sentences of one document may be each other's context."""
-    part: list[Sentence] = []
-    for sentence in sentences:
-        is_same = bool(part) and sentence.document is not None and sentence.document == part[-1].document
-        if len(part) >= _SENTENCES_AT_ONCE and not is_same:
-            yield part
-            part = []
-        part.append(sentence)
-    yield part
 
 
 def _column(text: str) -> int | str:

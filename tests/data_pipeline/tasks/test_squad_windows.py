@@ -1,5 +1,7 @@
 """Windows against a literal transcription of the procedure of google-research/bert, and their labels."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,6 +91,15 @@ def test_a_longer_window_gives_more_context(length):
     starts, ends = cut_passage(length, size=370, stride=128)
     found = [mask.tolist() for mask in mark_max_context(starts, ends)]
     assert found == literal_max_context(list(zip(starts.tolist(), (ends - starts).tolist(), strict=True)))
+
+
+def test_memory_for_a_passage_grows_with_its_length_alone():
+    starts, ends = cut_passage(40_000, size=370, stride=128)
+    tracemalloc.start()
+    mark_max_context(starts, ends)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20e6
 
 
 @settings(max_examples=200, deadline=None)
