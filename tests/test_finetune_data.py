@@ -107,3 +107,27 @@ def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
         TaggingSettings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
     named = TaggingSettings(word_column="token", tag_column="ner")
     assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")
+
+
+def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(CHOICE % 0)
+    for settings in (ChoiceSettings(dev_fold=1), ChoiceSettings(folds=2)):
+        with pytest.raises(UserError, match=r"--folds and --dev-fold go with one file for all; .* has train"):
+            settings.load("swag", str(tmp_path), tokenizer)
+
+
+def test_a_file_that_cannot_be_written_while_training_is_no_wrong_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_run(tmp_path / "model")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    output = tmp_path / "out"
+    paths = [f"--model={tmp_path / 'model'}", f"--data={tmp_path}", f"--output={output}"]
+    for file in ("cells/lr3e-05-batch32-epochs1-seed0/metrics.jsonl", "results.json"):
+        (output / file).mkdir(parents=True)
+        assert main(["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]) == 69
+        assert "Is a directory while training; run the same command again" in capsys.readouterr().err
+        (output / file).rmdir()

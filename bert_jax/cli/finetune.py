@@ -120,13 +120,13 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 
 def _train_grid(grid: "Grid") -> int:
     from bert_jax.cli.finetuning.report import report
-    from bert_jax.cli.pretrain import memory_named
+    from bert_jax.cli.pretrain import memory_named, storage_named
     from bert_jax.interrupt import EXIT_STATUS, listen
     from bert_jax.nonfinite import NonFiniteError
 
     with listen() as interrupt:
         try:
-            with memory_named("--batch-size"):
+            with memory_named("--batch-size"), storage_named():
                 finished = grid.train(interrupt)
         except NonFiniteError as error:
             print(

@@ -145,7 +145,7 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
-            with memory_named("--global-batch-size"), _storage_named():
+            with memory_named("--global-batch-size"), storage_named():
                 done = max(saved_steps(args.workdir), default=0)
                 compile_later_phases(program, args.experiment, done, _say)
                 ending = train(
@@ -220,7 +220,7 @@ def memory_named(batch_flag: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _storage_named() -> Iterator[None]:
+def storage_named() -> Iterator[None]:
     """Raises Unfinished if a file cannot be read or written inside the block, where the input was good."""
     try:
         yield

@@ -75,7 +75,7 @@ class Finetune(Generic[S]):
     model: Path
     """A run, an export, a Hugging Face model or a checkpoint of google-research/bert."""
     data: str
-    """Folder of the data set; what it holds stands above."""
+    """Folder of the data set, or for most tasks tfds:NAME; what it holds stands above."""
     output: Path
     """Folder to make: results, predictions, and the best model under best/."""
     settings: Annotated[S, tyro.conf.arg(name="")]

@@ -64,6 +64,10 @@ class ChoiceSettings:
             train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
             return {"train": train, "dev": dev}
         files = {name: require_table(folder, name) for name in ("train", "dev")}
+        if (self.folds, self.dev_fold) != (ChoiceSettings.folds, ChoiceSettings.dev_fold):
+            raise UserError(
+                f"--folds and --dev-fold go with one file for all; {folder} has {files['train'].name}"
+            )
         test = find_table(folder, "test")
         return {name: read_choices(file) for name, file in (files | ({"test": test} if test else {})).items()}
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bert_jax.cli.pretrain import storage_named
 from bert_jax.finetuning.config import Cell
 from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE
 from bert_jax.workdir import write_json
@@ -47,7 +48,8 @@ def report(output: Path, task: str, metric: str) -> None:
     best = best_of(results, metric)
     rows = _by_seed(results, metric)
     content = {"metric": metric, "best": best, "cells": results, "rows": rows}
-    write_json(output / "results.json", content)
+    with storage_named():
+        write_json(output / "results.json", content)
     _print_table(f"{task}: {metric} on the development set", rows)
     _print_warnings(results)
     print_examples(best["examples"])
