@@ -220,8 +220,12 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
         train_step=compiled(
             _within(mesh, step), in_shardings=places, out_shardings=shardings, donate_argnums=0
         ),
-        eval_step=compiled(evaluate, in_shardings=(shardings.params, rows), out_shardings=everywhere),
-        predict_step=compiled(predict, in_shardings=(shardings.params, rows), out_shardings=rows),
+        eval_step=compiled(
+            _within(mesh, evaluate), in_shardings=(shardings.params, rows), out_shardings=everywhere
+        ),
+        predict_step=compiled(
+            _within(mesh, predict), in_shardings=(shardings.params, rows), out_shardings=rows
+        ),
         rows=batch_rows,
         put=batch_rows.put,
         state_shardings=shardings,
