@@ -3,13 +3,18 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from bert_jax.config import Experiment
+from bert_jax.config import Experiment, ParallelConfig
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from bert_jax.workdir import RunRecord
+
+_ROWS_OF_A_DEVICE = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +29,7 @@ class EvaluationData:
 class Evaluate:
     """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
 
+    The devices at hand do it, however many the run had.
     Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
     accuracy stands that of always guessing the most frequent label (`guess`).
     """
@@ -41,8 +47,10 @@ def run(args: Evaluate) -> None:
     """Evaluates at every phase's sequence length.
 
     Raises:
-      UserError: no run, no such checkpoint, a corpus that does not fit the model.
+      UserError: no run, no such checkpoint, a corpus of another vocabulary.
     """
+    import jax
+
     from bert_jax.checkpoints import load_params
     from bert_jax.cli import run_data
     from bert_jax.cli.pretrain import keep_compiled
@@ -52,11 +60,15 @@ def run(args: Evaluate) -> None:
     from bert_jax.workdir import read_record
 
     record = read_record(args.workdir)
-    experiment = record.experiment
+    experiment = dataclasses.replace(
+        record.experiment,
+        parallel=ParallelConfig(),
+        global_batch_size=_ROWS_OF_A_DEVICE * jax.device_count(),
+    )
     if args.eval_examples is not None:
         experiment = dataclasses.replace(experiment, eval_examples=args.eval_examples)
     corpus = args.data.corpus or _corpus_of(args.workdir, experiment)
-    run_data.check_vocabulary(experiment, corpus, print)
+    _check_vocabulary(args.workdir, record, corpus)
     step, params = load_params(args.workdir, args.step)
     keep_compiled(args.workdir)
     program = make_program(PretrainingTask(experiment.model), experiment)
@@ -75,6 +87,23 @@ def run(args: Evaluate) -> None:
 def _corpus_of(workdir: Path, experiment: Experiment) -> str:
     made_here = experiment.data.corpus == INSTALLED_DOCUMENTATION
     return str(workdir / "corpus") if made_here else experiment.data.corpus
+
+
+def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
+    """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
+    from bert_jax.formats.run import find_tokenizer
+    from bert_jax.formats.vocabulary import read_vocabulary
+    from data_pipeline.store import is_prepared
+
+    if not is_prepared(corpus):
+        return  # TFRecords do not tell
+    place = find_tokenizer(workdir, record)
+    expected = read_vocabulary(place)
+    if read_vocabulary(Path(corpus) / "tokenizer") != expected:
+        raise UserError(
+            f"{corpus} has another vocabulary than the run in {workdir}; prepare the text with the run's "
+            f"(--vocab {place / expected.file_name} --casing {expected.casing})"
+        )
 
 
 def _report(path: Path, rows: list[dict]) -> None:

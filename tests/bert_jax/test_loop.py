@@ -1,5 +1,6 @@
 """The loop on a real corpus with a tiny model: its rows, its checkpoints, and the ways it ends."""
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -17,10 +18,13 @@ import pytest
 
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
+from bert_jax.config import ParallelConfig
 from bert_jax.metric_log import FILE_NAME, read_rows
 from bert_jax.prefetch import Prefetch
+from bert_jax.workdir import read_record, write_record
 from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
+from tests import tiny_run
 from tests.tiny_run import FLAGS, arguments, deterministic_rows, final_state, write_corpus
 
 
@@ -222,7 +226,29 @@ def test_evaluate_measures_what_the_run_logged(finished: Path, capsys: pytest.Ca
     assert "mlm_accuracy" in capsys.readouterr().out
     (row,) = json.loads((finished / "evaluation-200.json").read_text())
     logged = deterministic_rows(finished)[-1]
-    assert {name: row[name] for name in logged} == logged
+    for name, value in logged.items():
+        assert row[name] == (pytest.approx(value, rel=1e-6) if isinstance(value, float) else value)
+
+
+def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> None:
+    workdir = shutil.copytree(finished, tmp_path / "from four chips")
+    record = read_record(workdir)
+    four_chips = ParallelConfig(fsdp=4, accumulation_steps=2)
+    experiment = dataclasses.replace(record.experiment, parallel=four_chips)
+    write_record(workdir, dataclasses.replace(record, experiment=experiment))
+    assert main(["evaluate", "--workdir", str(workdir)]) == 0
+
+
+def test_evaluate_refuses_a_corpus_of_another_vocabulary(
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiny_run, "_WORDS", tiny_run._WORDS[::-1])
+    other = write_corpus(tmp_path / "other")
+    assert main(["evaluate", "--workdir", str(finished), "--data.corpus", str(other)]) == 2
+    assert f"{other} has another vocabulary than the run in {finished}" in capsys.readouterr().err
 
 
 def numbered(last: int) -> Iterator[dict[str, np.ndarray]]:
