@@ -21,7 +21,7 @@ from data_pipeline.packing import Places, fill_rows, join_rows, share_words
 from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, write_rows
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
-from data_pipeline.tfrecords import Records, check_shapes, parse_records
+from data_pipeline.tfrecords import Records, check_settings, check_shapes, parse_records
 
 NumpyBatch = dict[str, np.ndarray]
 
@@ -138,11 +138,7 @@ def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
     """Raises UserError if the store can't give examples for the phase."""
     if isinstance(store, Records):
         check_shapes(store, phase)
-        if data.max_instances_per_row > 1:
-            raise UserError(
-                f"data.max_instances_per_row is {data.max_instances_per_row}; it must be 1 for TFRecords, "
-                f"whose rows are made already: {store.paths[0]}"
-            )
+        check_settings(store, data)
         return RecordSource(store, phase)
     return make_corpus_source(store, data, phase)
 

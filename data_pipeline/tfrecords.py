@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from data_pipeline.config import Phase
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
 
@@ -90,6 +90,20 @@ def _spans(path: Path, file: mmap.mmap) -> NDArray[np.int64]:
         spans.append((offset + _HEADER, length))
         offset += _HEADER + length + _FOOTER
     return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def check_settings(records: Records, data: DataConfig) -> None:
+    """Raises UserError naming a setting that asks for other examples than the records hold."""
+    others = ("corpus", "phases", "masking")
+    parts = (("data", data, DataConfig()), ("data.masking", data.masking, MaskingConfig()))
+    for prefix, ours, default in parts:
+        for name, value in vars(ours).items():
+            usual = getattr(default, name)
+            if value != usual and name not in others:
+                raise UserError(
+                    f"{prefix}.{name} is {value}, but {records.paths[0]} is of TFRecords, whose pairs and "
+                    f"masks are made already; leave it at {usual}, or give a corpus of `bert-jax prepare`"
+                )
 
 
 def check_shapes(records: Records, phase: Phase) -> None:

@@ -16,7 +16,6 @@ from data_pipeline.pairs import PAIR_WORDS
 from data_pipeline.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
 from tests.data_pipeline.test_batches import assert_same
-from tests.data_pipeline.test_tfrecords import write_records
 
 LENGTH, SLOTS, INSTANCES = 128, 20, 6
 PHASE = Phase(LENGTH, SLOTS)
@@ -161,10 +160,6 @@ def test_evaluation_does_not_pack(corpus):
     assert "instance_starts" not in batches[0][0]
 
 
-def test_bad_settings_are_refused(tmp_path):
+def test_a_row_of_no_instance_is_refused():
     with pytest.raises(UserError, match="max_instances_per_row is 0; it must be at least 1"):
         DataConfig(max_instances_per_row=0)
-    write_records(tmp_path / "a.tfrecord", range(4))
-    data = DataConfig(phases=(Phase(16, 3),), max_instances_per_row=2)
-    with pytest.raises(UserError, match=r"is 2; it must be 1 for TFRecords, .*a\.tfrecord"):
-        training_batches(str(tmp_path), data, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)

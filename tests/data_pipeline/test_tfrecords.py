@@ -1,10 +1,12 @@
 """Static mode: records of google-research/bert's layout in the order of every other corpus."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from data_pipeline.batches import evaluation_batches, training_batches
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from data_pipeline.store import has_heldout
 from data_pipeline.tensorflow_cpu import tf
@@ -116,6 +118,20 @@ def test_records_of_another_length_are_refused_and_both_lengths_named(folder):
         train(folder, DataConfig())
     with pytest.raises(UserError, match=r"has 3 values of masked_lm_positions .* wants 4"):
         train(folder, DataConfig(phases=(Phase(16, 4),)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"masking": MaskingConfig(rate=0.0)}, r"data\.masking\.rate is 0\.0, but .*a\.tfrecord"),
+        ({"masking": MaskingConfig(mask=0.0, random=0.9)}, r"data\.masking\.mask is 0\.0, but"),
+        ({"pairing": "contiguous"}, r"data\.pairing is contiguous, but .* leave it at next_sentence, or"),
+        ({"max_instances_per_row": 2}, r"data\.max_instances_per_row is 2, but"),
+    ],
+)
+def test_settings_that_records_do_not_follow_are_refused(folder, change, message):
+    with pytest.raises(UserError, match=message):
+        train(folder, dataclasses.replace(DATA, **change))
 
 
 def test_a_glob_that_matches_nothing_is_named(tmp_path):
