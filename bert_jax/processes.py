@@ -126,9 +126,11 @@ def check_same(values: Callable[[], Mapping[str, Any]], remedy: str) -> None:
     _, everyone = _vote(lambda: dict(values()))
     first = everyone[0]
     for number, theirs in enumerate(everyone):
-        differing = [name for name in first if theirs.get(name) != first[name]]
+        differing = [name for name in {**first, **theirs} if theirs.get(name) != first.get(name)]
         if differing:
-            listed = "; ".join(f"{name} {theirs.get(name)} instead of {first[name]}" for name in differing)
+            listed = "; ".join(
+                f"{name} {theirs.get(name)} instead of {first.get(name)}" for name in differing
+            )
             raise RefusedByAllError(
                 f"process {number} of {count()} differs from process 0: {listed}; {remedy}"
             )

@@ -181,17 +181,27 @@ def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -
             np.testing.assert_allclose(actual[path], array, atol=1e-9, err_msg=path)
 
 
-def test_processes_that_disagree_are_named(folder: Path) -> None:
-    lines = [
-        command(*arguments(folder / "refused", folder / "corpus", "--distributed", "--seed", seed))
-        for seed in ("0", "1")
-    ]
-    with Pod(lines, folder / "refused.log", environment(folder / "compiled")) as pod:
+@pytest.mark.parametrize(
+    ("flags", "difference"),
+    [
+        (["--seed", "1"], "seed 1 instead of 0"),
+        (
+            ["--optimizer.decay-exclusions", "bias", "layer_norm", "embeddings"],
+            "optimizer.decay_exclusions.2 embeddings instead of None",
+        ),
+    ],
+)
+def test_processes_that_disagree_are_named(
+    flags: list[str], difference: str, folder: Path, tmp_path: Path
+) -> None:
+    line = command(*arguments(tmp_path / "refused", folder / "corpus", "--distributed"))
+    lines = [line, [*line, *flags]]
+    with Pod(lines, tmp_path / "log", environment(folder / "compiled")) as pod:
         assert pod.wait() == [2, 2]
         for number in (0, 1):
             (line,) = errors(pod.said(number))
-            assert "process 1 of 2 differs from process 0: seed 1 instead of 0; start all with" in line
-    assert not (folder / "refused").exists()
+            assert f"process 1 of 2 differs from process 0: {difference}; start all with" in line
+    assert not (tmp_path / "refused").exists()
 
 
 def test_a_coordinator_out_of_reach_is_named(folder: Path) -> None:
