@@ -77,6 +77,7 @@ class Checkpoints:
 
         Raises:
           UserError: there are checkpoints, and all of them are damaged.
+          Unfinished: one cannot be read, for which it need not be damaged.
         """
         step = processes.by_first(self._newest_whole)
         self._manager.reload()
@@ -93,7 +94,12 @@ class Checkpoints:
         """Its step; those after it are put aside."""
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
-            fault = find_fault(self._folder / str(step))
+            try:
+                fault = find_fault(self._folder / str(step))
+            except OSError as error:
+                raise Unfinished(
+                    f"the checkpoint of step {step} cannot be read ({error}); run the same command again"
+                ) from error
             if fault is None:
                 return step
             self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
@@ -146,7 +152,11 @@ class _Manager(ocp.CheckpointManager):
 
 
 def find_fault(checkpoint: Path) -> str | None:
-    """What is wrong with the files of a checkpoint's folder, or None if they are as written."""
+    """What is wrong with the files of a checkpoint's folder, or None if they are as written.
+
+    Raises:
+      OSError: they cannot be read, which says nothing about what is in them.
+    """
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
         for name, expected in sums.items():
@@ -154,7 +164,7 @@ def find_fault(checkpoint: Path) -> str | None:
                 return f"{name} is missing"
             if _sha256(checkpoint / name) != expected:
                 return f"{name} was altered or truncated"
-    except (OSError, ValueError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, AttributeError) as error:
         return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
     return None
 
@@ -185,7 +195,9 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
         raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
     folder = workdir / FOLDER / str(step)
     if fault := find_fault(folder):
-        raise UserError(f"checkpoint {folder} is damaged ({fault}); name another one with --step")
+        raise UserError(
+            f"checkpoint {folder} is damaged ({fault}); copy it here again, or take that of another step"
+        )
     _hush_orbax()
     with ocp.PyTreeCheckpointer() as checkpointer:
         source = (folder / _ITEM).absolute()

@@ -41,6 +41,10 @@ class RefusedByAllError(UserError):
     """Bad input that every process of the run has heard of, so that they end together."""
 
 
+class UnfinishedByAllError(RefusedByAllError, Unfinished):
+    """What may pass, and every process has heard of."""
+
+
 def run_together(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
     """Runs `action` as one of the processes of a run, and returns its exit status.
 
@@ -88,7 +92,7 @@ def together(action: Callable[[], T]) -> T:
     """What the action gives here, once it has succeeded in every process.
 
     Raises:
-      UserError: in all processes, if in one of them the action did.
+      UserError: in all processes, if in one of them the action did; Unfinished if it was that.
     """
     return _vote(action)[0]
 
@@ -233,7 +237,7 @@ def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
     except RefusedByAllError:
         raise
     except (UserError, OSError) as error:
-        _exchange_ballots({"error": str(error)})
+        _exchange_ballots({"error": str(error), "may_pass": isinstance(error, Unfinished)})
         raise
     shared = value if isinstance(value, str | int | float | dict | list) else None
     return value, [ballot["value"] for ballot in _exchange_ballots({"value": shared})]
@@ -245,7 +249,8 @@ def _exchange_ballots(mine: dict[str, Any]) -> list[dict[str, Any]]:
     for number, error in enumerate(errors):
         if error is not None:
             everywhere = len(set(errors)) == 1
-            raise RefusedByAllError(error if everywhere else f"process {number} of {count()}: {error}")
+            kind = UnfinishedByAllError if ballots[number]["may_pass"] else RefusedByAllError
+            raise kind(error if everywhere else f"process {number} of {count()}: {error}")
     return ballots
 
 

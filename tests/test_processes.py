@@ -169,6 +169,30 @@ def test_a_process_that_fails_is_told_from_those_that_lose_it(
         assert "lost the other processes" not in pod.said(1)
 
 
+UNFINISHED = """
+import sys
+from bert_jax import processes
+from bert_jax.cli.errors import report
+from data_pipeline.errors import Unfinished, UserError
+
+def read():
+    raise Unfinished("the disk is gone")
+
+try:
+    processes.run_together(lambda: processes.by_first(read), report)
+except UserError as error:
+    sys.exit(report(error))
+"""
+
+
+def test_what_may_pass_in_one_process_may_pass_in_all(folder: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", UNFINISHED]
+    with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
+        assert pod.wait() == [69, 69], pod.said(0) + pod.said(1)
+        for number in (0, 1):
+            assert errors(pod.said(number)) == ["bert-jax: error: process 0 of 2: the disk is gone"]
+
+
 def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -> None:
     """After a step that moves nothing far, its parameters, split over the processes, are the model's."""
     step = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12", "--parallel.fsdp", "2")

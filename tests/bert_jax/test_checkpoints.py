@@ -92,6 +92,17 @@ def test_a_damaged_file_means_the_checkpoint_before(damage: Callable, tmp_path: 
     assert (tmp_path / "damaged-checkpoints" / "20").is_dir()
 
 
+def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    file = data_files(tmp_path / FOLDER / "20")[0]
+    good = file.rename(tmp_path / "good")
+    file.symlink_to("/proc/self/mem")  # opens, but reading its beginning is an input/output error
+    with pytest.raises(Unfinished, match=r"step 20 cannot be read \(.*Input/output error.*again"):
+        restore(tmp_path)
+    good.replace(file)
+    assert restore(tmp_path) == 20
+
+
 def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path) -> None:
     save(tmp_path, 10)
     folder = tmp_path / FOLDER / "10"
