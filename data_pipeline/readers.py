@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import zstandard
 
@@ -34,6 +34,7 @@ LONGEST_DOCUMENT = 4 << 20
 
 _JSONL_SUFFIXES = (".jsonl", ".ndjson")
 _COMPRESSIONS = (".gz", ".zst")
+_ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decompress to is in memory
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -227,9 +228,35 @@ def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if path.suffix == ".zst":
-        decompressor = zstandard.ZstdDecompressor()
-        return io.BufferedReader(decompressor.stream_reader(raw, read_across_frames=True, closefd=False))
+        return io.BufferedReader(_ZstdFrames(raw))
     return raw
+
+
+class _ZstdFrames(io.RawIOBase):
+    """What the frames of a file hold; unlike zstandard's own reader it notices that the last is cut off."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._decompressed = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises EOFError at the end of the file if it is not that of a frame."""
+        while not self._decompressed:
+            compressed = self._frame.unused_data or self._raw.read(_ZSTD_BYTES)
+            if not compressed and self._frame.eof:
+                return 0
+            if not compressed:
+                raise EOFError("the file ends inside a compressed frame")
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._decompressed = memoryview(self._frame.decompress(compressed))
+        size = min(len(buffer), len(self._decompressed))
+        buffer[:size], self._decompressed = self._decompressed[:size], self._decompressed[size:]
+        return size
 
 
 def _format_of(path: Path, source: Source) -> FileFormat:

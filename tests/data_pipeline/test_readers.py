@@ -154,9 +154,11 @@ def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
         next(readers._lines(Path("a.txt"), Disk(), "strict"))
 
 
-def test_truncated_gzip_is_named(tmp_path):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(WIKI.encode() * 100)[:-20])
-    with pytest.raises(UserError, match=r"a\.gz cannot be read"):
+@pytest.mark.parametrize(("compress", "suffix"), [(gzip.compress, "gz"), (zstandard.compress, "zst")])
+def test_truncated_compressed_files_are_named(compress, suffix, tmp_path):
+    whole = compress(WIKI.encode())
+    (tmp_path / f"a.{suffix}").write_bytes(whole + whole[:-20])
+    with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte \d+: .*end"):
         read(tmp_path, format="wikiextractor")
 
 
