@@ -186,13 +186,19 @@ def read_tfds(name: str, source: Source) -> Iterator[str]:
     """The split `train` of a TensorFlow dataset, in the order of its files."""
     builder = tfds.open_tfds(name, source.tfds_data_dir, "give --tfds-data-dir if it is already on disk")
     split = tfds.choose_split(name, builder, ["train"])
-    fields = sorted(builder.info.features)
+    fields = sorted(tfds.text_fields(builder))
     if source.text_field not in fields:
         raise UserError(
-            f"{name} has no field {source.text_field}; --text-field is one of {', '.join(fields)}"
+            f"{name} has no text in the field {source.text_field}; --text-field is one of {', '.join(fields)}"
         )
-    for example in tfds.read_split(builder, split).as_numpy_iterator():
-        yield from _paragraphs(example[source.text_field].decode("utf-8", source.encoding_errors))
+    for number, example in enumerate(tfds.read_split(builder, split).as_numpy_iterator(), start=1):
+        try:
+            text = example[source.text_field].decode("utf-8", source.encoding_errors)
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{name}, example {number} is not UTF-8; go on with --encoding-errors replace"
+            ) from None
+        yield from _paragraphs(text)
 
 
 def _parse(lines: Iterator[str], file: InputFile, source: Source) -> Iterator[Document]:

@@ -100,6 +100,12 @@ def check_config(source: str, builder: Any, name: str, config: str, task: str) -
         raise UserError(f"{source} is {name}/{info.config_name}; for {task} give {_PREFIX}{name}/{config}")
 
 
+def text_fields(builder: Any) -> list[str]:
+    """Names of the fields that hold one string each, in the data set's order."""
+    features = builder.info.features.items()
+    return [name for name, feature in features if feature.shape == () and feature.np_dtype == np.object_]
+
+
 def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
     """The first of `names` that is a part of the data set. Raises UserError if none is."""
     splits = builder.info.splits

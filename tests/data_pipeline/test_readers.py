@@ -13,7 +13,7 @@ from data_pipeline import readers
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.readers import Source, find_inputs
 from data_pipeline.sentences import check_language, split_sentences
-from tests.data_pipeline.tiny_tfds import store, text_features
+from tests.data_pipeline.tiny_tfds import store, table_features, text_features
 
 WIKI = """<doc id="1" url="u" title="Salt &amp; Pepper">
 Salt &amp; Pepper
@@ -171,7 +171,7 @@ def test_tfds_reads_a_data_set_on_disk(tmp_path):
     texts = ["Vier ü.", "One. Two.\nThree."]
     store(tmp_path, "tiny_text", text_features(), {"train": [{"text": text} for text in texts]})
     assert read("tfds:tiny_text", tfds_data_dir=str(tmp_path)) == texts
-    with pytest.raises(UserError, match=r"has no field body; --text-field is one of text"):
+    with pytest.raises(UserError, match=r"has no text in the field body; --text-field is one of text"):
         read("tfds:tiny_text", tfds_data_dir=str(tmp_path), text_field="body")
 
 
@@ -195,3 +195,14 @@ def test_language_must_look_like_a_code():
 def test_a_file_of_nothing_gives_nothing(tmp_path: Path):
     (tmp_path / "a.txt").write_text(" \n\n")
     assert read(tmp_path / "a.txt", format="text") == []
+
+
+def test_tfds_texts_that_cannot_be_read_are_named(tmp_path):
+    examples = [{"text": "fine", "label": "a"}, {"text": b"caf\xe9", "label": "a"}]
+    store(tmp_path, "tiny_table", table_features(["a"]), {"train": examples})
+    with pytest.raises(UserError, match=r"tfds:tiny_table, example 2 is not UTF-8; .*replace"):
+        read("tfds:tiny_table", tfds_data_dir=str(tmp_path))
+    replaced = read("tfds:tiny_table", tfds_data_dir=str(tmp_path), encoding_errors="replace")
+    assert replaced == ["fine", "caf\ufffd"]
+    with pytest.raises(UserError, match=r"has no text in the field label; --text-field is one of text$"):
+        read("tfds:tiny_table", tfds_data_dir=str(tmp_path), text_field="label")
