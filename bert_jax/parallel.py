@@ -26,12 +26,18 @@ NumpyBatch = Mapping[str, np.ndarray]
 _PMAP_AXIS = "devices"
 _ANY_SEED = np.uint32(0)
 
-# XLA's CPU compiler stops at 256-bit vectors unless asked, and orders operations for concurrency
-# at the price of memory. Measured with benchmarks/train_step.py.
-_CPU_COMPILER_OPTIONS = {
-    "xla_cpu_prefer_vector_width": 512,
-    "xla_cpu_enable_concurrency_optimized_scheduler": False,
+COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
+    # XLA's CPU compiler stops at 256-bit vectors unless asked, and orders operations for concurrency
+    # at the price of memory. Measured with benchmarks/train_step.py.
+    "cpu": {
+        "xla_cpu_prefer_vector_width": 512,
+        "xla_cpu_enable_concurrency_optimized_scheduler": False,
+    },
+    # Else an embedding's gradient is added up in the order that threads come in, and kernels for
+    # matrix products are chosen by timing them.
+    "gpu": {"xla_gpu_deterministic_ops": True},
 }
+"""By platform, in mode jit; pmap takes none."""
 
 
 class Program:
@@ -207,9 +213,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
     init, step, evaluate, predict = _pure_functions(task, run)
     shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
     rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
-    compiled = functools.partial(
-        jax.jit, compiler_options=_CPU_COMPILER_OPTIONS if devices[0].platform == "cpu" else None
-    )
+    compiled = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS.get(devices[0].platform))
     batch_rows = BatchRows(rows)
     places = (shardings, rows, everywhere, everywhere)
     return Program(

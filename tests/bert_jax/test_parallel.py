@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
-from bert_jax.parallel import make_program
+from bert_jax.parallel import COMPILER_OPTIONS, make_program
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.sharding import join_blocks, make_mesh
 from data_pipeline.errors import UserError
@@ -89,6 +89,12 @@ def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
     np.testing.assert_array_equal(left, results["attention/1"])
     heads = left[..., 0].swapaxes(1, 2).reshape(-1, 128)
     assert len(np.unique(heads, axis=0)) == len(heads)
+
+
+@pytest.mark.parametrize("platform", COMPILER_OPTIONS)
+def test_the_compiler_knows_its_options(platform: str) -> None:
+    # Any platform's compiler knows those of all, and refuses others.
+    jax.jit(lambda: jax.numpy.zeros(()), compiler_options=COMPILER_OPTIONS[platform]).lower().compile()
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
