@@ -104,7 +104,7 @@ class OptimizerConfig:
     decay_start: DecayStart = "step_0"
     """Where the decay counts from; step_0 makes the rate drop a little where warm-up ends."""
     bias_correction: BiasCorrection = "none"
-    """none: as google-research/bert. adam: divide the moments by 1 - beta^t."""
+    """none: as google-research/bert. adam: divide the moments by 1 - beta^t, which is part of lamb."""
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
@@ -117,6 +117,8 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
+        if self.name == "lamb":
+            object.__setattr__(self, "bias_correction", "adam")  # so that records say what is done
         if self.learning_rate <= 0:
             raise UserError(f"optimizer.learning_rate is {self.learning_rate}; it must be above 0")
         if self.warmup_steps < 0:

@@ -51,11 +51,10 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
     """
     clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
-    bias_correction = "adam" if config.name == "lamb" else config.bias_correction
     trust_ratio = optax.masked(optax.scale_by_trust_ratio(), decayed)
     return optax.chain(
         clip,
-        scale_by_moments(config.beta1, config.beta2, config.epsilon, bias_correction),
+        scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction),
         optax.add_decayed_weights(config.weight_decay, mask=decayed),
         trust_ratio if config.name == "lamb" else optax.identity(),
         scale_by_given_rate(),

@@ -64,7 +64,7 @@ def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat]) 
             g = raw[path] * clip
             m[path] = 0.9 * m[path] + 0.1 * g
             v[path] = 0.999 * v[path] + 0.001 * g**2
-            corrected = config.name == "lamb" or config.bias_correction == "adam"
+            corrected = config.bias_correction == "adam"
             m_hat = m[path] / (1 - 0.9 ** (step + 1)) if corrected else m[path]
             v_hat = v[path] / (1 - 0.999 ** (step + 1)) if corrected else v[path]
             update = m_hat / (np.sqrt(v_hat) + 1e-6)
