@@ -42,6 +42,12 @@ def check_positive(name: str, value: int) -> None:
         raise UserError(f"{name} is {value}; it must be at least 1")
 
 
+def check_seed(name: str, value: int) -> None:
+    """Raises UserError unless a setting is a uint32."""
+    if not 0 <= value < 2**32:
+        raise UserError(f"{name} is {value}; it must be from 0 to {2**32 - 1}")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Shape and arithmetic of the encoder (paper, section 3; google-research/bert modeling.py)."""
@@ -202,8 +208,7 @@ class RunConfig:
                 f"keep_every is {self.keep_every}; it must be a multiple of checkpoint_every "
                 f"({self.checkpoint_every}), or None"
             )
-        if not 0 <= self.seed < 2**32:
-            raise UserError(f"seed is {self.seed}; it must be from 0 to {2**32 - 1}")
+        check_seed("seed", self.seed)
         if self.global_batch_size % self.parallel.accumulation_steps:
             raise UserError(
                 f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
@@ -236,6 +241,12 @@ class Experiment(RunConfig):
                 f"model.objective {self.model.objective} does not go with data.masking.rate "
                 f"{self.data.masking.rate}; ltr needs rate 0, mlm and mlm_nsp need a rate above 0"
             )
+        for phase in self.data.phases:
+            if self.data.masking.rate and not phase.max_predictions_per_seq:
+                raise UserError(
+                    f"max_predictions_per_seq is 0 in the phase of length {phase.max_seq_length}; it must be "
+                    f"at least 1 with data.masking.rate {self.data.masking.rate}"
+                )
 
 
 def _divisors(number: int) -> str:

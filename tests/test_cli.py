@@ -60,9 +60,20 @@ WRONG = {
     ),
     "nothing to profile": (["pretrain", "base", "--workdir", "w", "--profile", "0"], ["--profile is 0"]),
     "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
+    "nothing to predict": (
+        ["pretrain", "base", "--workdir", "w", "--data.phases.1.max-predictions-per-seq", "0"],
+        ["max_predictions_per_seq is 0", "length 512", "data.masking.rate 0.15"],
+    ),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
     "two flags missing": (["convert"], ["missing --model PATH, --output PATH"]),
     "no corpus to inspect": (["inspect"], ["missing CORPUS"]),
+    "impossible seed to inspect": (["inspect", "c", "--seed", "4294967296"], ["--seed is 4294967296"]),
+    "examples below none": (["inspect", "c", "--examples", "-1"], ["--examples is -1"]),
+    "rows below none": (["inspect", "c", "--sequences", "-1"], ["--sequences is -1"]),
+    "two batches to compile": (
+        ["compile", "base", "--topology", "v5e:2x2", "--largest-batch", "--batch-per-chip", "8"],
+        ["--largest-batch", "--batch-per-chip"],
+    ),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
     "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import typing
 from collections.abc import Sequence
@@ -62,6 +63,10 @@ class Compile:
     """Try batches until the largest that fits is found, and show that one."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the report here too."""
+
+    def __post_init__(self) -> None:
+        if self.largest_batch and self.batch_per_chip is not None:
+            raise UserError("--largest-batch finds --batch-per-chip; give one of the two")
 
 
 def parse(argv: Sequence[str]) -> Compile:
@@ -137,7 +142,8 @@ def _search(args: Compile, where: Slice) -> Report | None:
         reports[batch_per_chip] = report
         return report.memory.total
 
-    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, _BATCH_UNIT))
+    unit = math.lcm(_BATCH_UNIT, args.experiment.parallel.accumulation_steps)
+    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, unit))
 
 
 def _say(line: str) -> None:

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import tyro
 
+from bert_jax.config import check_seed
+from data_pipeline.errors import UserError
+
 if typing.TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -44,6 +47,12 @@ class Inspect:
     """Rows of the first phase to show."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """As in the experiment."""
+
+    def __post_init__(self) -> None:
+        check_seed("--seed", self.seed)
+        for name, value in (("--sequences", self.sequences), ("--examples", self.examples)):
+            if value < 0:
+                raise UserError(f"{name} is {value}; it must be at least 0")
 
 
 def run(args: Inspect) -> None:
@@ -83,7 +92,6 @@ def run(args: Inspect) -> None:
 def _data_settings(args: Inspect) -> DataConfig:
     from bert_jax.cli.flags import nearest
     from data_pipeline.config import Phase
-    from data_pipeline.errors import UserError
     from experiments import EXPERIMENTS
 
     if args.experiment not in EXPERIMENTS:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bert_jax.cli.main import main
 from bert_jax.tpu_compiler.largest_batch import largest_batch
 
 GIB = 2**30
@@ -34,3 +35,12 @@ def test_it_is_found_where_memory_says_little(memory: Callable[[int], float], li
     found, tried = search(memory, limit)
     assert found == limit // 8 * 8
     assert len(tried) == len(set(tried))
+
+
+@pytest.mark.tpu
+def test_batches_are_tried_that_micro_batches_share(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ("--model.num-layers", "1", "--model.hidden-size", "128", "--model.num-heads", "2")
+    too_many_rows = ("--model.vocab-size", str(2**24))
+    command = ["compile", "base", "--topology", "v5e:1x1", "--parallel.accumulation-steps", "16"]
+    assert main([*command, "--largest-batch", *tiny, *too_many_rows]) == 1
+    assert "\n16 sequences a chip do not fit" in capsys.readouterr().err
