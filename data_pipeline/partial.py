@@ -80,7 +80,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _resume_or_begin(directory: Path, record: dict[str, Any], overwrite: bool) -> None:
     begun = _read_record(directory)
-    if begun == record and not overwrite:
+    if begun == record:
         return
     if begun is not None and not overwrite:
         differing = sorted(name for name in record if begun.get(name) != record[name])

@@ -405,12 +405,14 @@ def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, v
         prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
 
 
-def test_a_partial_corpus_is_kept_by_its_own_command_unless_it_overwrites(tmp_path):
-    for overwrite, kept in ((False, True), (True, False)):
-        with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False) as directory:
-            (directory / "train-00000.arrow").touch()
-        with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=overwrite) as directory:
-            assert (directory / "train-00000.arrow").exists() == kept
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_partial_corpus_is_kept_by_its_own_command(tmp_path, overwrite):
+    for _ in range(2):
+        with claim(tmp_path / "made", {"holdout": 0.1}, overwrite) as directory:
+            shard = directory / "train-00000.arrow"
+            was_there = shard.exists()
+            shard.touch()
+    assert was_there
 
 
 def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text):
