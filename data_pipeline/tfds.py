@@ -33,7 +33,7 @@ class TfdsSplit:
     def __str__(self) -> str:
         return f"{self.source} {self.split}"
 
-    @functools.cached_property
+    @property
     def _builder(self) -> Any:
         return open_tfds(self.source, self.data_dir)
 
@@ -57,6 +57,7 @@ def is_tfds(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
+@functools.cache  # a data set has several parts, each of which asks for it
 def open_tfds(
     source: str, data_dir: str | None = None, advice: str = "name a folder with the data set's files"
 ) -> Any:
@@ -123,8 +124,8 @@ def require_part(source: str, part: PartName, data_dir: str | None = None) -> Tf
 
 def find_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit | None:
     """A part of `tfds:NAME`; None if it has none. Raises UserError as `open_tfds`."""
-    is_there = any(name in open_tfds(source, data_dir).info.splits for name in _SPLITS[part])
-    return require_part(source, part, data_dir) if is_there else None
+    splits = open_tfds(source, data_dir).info.splits
+    return require_part(source, part, data_dir) if set(_SPLITS[part]) & set(splits) else None
 
 
 def _plain(value: Any, feature: Any) -> Any:

@@ -198,7 +198,7 @@ def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.Capt
 def test_memory_that_runs_out_is_named() -> None:
     import jax.numpy as jnp
 
-    from bert_jax.cli.pretrain import memory_named
+    from bert_jax.cli.training import memory_named
 
     with (
         pytest.raises(

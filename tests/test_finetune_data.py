@@ -82,14 +82,19 @@ def test_a_development_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task
     assert other_dev != dev
 
 
+def make_command(folder: Path) -> list[str]:
+    """Writes a model and tables, and gives the command that fine-tunes into `out`."""
+    make_run(folder / "model")
+    for name in ("train", "dev"):
+        (folder / f"{name}.tsv").write_text(TEXTS)
+    paths = [f"--model={folder / 'model'}", f"--data={folder}", f"--output={folder / 'out'}"]
+    return ["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]
+
+
 def test_a_grid_does_not_grow_on_another_development_set(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    make_run(tmp_path / "model")
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text(TEXTS)
-    paths = [f"--model={tmp_path / 'model'}", f"--data={tmp_path}", f"--output={tmp_path / 'out'}"]
-    command = ["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]
+    command = make_command(tmp_path)
     assert main(command) == 0
     (tmp_path / "dev.tsv").write_text(TEXTS.replace("b\ty", "b\tx"))
     assert main([*command, "--learning-rate=1e-3"]) == 2
@@ -121,13 +126,9 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_while_training_is_no_wrong_input(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    make_run(tmp_path / "model")
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text(TEXTS)
-    output = tmp_path / "out"
-    paths = [f"--model={tmp_path / 'model'}", f"--data={tmp_path}", f"--output={output}"]
+    command, output = make_command(tmp_path), tmp_path / "out"
     for file in ("cells/lr3e-05-batch32-epochs1-seed0/metrics.jsonl", "results.json"):
         (output / file).mkdir(parents=True)
-        assert main(["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]) == 69
+        assert main(command) == 69
         assert "Is a directory while training; run the same command again" in capsys.readouterr().err
         (output / file).rmdir()

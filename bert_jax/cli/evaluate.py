@@ -29,9 +29,9 @@ class EvaluationData:
 class Evaluate:
     """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
 
-    The devices at hand do it, however many the run had.
     Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
-    accuracy stands that of always guessing the most frequent label (`guess`).
+    accuracy stands that of always guessing the most frequent label (`guess`). The devices at hand do
+    it, however many the run had.
     """
 
     workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -53,7 +53,7 @@ def run(args: Evaluate) -> None:
 
     from bert_jax.checkpoints import load_params
     from bert_jax.cli import run_data
-    from bert_jax.cli.pretrain import keep_compiled
+    from bert_jax.cli.training import keep_compiled
     from bert_jax.evaluation import evaluate
     from bert_jax.parallel import make_program
     from bert_jax.pretraining import PretrainingTask

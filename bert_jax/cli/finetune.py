@@ -70,7 +70,7 @@ def run(args: Finetune[Any]) -> int:
     """
     from bert_jax import workdir
     from bert_jax.cli.finetuning.grid import Grid
-    from bert_jax.cli.pretrain import keep_compiled
+    from bert_jax.cli.training import keep_compiled
     from bert_jax.open_model import open_model
 
     _check_data(args)
@@ -120,7 +120,7 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 
 def _train_grid(grid: "Grid") -> int:
     from bert_jax.cli.finetuning.report import report
-    from bert_jax.cli.pretrain import memory_named, storage_named
+    from bert_jax.cli.training import memory_named, storage_named
     from bert_jax.interrupt import EXIT_STATUS, listen
     from bert_jax.nonfinite import NonFiniteError
 

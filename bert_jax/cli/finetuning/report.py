@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bert_jax.cli.pretrain import storage_named
+from bert_jax.cli.training import storage_named
 from bert_jax.finetuning.config import Cell
 from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE
 from bert_jax.workdir import write_json

@@ -1,0 +1,46 @@
+"""What stands around training in each command that trains: compiled programs kept, failures named."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_pipeline.errors import Unfinished, UserError
+
+
+@contextlib.contextmanager
+def memory_named(batch_flag: str) -> Iterator[None]:
+    """Raises UserError, which names the flag, if the devices run out of memory inside the block."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+        raise UserError(
+            f"the devices have too little memory ({reason}); keep less for the gradient by --parallel.remat, "
+            f"compute fewer sequences at once by --parallel.accumulation-steps, or make the model or "
+            f"{batch_flag} smaller"
+        ) from None
+
+
+@contextlib.contextmanager
+def storage_named() -> Iterator[None]:
+    """Raises Unfinished if a file cannot be read or written inside the block, where the input was good."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise  # not of a file: Orbax's TimeoutError, when another process is lost
+        place = f"{error.filename}: " if error.filename else ""
+        raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
+
+
+def keep_compiled(workdir: Path) -> None:
+    """Keeps compiled programs in the work directory, so that going on starts in seconds."""
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str((workdir / "compilation-cache").absolute()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
