@@ -5,6 +5,7 @@ within 1/65536 of the one asked for, and what survives is scaled by the probabil
 used, so the expectation is exact. Each 32-bit word of the generator serves two elements.
 """
 
+import functools
 import math
 
 import flax.linen as nn
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from bert_jax.model import threefry
 from bert_jax.sharding import BATCH_AXES, BATCH_SPEC
 
 RESOLUTION = 1 << 16
@@ -52,7 +54,7 @@ def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     mesh = jax.sharding.get_abstract_mesh()
     parts = math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES)
     # threefry2x32 is drawn by all together, to be the same however rows are spread.
-    if parts == 1 or shape[0] % parts or str(jax.random.key_impl(key)) != "rbg":
+    if parts == 1 or shape[0] % parts or not _is_rbg(key):
         return _random_16_bits(key, shape)
 
     # XLA would have each device draw the bits of the whole batch and keep those of its own rows.
@@ -69,6 +71,19 @@ def _random_16_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     # The two rows that share words are neighbours on the first axis: there, unlike further in, no
     # compiler has to move anything to take the words apart.
     rows, *others = shape
-    words = jax.random.bits(key, ((rows + 1) // 2, 1, *others), jnp.uint32)
+    words = _random_words(key, ((rows + 1) // 2, 1, *others))
     shifts = jnp.array([0, 16], jnp.uint32).reshape(1, 2, *(1 for _ in others))
     return (words << shifts).reshape(-1, *others)[:rows]
+
+
+def _random_words(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32, from an accelerator's own generator where the key asks for it."""
+    if not _is_rbg(key):
+        return threefry.random_words(key, shape)
+    hardware = functools.partial(jax.random.bits, shape=shape, dtype=jnp.uint32)
+    counters = functools.partial(threefry.random_words, shape=shape)
+    return jax.lax.platform_dependent(key, cpu=counters, default=hardware)
+
+
+def _is_rbg(key: jax.Array) -> bool:
+    return str(jax.random.key_impl(key)) == "rbg"

@@ -23,8 +23,6 @@ _LENGTH_STEP = 64
 _EQUAL_COST = 3072
 # Short of this gain, lines of their own are as good, and their attention needs no mask of pairs.
 _WORTH_IT = 0.95
-# Steps in the time of compiling one. It is fewer on a CPU and more on a TPU.
-_COMPILING = 50
 _SAMPLED_STEPS = 64
 
 
@@ -48,7 +46,7 @@ class Packing:
 
 
 def choose_packing(
-    rows: Rows, batch_size: int, lengths: Sequence[int], *, num_steps: int, unit: int
+    rows: Rows, batch_size: int, lengths: Sequence[int], *, num_steps: int, unit: int, compiling: float
 ) -> Packing | None:
     """How to pack training batches; None where padding every row computes as little.
 
@@ -59,6 +57,7 @@ def choose_packing(
       lengths: ascending; what a row with a line of its own would be padded to.
       num_steps: that are trained in all: the more there are, the more shapes are worth compiling.
       unit: devices that share a batch x micro-batches, which a batch must divide by.
+      compiling: positions that could be trained on in the time of compiling the step for a shape.
     """
     steps = range(min(_SAMPLED_STEPS, math.ceil(len(rows) / batch_size)))
     samples = [rows_of_step(len(rows), batch_size, 0, step) for step in steps]
@@ -73,27 +72,26 @@ def choose_packing(
 
     def packed_cost(fewest: int) -> float:
         counts = map(dataclasses.replace(packing, fewest=fewest).num_lines, used)
-        return _cost([(count, length) for count in counts], num_steps)
+        return _cost([(count, length) for count in counts], num_steps, compiling)
 
     fewest = min(sorted(set(used)), key=packed_cost)
-    padded_cost = _cost([(batch_size * rows.sequences_per_row, length) for length in padded], num_steps)
+    shapes = [(batch_size * rows.sequences_per_row, length) for length in padded]
+    padded_cost = _cost(shapes, num_steps, compiling)
     if packed_cost(fewest) > _WORTH_IT * padded_cost:
         return None
     return dataclasses.replace(packing, fewest=fewest)
 
 
-def _cost(shapes: Sequence[tuple[int, int]], num_steps: int) -> float:
-    """Of all steps, given the lines and length of some, in what a position costs but for attention.
-
-    A shape that comes up has to be compiled, which counts as so many steps of its own.
-    """
+def _cost(shapes: Sequence[tuple[int, int]], num_steps: int, compiling: float) -> float:
+    """Of all steps, given the lines and length of some, in what a position costs but for attention; and of
+    compiling each shape that comes up."""
 
     def cost(shape: tuple[int, int]) -> float:
         lines, length = shape
         return lines * length * (1 + length / _EQUAL_COST)
 
     steps = num_steps * sum(map(cost, shapes)) / len(shapes)
-    return steps + _COMPILING * sum(map(cost, set(shapes)))
+    return steps + compiling * len(set(shapes))
 
 
 def place_rows(sizes: Ints, packing: Packing) -> tuple[Ints, Ints, Ints]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
+from bert_jax.accounting import encoder_flops
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
@@ -237,5 +239,16 @@ def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_ste
     """
     if not config.may_pack:
         return None
-    unit = batch_unit(config.parallel)
-    return choose_packing(rows, config.global_batch_size, lengths, num_steps=num_steps, unit=unit)
+    return choose_packing(
+        rows,
+        config.global_batch_size,
+        lengths,
+        num_steps=num_steps,
+        unit=batch_unit(config.parallel),
+        compiling=_flops_while_compiling() / encoder_flops(config.model, length=1),
+    )
+
+
+def _flops_while_compiling() -> float:
+    """What the devices could do in some 10 s: at 100 GFLOP/s, or at half the peak of a small TPU chip."""
+    return 1e12 if jax.default_backend() == "cpu" else 1e15
