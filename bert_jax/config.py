@@ -134,6 +134,8 @@ class OptimizerConfig:
                 raise UserError(
                     f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and below 1"
                 )
+        if self.weight_decay < 0:
+            raise UserError(f"optimizer.weight_decay is {self.weight_decay}; it must be at least 0")
         if self.clip_norm is not None and self.clip_norm <= 0:
             raise UserError(
                 f"optimizer.clip_norm is {self.clip_norm}; it must be above 0, or None for no clipping"
@@ -161,8 +163,8 @@ class ParallelConfig:
     """What is kept for the gradient; the rest is computed again, with the same dropout, to save memory.
     none: everything. layers: each layer's input alone."""
     prng: PrngImplementation = "rbg"
-    """Random bits for dropout: rbg is fast; threefry2x32 gives the same bits on any number of devices
-    (mode jit)."""
+    """Random bits for dropout: rbg takes an accelerator's own generator, which is fast; threefry2x32 gives
+    the same bits on any number of devices (mode jit)."""
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "tensor", "accumulation_steps"):

@@ -13,9 +13,9 @@ import shutil
 import typing
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig
+from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig, ParallelConfig
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError
 
@@ -24,7 +24,12 @@ T = TypeVar("T")
 FILE_NAME = "config.json"
 _LOCK = "lock"
 
-MAY_CHANGE = frozenset(
+# A phase of longer sequences, or another machine, may leave less memory than the run began with.
+PARALLEL_MAY_CHANGE = frozenset(
+    f"parallel.{name}" for name in ("mode", "fsdp", "tensor", "accumulation_steps", "remat")
+)
+
+MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
     (
         "num_train_steps",
         "log_every",
@@ -33,12 +38,6 @@ MAY_CHANGE = frozenset(
         "checkpoint_every",
         "keep_checkpoints",
         "keep_every",
-        "parallel.mode",
-        "parallel.fsdp",
-        "parallel.tensor",
-        # A phase of longer sequences may need less memory a step than the run began with.
-        "parallel.accumulation_steps",
-        "parallel.remat",
         "model.attention_kernel",
         # The corpus may move; what is in it is compared by its fingerprint.
         "data.corpus",
@@ -184,25 +183,39 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
             f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
             f"learning rate is that of the new schedule, whose phases end at {ends}"
         )
+    return lines + describe_layout_changes(before, now)
+
+
+class Computed(Protocol):
+    """The part of a run's settings that says how its sums are computed."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+
+    @property
+    def parallel(self) -> ParallelConfig: ...
+
+
+def describe_layout_changes(before: Computed, now: Computed) -> list[str]:
+    """As `describe_changes`, of how devices share the work."""
     layout = differences(_how_computed(before), _how_computed(now), ())
-    if layout:
-        dropout = max(now.model.dropout_rate, now.model.attention_dropout_rate) > 0
-        redrawn = dropout and _decides_dropout(before) != _decides_dropout(now)
-        how = "dropout draws other bits" if redrawn else "sums are rounded otherwise"
-        lines.append(f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}")
-    return lines
+    if not layout:
+        return []
+    dropout = max(now.model.dropout_rate, now.model.attention_dropout_rate) > 0
+    redrawn = dropout and _decides_dropout(before) != _decides_dropout(now)
+    how = "dropout draws other bits" if redrawn else "sums are rounded otherwise"
+    return [f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}"]
 
 
-def _how_computed(experiment: Experiment) -> dict[str, Any]:
-    kernel = {"model.attention_kernel": experiment.model.attention_kernel}
-    return flatten(experiment.parallel, "parallel") | kernel
+def _how_computed(run: Computed) -> dict[str, Any]:
+    kernel = {"model.attention_kernel": run.model.attention_kernel}
+    return flatten(run.parallel, "parallel") | kernel
 
 
-def _decides_dropout(experiment: Experiment) -> tuple[str | int, ...]:
+def _decides_dropout(run: Computed) -> tuple[str | int, ...]:
     # Each device draws for its own rows with rbg, and each micro-batch with either.
-    parallel = experiment.parallel
-    sharing = parallel.tensor if parallel.prng == "rbg" else 1
-    return parallel.mode, sharing, parallel.accumulation_steps, experiment.model.attention_kernel
+    sharing = run.parallel.tensor if run.parallel.prng == "rbg" else 1
+    return run.parallel.mode, sharing, run.parallel.accumulation_steps, run.model.attention_kernel
 
 
 def _initial_model(record: RunRecord) -> str:

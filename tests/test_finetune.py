@@ -12,12 +12,16 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax import interrupt
 from bert_jax.checkpoints import load_params
 from bert_jax.cli.finetuning.report import report
 from bert_jax.cli.main import main
-from bert_jax.finetuning.config import Cell
-from bert_jax.finetuning.record import read_record
+from bert_jax.config import OptimizerConfig, ParallelConfig
+from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.predict import gather
+from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
 from bert_jax.workdir import write_json
+from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, random_params, trainable_params
 
 SUBJECTS = ("cat", "dog", "mat", "cafe")
@@ -170,9 +174,9 @@ def test_another_model_of_the_same_name_is_refused(
     assert "other settings or data: model tiny " in capsys.readouterr().err
 
 
-def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    from bert_jax import interrupt
-
+@pytest.fixture
+def stopped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training is interrupted after 21 steps, and then no more."""
     count = 0
 
     class StopOnce(interrupt.Interrupt):
@@ -182,11 +186,48 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path, monkey
             return count == 21
 
     monkeypatch.setattr(interrupt, "Interrupt", StopOnce)
+
+
+@pytest.mark.usefixtures("stopped_once")
+def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path) -> None:
     once = command(folder, output="again")
     assert main(once) == 75
     assert main(once) == 0
     whole, again = (load_params(folder / name / "best")[1] for name in ("output", "again"))
     jax.tree.map(np.testing.assert_array_equal, whole, again)
+
+
+@pytest.mark.usefixtures("stopped_once")
+def test_an_interrupted_cell_goes_on_in_less_memory(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    short = command(folder, "--epochs=6", "--learning-rate=1e-3", output="in-parts")
+    assert main(short) == 75
+    assert main([*short, "--parallel.accumulation-steps=2", "--parallel.remat=layers"]) == 0
+    assert "the run goes on, but not bit for bit: dropout draws other bits" in capsys.readouterr().out
+
+
+def test_wrong_answers_in_a_batch_stay_what_they_were(tmp_path: Path) -> None:
+    before = FineTuningRecord("rank", FineTuning(kind="in_batch_ranking"), (), {})
+    in_parts = dataclasses.replace(before.config, parallel=ParallelConfig(accumulation_steps=2))
+    with pytest.raises(UserError, match="accumulation_steps 1 -> 2"):
+        check_same(tmp_path, before, dataclasses.replace(before, config=in_parts))
+
+
+def test_the_optimizer_is_the_users(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--weight-decay=0.1", "--warmup-proportion=0.5", "--decay-start=warmup_end", "--clip-norm=None"]
+    short = command(folder, "--epochs=1", "--learning-rate=1e-3", *flags, output="optimizer")
+    assert main(short) == 0
+    config = read_record(folder / "optimizer" / "best").config
+    assert config.optimizer == OptimizerConfig(
+        learning_rate=1e-3, warmup_steps=4, decay_start="warmup_end", weight_decay=0.1, clip_norm=None
+    )
+    assert main([*short, "--warmup-proportion=1"]) == 2
+    assert "warmup_proportion is 1; it must be at least 0 and below 1" in capsys.readouterr().err
+
+
+def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
+    part = (np.array([0, 2], np.int32), np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match="1 of 3 rows have no outputs"):
+        gather([part], 3)
 
 
 def test_short_texts_share_lines(folder: Path) -> None:

@@ -29,9 +29,6 @@ Kind = Literal[
     "triplet_ranking",
 ]
 
-# The paper's schedule (A.3): warm-up over the first tenth, then linear to 0.
-_WARMUP_SHARE = 0.1
-
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning(RunConfig):
@@ -44,6 +41,8 @@ class FineTuning(RunConfig):
     rates: LayerRates = LayerRates()
     features: FeatureConfig = FeatureConfig()
     """What the head sees of the encoder."""
+    warmup_proportion: float = 0.1
+    """Share of the steps in which the learning rate rises."""
     pack: bool = True
     """Whether short rows may share lines of training batches (`data_pipeline.tasks.packing`)."""
 
@@ -58,6 +57,10 @@ class FineTuning(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("num_labels", self.num_labels)
+        if not 0 <= self.warmup_proportion < 1:
+            raise UserError(
+                f"warmup_proportion is {self.warmup_proportion:g}; it must be at least 0 and below 1"
+            )
         self.features.check(self.model.num_layers)
         if (self.rates.frozen_layers or 0) > self.model.num_layers:
             raise UserError(
@@ -87,10 +90,10 @@ class Cell:
         return f"lr{self.learning_rate:g}-batch{self.batch_size}-epochs{self.epochs:g}-seed{self.seed}"
 
 
-def make_optimizer_config(base: OptimizerConfig, cell: Cell, num_train_steps: int) -> OptimizerConfig:
-    """The cell's learning rate with the paper's schedule for fine-tuning."""
-    warmup = int(num_train_steps * _WARMUP_SHARE)
-    return dataclasses.replace(base, learning_rate=cell.learning_rate, warmup_steps=warmup)
+def make_optimizer_config(base: FineTuning, cell: Cell, num_train_steps: int) -> OptimizerConfig:
+    """The optimizer with the cell's learning rate, and its warm-up in steps."""
+    warmup = int(num_train_steps * base.warmup_proportion)
+    return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
 
 
 def make_task(config: FineTuning) -> FineTuningTask:

@@ -18,7 +18,7 @@ _BATCHES_AHEAD = 2
 def predict(
     program: Program, params: Params, batches: Iterable[NumpyBatch]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Outputs in the order of the batches.
+    """Runs a fine-tuned model on batches.
 
     Args:
       program: compiled fine-tuning task.
@@ -26,7 +26,8 @@ def predict(
       batches: host batches with `row`, the number of each row, negative for padding rows.
 
     Yields:
-      int32 [R], the numbers of the real rows of a batch, and their float32 outputs [R, ...].
+      int32 [R], the numbers of the real rows of a batch, and their float32 outputs [R, ...]; batch by batch,
+      in order.
     """
     waiting: list[tuple[np.ndarray, jax.Array]] = []
     for batch in batches:
@@ -43,10 +44,17 @@ def _fetch(rows: np.ndarray, outputs: jax.Array) -> tuple[np.ndarray, np.ndarray
 
 
 def gather(parts: Iterable[tuple[np.ndarray, np.ndarray]], num_rows: int) -> np.ndarray:
-    """float32 [num_rows, ...]: outputs of one shape, in the order of the rows."""
+    """float32 [num_rows, ...]: outputs of one shape, in the order of the rows.
+
+    Raises:
+      ValueError: a row has no outputs.
+    """
     array = np.zeros((0,), np.float32)
+    found = np.zeros(num_rows, bool)
     for rows, outputs in parts:
         if not len(array):
             array = np.zeros((num_rows, *outputs.shape[1:]), np.float32)
-        array[rows] = outputs
+        array[rows], found[rows] = outputs, True
+    if not found.all():
+        raise ValueError(f"{num_rows - found.sum()} of {num_rows} rows have no outputs")
     return array

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.workdir import FILE_NAME, differences, flatten, from_json, write_json
+from bert_jax.workdir import FILE_NAME, PARALLEL_MAY_CHANGE, differences, flatten, from_json, write_json
 from data_pipeline.errors import UserError
 
-# What may differ between two starts of one run: it does not change what the run computes.
+# What may differ between two starts of one run: it changes what the run computes by rounding and dropout.
 _MAY_CHANGE = frozenset(
-    ("config.log_every", "config.eval_every", "config.checkpoint_every", "config.parallel.mode")
+    f"config.{name}" for name in ("log_every", "eval_every", "checkpoint_every", *PARALLEL_MAY_CHANGE)
 )
+# Wrong answers are those of a micro-batch and, under pmap, of one device.
+_DECIDES_NEGATIVES = frozenset(("config.parallel.mode", "config.parallel.accumulation_steps"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +83,7 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     """
     may_change = _MAY_CHANGE
     if now.config.kind == "in_batch_ranking":
-        may_change -= {"config.parallel.mode"}  # under pmap wrong answers are those of one device
+        may_change -= _DECIDES_NEGATIVES
     if not before.dev_fingerprint:
         may_change |= {"development data"}
     changes = differences(_comparable(before), _comparable(now), may_change)

@@ -22,7 +22,7 @@ def cell_config(base: FineTuning, cell: Cell, num_rows: int) -> FineTuning:
     steps = max(1, math.ceil(num_rows * cell.epochs / cell.batch_size))
     return dataclasses.replace(
         base,
-        optimizer=make_optimizer_config(base.optimizer, cell, steps),
+        optimizer=make_optimizer_config(base, cell, steps),
         num_train_steps=steps,
         global_batch_size=cell.batch_size,
         seed=cell.seed,

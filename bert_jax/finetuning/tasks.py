@@ -25,7 +25,7 @@ from bert_jax.task import Batch, Sums
 
 RankingLoss = Literal["in_batch", "triplet"]
 
-_SHARPNESS = 20.0
+_SCALE = 20.0
 _MARGIN = 0.2
 
 
@@ -216,7 +216,7 @@ class Ranking(FineTuningTask):
             return {"loss": (loss * real).sum(), "correct": ((gap > 0) * real).sum()}
         candidates = jnp.concatenate([positive, *negatives])
         is_there = jnp.tile(real, 1 + len(negatives)) > 0
-        scores = jnp.where(is_there, _SHARPNESS * query @ candidates.T, heads.IMPOSSIBLE)
+        scores = jnp.where(is_there, _SCALE * query @ candidates.T, heads.IMPOSSIBLE)
         return _classes(scores, jnp.arange(len(query)), real)
 
 

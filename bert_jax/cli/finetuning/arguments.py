@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 import tyro
 
-from bert_jax.config import BiasCorrection, DType, ParallelConfig, check_positive
+from bert_jax.config import BiasCorrection, DecayStart, DType, OptimizerConfig, ParallelConfig, check_positive
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
 
@@ -24,7 +24,7 @@ class Training:
     """How to train. Several values make a grid, of which the best on the development set is kept."""
 
     learning_rate: tuple[float, ...] = (3e-5,)
-    """Reached after the first tenth of the steps, then falling to 0."""
+    """Reached at the end of warm-up, then falling to 0."""
     batch_size: tuple[int, ...] = (32,)
     """Examples in a step."""
     epochs: tuple[float, ...] = (3.0,)
@@ -37,6 +37,14 @@ class Training:
     features: FeatureConfig = FeatureConfig()
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
+    warmup_proportion: float = 0.1
+    """Share of the steps in which the learning rate rises."""
+    decay_start: DecayStart = "step_0"
+    """Where the fall counts from: step_0, as google-research/bert; warmup_end, as transformers."""
+    weight_decay: float = 0.01
+    """Decoupled, and multiplied by the learning rate; none for biases and LayerNorm."""
+    clip_norm: float | None = 1.0
+    """Largest global norm of the gradient; None turns clipping off."""
     bias_correction: BiasCorrection = "none"
     """none: as google-research/bert. adam: as Adam's authors, steadier on small data sets."""
     pack: bool = True
@@ -53,6 +61,15 @@ class Training:
                 raise UserError(f"{flag} has no value; give one or more")
             if self.grid and values != field.default:
                 raise UserError(f"--grid has values of its own for {flag}; leave out one of the two")
+
+    def optimizer(self) -> OptimizerConfig:
+        """All of it but the learning rate and the warm-up, which are a cell's."""
+        return OptimizerConfig(
+            decay_start=self.decay_start,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            bias_correction=self.bias_correction,
+        )
 
     def cells(self) -> "list[Cell]":
         """Every combination, in order. Raises UserError if a value is impossible."""

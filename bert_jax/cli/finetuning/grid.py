@@ -19,8 +19,7 @@ from bert_jax.accounting import encoder_flops
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
-from bert_jax.cli.finetuning.task_data import Outcome, TaskData
-from bert_jax.config import OptimizerConfig
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
@@ -34,7 +33,7 @@ from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe
 from bert_jax.train_step import Params
-from bert_jax.workdir import write_json
+from bert_jax.workdir import describe_layout_changes, write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.packing import Packing, choose_packing
 from data_pipeline.tasks.rows import Rows
@@ -58,7 +57,8 @@ class Grid:
         self.dev_fingerprint = data.dev_fingerprint
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
-            optimizer=OptimizerConfig(bias_correction=args.training.bias_correction),
+            optimizer=args.training.optimizer(),
+            warmup_proportion=args.training.warmup_proportion,
             parallel=args.training.parallel,
             kind=data.kind,
             model=dataclasses.replace(model.config, dtype=args.training.dtype),
@@ -153,6 +153,8 @@ class Grid:
         if saved_steps(folder):
             before = read_record(folder)
             check_same(folder, before, record)
+            for line in describe_layout_changes(before.config, config):
+                print(line, flush=True)
             record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
         elif packing := self._packing(config):
             record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
@@ -218,7 +220,7 @@ class Grid:
             if result["cell"] != best:
                 shutil.rmtree(self.args.output / CELLS_FOLDER / result["cell"] / FOLDER, ignore_errors=True)
 
-    def _apply(self, program: Program, params: Params) -> Any:
+    def _apply(self, program: Program, params: Params) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
             return predict(program, params, evaluation_batches(rows, size, self.lengths))

@@ -1,5 +1,7 @@
 """Packed batches hold the rows of padded ones, whole, side by side, in few shapes."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,7 @@ from data_pipeline.tasks.packing import Packing, choose_packing, place_rows
 from data_pipeline.tasks.rows import Rows
 from tests.data_pipeline.tasks.small_rows import make_rows
 
-COMPILING = 20_000
-"""Positions that could be trained on in the time of compiling a shape."""
+choose = functools.partial(choose_packing, unit=1, num_steps=1000, compiling=20_000)
 
 
 @settings(max_examples=100, deadline=None)
@@ -84,38 +85,32 @@ def test_an_empty_sequence_has_no_start() -> None:
 def test_packing_is_chosen_where_it_computes_less() -> None:
     lengths = list(np.random.default_rng(0).geometric(0.1, 400).clip(3, 50))
     ladder = lengths_up_to(128)
-    packing = choose_packing(make_rows(lengths), 32, ladder, num_steps=1000, unit=1, compiling=COMPILING)
+    packing = choose(make_rows(lengths), 32, ladder)
     assert packing is not None
     assert packing.length == 64
-    assert (
-        choose_packing(make_rows([16] * 100), 32, ladder, num_steps=1000, unit=1, compiling=COMPILING) is None
-    )
-    assert (
-        choose_packing(
-            make_rows([120] * 50 + [60] * 50), 2, ladder, num_steps=1000, unit=2, compiling=COMPILING
-        )
-        is None
-    )
+    assert choose(make_rows([16] * 100), 32, ladder) is None
+    assert choose(make_rows([120] * 50 + [60] * 50), 2, ladder, unit=2) is None
 
 
 def test_more_shapes_are_compiled_the_less_that_costs() -> None:
     rows = make_rows(list(np.random.default_rng(0).integers(10, 120, 1000)))
 
     def shapes(num_steps: int, compiling: float) -> int:
-        choice = {"batch_size": 32, "num_steps": num_steps}
-        packing = choose_packing(rows, lengths=lengths_up_to(128), unit=1, compiling=compiling, **choice)
-        batches = training_batches(rows, seed=0, first_step=0, packing=packing, **choice)
+        packing = choose(rows, 32, lengths_up_to(128), num_steps=num_steps, compiling=compiling)
+        batches = training_batches(
+            rows, batch_size=32, seed=0, first_step=0, num_steps=num_steps, packing=packing
+        )
         return len({batch["input_ids"].shape for batch in batches})
 
     assert shapes(100, compiling=1e7) == 1
-    assert shapes(100, compiling=COMPILING) < shapes(100, compiling=100)
-    assert shapes(100, compiling=COMPILING) < shapes(1000, compiling=COMPILING)
+    assert shapes(100, compiling=20_000) < shapes(100, compiling=100)
+    assert shapes(100, compiling=20_000) < shapes(1000, compiling=20_000)
 
 
 @pytest.mark.parametrize("unit", [1, 4])
 def test_batches_have_few_shapes_that_devices_and_micro_batches_divide(unit: int) -> None:
     rows = make_rows(list(np.random.default_rng(0).geometric(0.1, 3000).clip(3, 50)))
-    packing = choose_packing(rows, 32, lengths_up_to(128), num_steps=1000, unit=unit, compiling=COMPILING)
+    packing = choose(rows, 32, lengths_up_to(128), unit=unit)
     assert packing is not None
     batches = training_batches(rows, batch_size=32, seed=0, first_step=0, num_steps=90, packing=packing)
     lines = {len(batch["input_ids"]) for batch in batches}
@@ -126,7 +121,7 @@ def test_batches_have_few_shapes_that_devices_and_micro_batches_divide(unit: int
 def test_rows_of_several_sequences_may_be_longer_than_the_model() -> None:
     random = np.random.default_rng(0)
     rows = make_rows(list(random.integers(10, 120, 400)), width=4)
-    packing = choose_packing(rows, 16, lengths_up_to(128), num_steps=1000, unit=1, compiling=COMPILING)
+    packing = choose(rows, 16, lengths_up_to(128))
     assert packing is not None
     assert packing.length % 64 == 0
     assert packing.length >= rows.sequence_lengths().sum(axis=1).max() > 128
