@@ -14,17 +14,21 @@ import os
 import typing
 
 if typing.TYPE_CHECKING:
+    from bert_jax.config import Activation
     from bert_jax.inference import Bert
 
 __version__ = "0.1.0"
 
 
-def load_model(directory: str | os.PathLike[str]) -> Bert:
+def load_model(
+    directory: str | os.PathLike[str], step: int | None = None, activation: Activation | None = None
+) -> Bert:
     """A pretrained model that texts can be given to.
 
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT or a checkpoint of
-        google-research/bert, as `bert_jax.open_model.open_model` takes it.
+        google-research/bert.
+      step, activation: as `bert_jax.open_model.open_model`.
 
     Raises:
       UserError: the folder is no model.
@@ -34,4 +38,4 @@ def load_model(directory: str | os.PathLike[str]) -> Bert:
     from bert_jax.inference import Bert
     from bert_jax.open_model import open_model
 
-    return Bert(open_model(Path(directory)))
+    return Bert(open_model(Path(directory), step, activation))

@@ -17,7 +17,7 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
         Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
         google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
       step: checkpoint of a work directory; None takes the newest.
-      activation: the flavour of GELU, where the folder says another or, as Google's, none.
+      activation: GELU to take instead of what the folder names, or if, as Google's, it names none.
 
     Raises:
       UserError: the folder is no model, or one of another architecture, or a file in it is missing

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import math
 import secrets
 import shutil
 import typing
@@ -128,10 +129,19 @@ def write_record(workdir: Path, record: RunRecord) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file, whole or not at all. JSON has no NaN; null stands for it."""
     beside = path.with_name(f"{path.name}.tmp")
-    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(_null_for_nan(value), indent=2, allow_nan=False)
+    beside.write_text(text + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def _null_for_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _null_for_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_null_for_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:

@@ -65,7 +65,7 @@ WRONG = {
         ["max_predictions_per_seq is 0", "length 512", "data.masking.rate 0.15"],
     ),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
-    "two flags missing": (["convert"], ["missing --model PATH, --output PATH"]),
+    "two flags missing": (["convert"], ["missing --output PATH, --model DIR"]),
     "no corpus to inspect": (["inspect"], ["missing CORPUS"]),
     "impossible seed to inspect": (["inspect", "c", "--seed", "4294967296"], ["--seed is 4294967296"]),
     "examples below none": (["inspect", "c", "--examples", "-1"], ["--examples is -1"]),

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -119,7 +118,7 @@ def test_a_cell_that_diverges_does_not_end_the_grid(folder: Path, capsys: pytest
     found = results(folder, "diverging")
     assert found["best"]["learning_rate"] == 1e-3
     for figure in ("mean", "stdev"):
-        assert [math.isnan(row[figure]) for row in found["rows"]] == [False, True]
+        assert [row[figure] is None for row in found["rows"]] == [False, True]
     assert "warning: lr1e+38-batch8-epochs0.5-seed0: diverged: the loss or" in capsys.readouterr().out
     assert (folder / "diverging" / "best" / "checkpoints").is_dir()
 
@@ -175,8 +174,8 @@ def test_another_model_of_the_same_name_is_refused(
 
 
 @pytest.fixture
-def stopped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training is interrupted after 21 steps, and then no more."""
+def stopped_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when `folder` is made, training is interrupted after 21 steps, and then no more."""
     count = 0
 
     class StopOnce(interrupt.Interrupt):

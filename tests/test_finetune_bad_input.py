@@ -151,10 +151,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     "an empty batch": (["--batch-size=0"], "batch_size is 0; it must be at least 1"),
     "no learning": (["--learning-rate=0"], "learning_rate is 0; it must be above 0"),
     "a flag without values": (["--learning-rate"], "--learning-rate has no value; give one or more"),
-    "the paper's grid and another": (
-        ["--grid", "--epochs=1"],
-        "--grid has values of its own for --epochs",
-    ),
+    "a seed below 0": (["--first-seed=-1"], "--first-seed is -1; it must be at least 0"),
     "micro-batches of a later cell": (
         ["--batch-size", "6", "8", "--parallel.accumulation-steps=3"],
         "accumulation_steps (3) does not divide global_batch_size (8)",

@@ -3,8 +3,11 @@
 import dataclasses
 import typing
 from pathlib import Path
+from typing import Annotated
 
-from bert_jax.config import Activation
+import tyro
+
+from bert_jax.cli.model_source import ModelSource
 
 if typing.TYPE_CHECKING:
     from bert_jax.pretrained import Pretrained
@@ -18,16 +21,11 @@ class Convert:
     google-research/bert.
     """
 
-    model: Path
-    """Folder of the model."""
+    source: Annotated[ModelSource, tyro.conf.arg(name="")]
     output: Path
     """Folder to make; it must not exist."""
     format: typing.Literal["hf", "tf1", "npz"] = "hf"
     """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
-    step: int | None = None
-    """Step of the checkpoint of a run; the newest by default."""
-    activation: Activation | None = None
-    """Flavour of GELU, if the model's folder does not say the right one."""
 
 
 def run(args: Convert) -> None:
@@ -35,7 +33,8 @@ def run(args: Convert) -> None:
     from bert_jax.convert import convert
     from bert_jax.formats.huggingface import transformers_class
 
-    model = convert(args.model, args.output, args.format, args.step, args.activation)
+    source = args.source
+    model = convert(source.model, args.output, args.format, source.step, source.activation)
     print(_describe(model))
     print(f"wrote {args.output}")
     if args.format == "hf":

@@ -28,8 +28,9 @@ def run(args: Export) -> None:
       UserError: no run, no such checkpoint, or the output exists.
     """
     from bert_jax.cli import convert
+    from bert_jax.cli.model_source import ModelSource
     from bert_jax.formats import run as runs
 
     if not runs.recognises(args.workdir):
         raise UserError(f"{args.workdir} is not the work directory of a run; convert takes other models")
-    convert.run(convert.Convert(args.workdir, args.output, step=args.step))
+    convert.run(convert.Convert(ModelSource(args.workdir, args.step), args.output))

@@ -3,7 +3,11 @@
 import dataclasses
 import typing
 from pathlib import Path
+from typing import Annotated
 
+import tyro
+
+from bert_jax.cli.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 
@@ -14,8 +18,7 @@ class Features:
     A tab in a line separates two texts, the segments A and B.
     """
 
-    model: Path
-    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
+    source: Annotated[ModelSource, tyro.conf.arg(name="")]
     input: Path
     """Text file, a text a line."""
     output: Path
@@ -36,9 +39,8 @@ def run(args: Features) -> None:
         raise UserError(f"{args.input} is not a file; --input takes a text file, a text a line")
     from bert_jax.features import write_features
     from bert_jax.inference import Bert
-    from bert_jax.open_model import open_model
 
-    model = Bert(open_model(args.model))
+    model = Bert(args.source.open())
     counts = write_features(model, args.input, layers, args.pooling, args.output)
     if counts.cut:
         longest = model.pretrained.config.max_position_embeddings

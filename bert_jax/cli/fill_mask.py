@@ -1,11 +1,11 @@
 """`bert-jax fill-mask --model DIR TEXT ...`: the likeliest tokens for each [MASK]."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from bert_jax.cli.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 
@@ -19,8 +19,7 @@ class FillMask:
         tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(required)"),
     ]
     """One or more texts, each with at least one [MASK]."""
-    model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
+    source: Annotated[ModelSource, tyro.conf.arg(name="")]
     top_k: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Tokens shown for each [MASK]."""
 
@@ -32,9 +31,8 @@ def run(args: FillMask) -> None:
     if args.top_k < 1:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
     from bert_jax.fill_mask import fill_mask
-    from bert_jax.open_model import open_model
 
-    model = open_model(args.model)
+    model = args.source.open()
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
     for text, masks in zip(args.texts, guesses, strict=True):
         print_guesses(text, masks)

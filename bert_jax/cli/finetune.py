@@ -10,6 +10,7 @@ import tyro
 
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.cli.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ stopped. `bert-jax finetune TASK --help` lists a task's flags.
       --output runs/mine-topics --text-column title --label-column topic
 
 Several values of --learning-rate, --batch-size or --epochs make a grid;
---grid is the paper's. --seeds N repeats every cell.
+--grid takes the paper's for those not given. --seeds N repeats every cell.
 
 tasks:
 """
@@ -51,7 +52,7 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
         raise UserError(f"unknown task {name!r}; valid: {nearest(name, TASKS)}")
     missing: Any = tyro.MISSING_NONPROP
     settings: Any = TASKS[name].settings
-    default = Finetune(name, model=missing, data=missing, output=missing, settings=settings)
+    default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=settings)
     # The settings' own class tells tyro which flags there are.
     kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
     summary = TASKS[name].summary
@@ -71,12 +72,11 @@ def run(args: Finetune[Any]) -> int:
     from bert_jax import workdir
     from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.training import keep_compiled
-    from bert_jax.open_model import open_model
 
     _check_data(args)
     if (args.output / workdir.FILE_NAME).exists():
         raise UserError(f"{args.output} holds a model or a run; name another --output")
-    model = open_model(args.model)
+    model = args.source.open()
     longest = model.config.max_position_embeddings
     if args.settings.max_seq_length > longest:
         raise UserError(

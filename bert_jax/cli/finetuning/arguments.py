@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import tyro
 
+from bert_jax.cli.model_source import ModelSource
 from bert_jax.config import BiasCorrection, DecayStart, DType, OptimizerConfig, ParallelConfig, check_positive
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
@@ -14,25 +15,36 @@ from data_pipeline.errors import UserError
 if TYPE_CHECKING:
     from bert_jax.finetuning.config import Cell
 
+Axes: TypeAlias = dict[str, tuple[float, ...]]
+
+_DEFAULT: Axes = {"learning_rate": (3e-5,), "batch_size": (32,), "epochs": (3.0,)}
 # The paper's grid (A.3).
-_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2.0, 3.0, 4.0)
-_AXES = ("learning_rate", "batch_size", "epochs")
+_PAPER: Axes = {"learning_rate": (5e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2.0, 3.0, 4.0)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
     """How to train. Several values make a grid, of which the best on the development set is kept."""
 
-    learning_rate: tuple[float, ...] = (3e-5,)
+    learning_rate: Annotated[
+        tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="(default: 3e-05)")
+    ] = None
     """Reached at the end of warm-up, then falling to 0."""
-    batch_size: tuple[int, ...] = (32,)
+    batch_size: Annotated[
+        tuple[int, ...] | None, tyro.conf.arg(metavar="INT...", help_behavior_hint="(default: 32)")
+    ] = None
     """Examples in a step."""
-    epochs: tuple[float, ...] = (3.0,)
+    epochs: Annotated[
+        tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="(default: 3.0)")
+    ] = None
     """Passes over the training set."""
     grid: bool = False
-    """The paper's grid: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs 2 3 4."""
+    """The paper's grid where no values are given: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs
+    2 3 4."""
     seeds: int = 1
-    """Repeats of every cell of the grid, with the seeds 0, 1, ..."""
+    """Repeats of every cell of the grid, each with a seed of its own."""
+    first_seed: int = 0
+    """Seed of the first repeat; those of the others follow."""
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
     dtype: DType = "float32"
@@ -53,14 +65,11 @@ class Training:
 
     def __post_init__(self) -> None:
         check_positive("seeds", self.seeds)
-        for field in dataclasses.fields(self):
-            if field.name not in _AXES:
-                continue
-            values, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if not values:
-                raise UserError(f"{flag} has no value; give one or more")
-            if self.grid and values != field.default:
-                raise UserError(f"--grid has values of its own for {flag}; leave out one of the two")
+        if self.first_seed < 0:
+            raise UserError(f"--first-seed is {self.first_seed}; it must be at least 0")
+        for name in _DEFAULT:
+            if getattr(self, name) == ():
+                raise UserError(f"--{name.replace('_', '-')} has no value; give one or more")
 
     def optimizer(self) -> OptimizerConfig:
         """All of it but the learning rate and the warm-up, which are a cell's."""
@@ -75,10 +84,11 @@ class Training:
         """Every combination, in order. Raises UserError if a value is impossible."""
         from bert_jax.finetuning.config import Cell
 
-        axes = (self.learning_rate, self.batch_size, self.epochs)
-        if self.grid:
-            axes = (_PAPER_RATES, _PAPER_BATCHES, _PAPER_EPOCHS)
-        return [Cell(*values) for values in itertools.product(*axes, range(self.seeds))]
+        rates, sizes, epochs = (
+            getattr(self, name) or (_PAPER if self.grid else _DEFAULT)[name] for name in _DEFAULT
+        )
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        return [Cell(*values) for values in itertools.product(rates, sizes, epochs, seeds)]
 
 
 S = TypeVar("S")
@@ -89,8 +99,7 @@ class Finetune(Generic[S]):
     """Fine-tune a pretrained model on a task. Run the same command again to go on where it stopped."""
 
     task: tyro.conf.Suppress[str]
-    model: Path
-    """A run, an export, a Hugging Face model or a checkpoint of google-research/bert."""
+    source: Annotated[ModelSource, tyro.conf.arg(name="")]
     data: str
     """Folder of the data set, or for most tasks tfds:NAME; what it holds stands above."""
     output: Path

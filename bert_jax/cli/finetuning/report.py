@@ -29,6 +29,9 @@ def read_results(output: Path) -> list[dict[str, Any]]:
     """What finished cells left in the folder of a grid, by their hyperparameters."""
     files = (output / CELLS_FOLDER).glob(f"*/{RESULT_FILE}")
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    for result in results:
+        figures = result["figures"]
+        result["figures"] = {name: math.nan if x is None else x for name, x in figures.items()}
     return sorted(results, key=lambda result: dataclasses.astuple(cell_of(result)))
 
 

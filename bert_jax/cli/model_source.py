@@ -1,0 +1,30 @@
+"""Flags that name a model, the same for every command that reads one."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from bert_jax.config import Activation
+
+if TYPE_CHECKING:
+    from bert_jax.pretrained import Pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSource:
+    """A folder, and what of it to take."""
+
+    model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Step of the checkpoint of a run; the newest by default."""
+    activation: Activation | None = None
+    """Flavour of GELU, if the model's folder does not say the right one."""
+
+    def open(self) -> "Pretrained":
+        """Reads it. Raises UserError as `bert_jax.open_model.open_model`."""
+        from bert_jax.open_model import open_model
+
+        return open_model(self.model, self.step, self.activation)
