@@ -91,7 +91,7 @@ class Checkpoints:
         self._manager.close()
 
     def _newest_whole(self) -> int | None:
-        """Its step; those after it are put aside."""
+        """Step of the newest checkpoint that is not damaged, or None; newer, damaged ones are moved aside."""
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
             try:

@@ -138,7 +138,7 @@ class _Run:
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
     def train(self, state: TrainState, interrupt: Interrupt) -> Ending:
-        """The long loop."""
+        """Runs steps to the last one or a request to stop; logs, evaluates and saves between them."""
         last = self.config.num_train_steps
         step = self.first_step
         under_way: collections.deque[jax.Array] = collections.deque()

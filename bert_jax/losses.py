@@ -50,6 +50,11 @@ def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
 
     Rows whose `input_mask` is all zero are padding and count nowhere.
 
+    Args:
+      logits: float32 [B, P, V] of the language model ([B, T - 1, V] left to right) and [B, 2], or
+        [B, K, 2] of packed rows, of next sentence prediction.
+      batch: as `data_pipeline.batches` makes it.
+
     Returns:
       float32 scalars `mlm_loss`, `mlm_correct`, `nsp_loss`, `nsp_correct`.
     """

@@ -23,7 +23,12 @@ class Prefetch:
         put: Callable[[Mapping[str, np.ndarray]], Any],
         depth: int = 2,
     ) -> None:
-        """Args: host batches in order; what puts one on the devices; how many to hold ready."""
+        """
+        Args:
+          batches: host batches in order.
+          put: moves one to the devices.
+          depth: batches to hold ready.
+        """
         self.seconds_waited = 0.0
         self._batches = batches
         self._put = put

@@ -69,7 +69,10 @@ class BatchRows:
     """
 
     def __init__(self, sharding: NamedSharding) -> None:
-        """Args: how a batch's rows, its first axis, are spread over the devices of all processes."""
+        """
+        Args:
+          sharding: of the first axis of a batch over the devices of all processes.
+        """
         self._sharding = sharding
         devices = sharding.num_devices
         self._num_blocks = devices // sharding.shard_shape((devices,))[0]

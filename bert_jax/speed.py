@@ -12,7 +12,11 @@ class Stopwatch:
     """Measures the stretches between rows; `exclude` leaves evaluations and compilations out."""
 
     def __init__(self, devices: list[jax.Device], work_left: Callable[[int], float]) -> None:
-        """Args: what computes; steps done -> the work still to come, in any unit."""
+        """
+        Args:
+          devices: those that compute.
+          work_left: steps done -> the work still to come, in any unit.
+        """
         self._devices = devices
         self._work_left = work_left
         self._restart()

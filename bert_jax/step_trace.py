@@ -14,7 +14,13 @@ class StepTrace:
     """Records some steps from the third of a start on."""
 
     def __init__(self, folder: Path, first_step: int, count: int, say: Callable[[str], None]) -> None:
-        """Args: where recordings go; the step of the start; how many steps to record; what prints a line."""
+        """
+        Args:
+          folder: where recordings go.
+          first_step: the step that this start goes on from.
+          count: steps to record.
+          say: prints one line.
+        """
         self._folder = folder
         self._begin = first_step + _STEPS_BEFORE
         self._end = self._begin + count

@@ -48,7 +48,7 @@ class Task(Protocol):
         ...
 
     def rate_share(self, path: tuple[str, ...]) -> float:
-        """What part of the learning rate the parameter at a path gets; 0 leaves it as it is."""
+        """Factor of the learning rate for the parameter at a path; 0 freezes it."""
         ...
 
     def flops(self, batch: Batch) -> int:

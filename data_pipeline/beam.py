@@ -10,7 +10,7 @@ from data_pipeline.errors import UserError
 @contextlib.contextmanager
 def quiet_logging() -> Iterator[None]:
     """No warnings inside the block."""
-    logging.basicConfig()  # or Beam does it, perhaps while stderr looks away
+    logging.basicConfig()  # or Beam does it, perhaps while stderr goes to /dev/null
     logging.disable(logging.WARNING)
     try:
         yield

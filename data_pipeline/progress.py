@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from data_pipeline.readers import Document, Inputs
 
 Progress = Callable[[str, int, int | None], None]
-"""Hears the name of a pass over the inputs, the bytes read in it, and how many there are if known."""
+"""Called with the name of a pass over the inputs, the bytes read in it, and all of its bytes if known."""
 
 
 def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:

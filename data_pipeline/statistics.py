@@ -36,7 +36,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Of the examples of one phase."""
+    """What was measured on the first batches of one phase."""
 
     examples: int
     """Sequences; of packed rows each instance is one."""

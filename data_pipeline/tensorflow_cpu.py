@@ -1,6 +1,6 @@
 """TensorFlow for the input pipeline alone: imported quietly, and kept off every accelerator.
 
-Its start-up chatter ignores TF_CPP_MIN_LOG_LEVEL, so file descriptor 2 looks away for the import;
+Its start-up chatter ignores TF_CPP_MIN_LOG_LEVEL, so stderr goes to /dev/null during the import;
 and a TensorFlow that sees a GPU would take all its memory from jax.
 """
 

@@ -50,6 +50,14 @@ def attention_bias(
 class Attention(nn.Module):
     """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm.
 
+    Args:
+      queries_BQD: [B, Q, D] in the compute type, the positions that look.
+      x_BTD: [B, T, D], the positions that are looked at.
+      bias: float32 of the scores, as `attention_bias` gives it.
+
+    Returns:
+      [B, Q, D] in the compute type.
+
     The collection "intermediates" receives the probabilities before dropout, [B, N, Q, T].
     """
 

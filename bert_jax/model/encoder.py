@@ -76,7 +76,13 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer, post-LN: `LN(x + dropout(sublayer(x)))` twice.
 
-    Gives the outputs of the positions in `queries_BQD`, which attend to all of `x_BTD`.
+    Args:
+      queries_BQD: [B, Q, D] in the compute type, the positions whose outputs are wanted.
+      x_BTD: [B, T, D], the positions that they attend to.
+      bias: float32 of the scores, as `attention_bias` gives it.
+
+    Returns:
+      [B, Q, D] in the compute type.
     """
 
     config: ModelConfig

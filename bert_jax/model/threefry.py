@@ -1,7 +1,7 @@
 """Random bits for dropout as a pure function of a key and an element's place.
 
 jax.random does not run inside a kernel, and a TPU's own generator depends on how work is cut into steps.
-On CPU XLA does not vectorise jax.random's generators; these rounds it does.
+On CPU, XLA vectorises these rounds, but not jax.random's generators.
 Shapes: H heads, T keys, Q queries.
 """
 

@@ -37,7 +37,7 @@ class Chip:
     shapes: tuple[str, ...]
     """Slices of one pod that can be asked for."""
     cores: int = 1
-    """That one device is made of."""
+    """TensorCores of one device."""
     options: tuple[tuple[str, Any], ...] = ()
     """How libtpu has to be told to show a chip as one device."""
 

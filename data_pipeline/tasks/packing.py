@@ -32,11 +32,11 @@ class Packing:
 
     length: int
     max_rows: int
-    """That a line holds."""
+    """Most rows in a line."""
     unit: int = 1
     """P is a multiple of it."""
     fewest: int = 1
-    """P at least. A batch that could do with less is not worth compiling the model once more."""
+    """Smallest P. A batch that needs less has empty lines: compiling for it would cost more."""
 
     def num_lines(self, used: int) -> int:
         """P for a batch that fills `used` lines, in steps that grow with it: there are few shapes."""

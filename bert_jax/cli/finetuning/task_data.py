@@ -63,7 +63,7 @@ class TaskData(Protocol):
 
     @property
     def kind(self) -> "Kind":
-        """Of head."""
+        """Kind of head that the model gets."""
         ...
 
     @property
