@@ -50,7 +50,7 @@ class Pretrained:
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What is known of its training, for a model card."""
     head: TaskHead | None = None
-    """What fine-tuning put on it; training on another task begins without."""
+    """What fine-tuning put on it; more fine-tuning begins without, but for `with_head`."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -64,6 +64,26 @@ class Pretrained:
             total.update(f"{'/'.join(path)} {array.shape} {array.dtype}".encode())
             total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()
+
+    def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "Pretrained":
+        """The same with its task's head among `params`, so that training goes on with that.
+
+        Raises:
+          UserError: it has no head, or one of another kind, for other labels or features.
+        """
+        if self.head is None or not self.head.params:
+            raise UserError(f"{self.name} has no head to keep; --keep-head needs a fine-tuned --model")
+        if self.head.kind != kind:
+            raise UserError(f"the head of {self.name} is one of {self.head.kind}, not of {kind}")
+        if self.head.labels != tuple(labels):
+            raise UserError(
+                f"the head of {self.name} has the labels {', '.join(self.head.labels)}; "
+                f"training has {', '.join(labels)}"
+            )
+        depth = self.config.num_layers
+        if not (self.head.features.are_plain(depth) and features.are_plain(depth)):
+            raise UserError("--keep-head goes with the last layer's features alone, not with --features")
+        return dataclasses.replace(self, params={**self.params, "classifier": self.head.params})
 
     @property
     def rowless_tokens(self) -> list[str]:

@@ -22,7 +22,7 @@ def start_from(program: Program, pretrained: Mapping[str, Any]) -> TrainState:
 
     Args:
       program: compiled task.
-      pretrained: nested numpy arrays under the names of `BertForPreTraining`.
+      pretrained: nested numpy arrays under the names of `BertForPreTraining`, or of the task's own module.
 
     Raises:
       UserError: an array of the encoder is missing or has another shape.

@@ -254,6 +254,24 @@ def test_a_batch_that_devices_cannot_share_is_known_before_any_is_trained(
     assert not (folder / "odd" / "cells").exists()
 
 
+def test_a_trained_head_is_kept_if_it_fits(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--epochs=0.1", "--learning-rate=1e-9", f"--model={folder / 'output'}"]
+    assert main(command(folder, *flags, "--keep-head", output="kept")) == 0
+    assert results(folder, "kept")["best"]["figures"] == results(folder)["best"]["figures"]
+    assert main(command(folder, *flags, output="not-kept")) == 0
+    assert results(folder, "not-kept")["best"]["figures"]["accuracy"] < 0.9
+    assert main(command(folder, "--keep-head", output="none")) == 2
+    assert "has no head to keep" in capsys.readouterr().err
+    other = folder / "other-labels"
+    shutil.copytree(folder / "data", other)
+    for file in other.iterdir():
+        file.write_text(file.read_text().replace(",dog", ",horse"))
+    assert main(command(folder, *flags, "--keep-head", f"--data={other}", output="none")) == 2
+    error = capsys.readouterr().err
+    assert "has the labels cafe, cat, dog, mat; training has cafe, cat, horse, mat" in error
+    assert not (folder / "none").exists()
+
+
 def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:
     table, output = folder / "new.csv", folder / "predicted.csv"
     table.write_text('title,other\n"the dog, is here",7\nthe cat is on the mat here,8\n')

@@ -45,6 +45,8 @@ class Training:
     """Repeats of every cell of the grid, each with a seed of its own."""
     first_seed: int = 0
     """Seed of the first repeat; those of the others follow."""
+    keep_head: bool = False
+    """Go on with the head of a fine-tuned --model, which has the same labels; else a new one is drawn."""
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
     dtype: DType = "float32"

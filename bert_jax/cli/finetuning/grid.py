@@ -47,6 +47,8 @@ class Grid:
 
     def __init__(self, args: Finetune[Any], model: Pretrained, data: TaskData) -> None:
         model.check_ids([rows.highest_id for rows in (data.train, *data.evaluated.values())])
+        if args.training.keep_head:
+            model = model.with_head(data.kind, data.labels, args.training.features)
         self.args = args
         self.model = model
         self.data = data
