@@ -4,6 +4,7 @@ Both kinds of program take and give the same global state, so a run may change f
 other between two checkpoints.
 """
 
+import copy
 import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -78,26 +79,16 @@ class Program:
         self._finish_step = finish_step
         self._put = put
         self._shardings = state_shardings
-        self._key = jax.random.key(run.seed, impl=run.parallel.prng)
+        self._key = _dropout_key(run)
 
     def with_run(self, run: RunConfig) -> "Program":
         """The same compiled steps for a run with another seed, schedule or cadence.
 
         The optimizer's other settings, the batch size and the parallel mode must be the same.
         """
-        return Program(
-            self.task,
-            run,
-            self.devices,
-            init=self._init,
-            train_step=self._train_step,
-            finish_step=self._finish_step,
-            eval_step=self.eval_step,
-            predict_step=self.predict_step,
-            rows=self.rows,
-            put=self._put,
-            state_shardings=self._shardings,
-        )
+        program = copy.copy(self)
+        program.run, program._key = run, _dropout_key(run)
+        return program
 
     def init(self) -> TrainState:
         """The state at step 0, on the devices."""
@@ -155,6 +146,10 @@ class Program:
             self._shardings.sums,
         )
         return state.replace(sums=zeros)  # type: ignore[attr-defined]
+
+
+def _dropout_key(run: RunConfig) -> jax.Array:
+    return jax.random.key(run.seed, impl=run.parallel.prng)
 
 
 def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:

@@ -25,13 +25,8 @@ class PretrainingTask:
         return BertForPreTraining(self.model)
 
     def example_batch(self) -> dict[str, jax.Array]:
-        ids = jnp.zeros((1, 2), jnp.int32)
-        keys = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids")
-        return {
-            **dict.fromkeys(keys, ids),
-            "masked_lm_weights": jnp.zeros((1, 2), jnp.float32),
-            "next_sentence_labels": jnp.zeros((1,), jnp.int32),
-        }
+        smallest = abstract_batch(Phase(max_seq_length=5, max_predictions_per_seq=1), rows=1, instances=1)
+        return {name: jnp.zeros(array.shape, array.dtype) for name, array in smallest.items()}
 
     def denominators(self, batch: Batch) -> Sums:
         return losses.denominators(batch, self.model.objective)

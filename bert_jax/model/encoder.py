@@ -142,17 +142,14 @@ class Encoder(nn.Module):
           [B, T, D] in the compute type, or [B, Q, D] with `positions`.
         """
         bias = attention_bias(self.config, input_mask, instances)
-        x_BTD = self.embeddings(input_ids, segment_ids, deterministic, instances)
-        x_BTD = checkpoint_name(x_BTD, LAYER_INPUT)
-        self.sow("intermediates", "hidden_states", x_BTD)
-        for layer in self.layers[:-1]:
-            x_BTD = checkpoint_name(layer(x_BTD, x_BTD, bias, deterministic), LAYER_INPUT)
-            self.sow("intermediates", "hidden_states", x_BTD)
+        states = self._before_last_layer(input_ids, segment_ids, bias, deterministic, instances)
+        x_BTD = states[-1]
         queries = x_BTD if positions is None else jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
         if positions is not None and instances is not None:
             bias = jnp.take_along_axis(bias, positions[:, None, :, None], axis=2)
         last = self.layers[-1](queries, x_BTD, bias, deterministic)
-        self.sow("intermediates", "hidden_states", last)
+        for state in (*states, last):
+            self.sow("intermediates", "hidden_states", state)
         return last
 
     def hidden_states(
@@ -165,9 +162,21 @@ class Encoder(nn.Module):
     ) -> list[jax.Array]:
         """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
         bias = attention_bias(self.config, input_mask, instances)
+        states = self._before_last_layer(input_ids, segment_ids, bias, deterministic, instances)
+        return [*states, self.layers[-1](states[-1], states[-1], bias, deterministic)]
+
+    def _before_last_layer(
+        self,
+        input_ids: jax.Array,
+        segment_ids: jax.Array,
+        bias: jax.Array,
+        deterministic: bool,
+        instances: jax.Array | None,
+    ) -> list[jax.Array]:
+        """The inputs of all layers, num_layers arrays [B, T, D]."""
         embedded = self.embeddings(input_ids, segment_ids, deterministic, instances)
         states = [checkpoint_name(embedded, LAYER_INPUT)]
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             output = layer(states[-1], states[-1], bias, deterministic)
             states.append(checkpoint_name(output, LAYER_INPUT))
         return states
