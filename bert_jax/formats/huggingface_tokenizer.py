@@ -10,12 +10,15 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from bert_jax.formats.configuration import read_json
 from bert_jax.formats.vocabulary import FILES, Casing, Vocabulary, guess_casing
 from data_pipeline.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
+# Of a folder with a vocab.txt alone; others part text otherwise, such as BertJapaneseTokenizer with MeCab.
+_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 
 def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -39,14 +42,14 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
-    """The tokenizer in a Hugging Face folder: `tokenizer.json`, or an older one's `vocab.txt`.
+    """The tokenizer in a Hugging Face folder: `tokenizer.json`, or an older one's `vocab.txt` and settings.
 
     Returns:
       The tokenizer, which neither cuts nor pads, and its vocabulary; None for a tokenizer that is
       neither BERT's WordPiece nor beside a SentencePiece model, and so has no such file.
 
     Raises:
-      UserError: there is none, or it is damaged.
+      UserError: there is none, it is damaged, or without `tokenizer.json` it is not BERT's.
     """
     if (folder / TOKENIZER_FILE).is_file():
         try:
@@ -60,8 +63,20 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
     if not file.is_file():
         raise UserError(f"{folder} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
     content = file.read_bytes()
-    vocabulary = Vocabulary("wordpiece", _told_casing(folder) or guess_casing(content), content)
-    return make_tokenizer(vocabulary), vocabulary
+    rules: dict[str, Any] = {
+        "do_lower_case": guess_casing(content) == "uncased",
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        **_read_settings(folder),
+    }
+    vocabulary = Vocabulary("wordpiece", "uncased" if rules["do_lower_case"] else "cased", content)
+    tokenizer = make_tokenizer(vocabulary)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=rules["do_lower_case"],
+        strip_accents=rules["strip_accents"],
+        handle_chinese_chars=rules["tokenize_chinese_chars"],
+    )
+    return tokenizer, vocabulary if _is_plain_wordpiece(tokenizer) else None
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int) -> None:
@@ -104,13 +119,27 @@ def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
     }
 
 
-def _told_casing(folder: Path) -> Casing | None:
-    """What `tokenizer_config.json` says, if it is there and says it."""
-    try:
-        settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
-        return "uncased" if settings["do_lower_case"] else "cased"
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _read_settings(folder: Path) -> dict[str, bool]:
+    """What `tokenizer_config.json` says of a `vocab.txt`, as far as it is there and says it.
+
+    Raises:
+      UserError: the tokenizer is of another class than BERT's, or a setting is neither true nor false.
+    """
+    told = {}
+    # Older models name the class in config.json alone.
+    for file in (folder / "config.json", folder / _SETTINGS_FILE):
+        told = read_json(file) if file.is_file() else {}
+        name = told.get("tokenizer_class")
+        if name is not None and name not in _CLASSES:
+            raise UserError(
+                f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be BertTokenizer"
+            )
+    names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+    settings = {name: told[name] for name in names if told.get(name) is not None}
+    for name, value in settings.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{folder / _SETTINGS_FILE} has the {name} {value!r}; it must be true or false")
+    return settings
 
 
 def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:

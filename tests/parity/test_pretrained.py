@@ -1,6 +1,7 @@
 """Pretrained weights of others: the six layers of MiniLM, and what transformers itself writes."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax.convert import convert
+from bert_jax.open_model import open_model
+from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
 
 pytestmark = pytest.mark.parity
 
@@ -55,6 +58,27 @@ def test_real_weights_give_transformers_hidden_states(minilm: Path) -> None:
         states = torch.stack(outputs.hidden_states)[:, 0]
         np.testing.assert_allclose(ours.hidden_states[i], states, atol=1e-5, rtol=0)
         np.testing.assert_allclose(ours.pooled_output[i], outputs.pooler_output[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("accents", [None, True, False])
+@pytest.mark.parametrize("chinese", [True, False])
+def test_a_folder_without_tokenizer_file_gives_transformers_ids(
+    tmp_path: Path, lower: bool, accents: bool | None, chinese: bool
+) -> None:
+    import transformers
+
+    words = ["schön", "schon", "Schön", "Schon", "北", "京", "北京"]
+    folder = write_huggingface(tmp_path / "theirs", stored_weights(), tokenizer_class="BertTokenizer")
+    pieces = [*PIECES[: -len(words)], *words]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    settings = {"do_lower_case": lower, "strip_accents": accents, "tokenize_chinese_chars": chinese}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    convert(folder, tmp_path / "ours")
+    text = "Schön 北京"
+    expected = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    assert open_model(folder).tokenizer.encode(text).ids == expected
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")(text)["input_ids"] == expected
 
 
 def test_real_weights_come_back_byte_by_byte(minilm: Path, tmp_path: Path) -> None:

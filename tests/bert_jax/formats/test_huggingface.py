@@ -167,6 +167,46 @@ def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
     assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"do_lower_case": True, "strip_accents": False}, ["ä", "北", "a"]),
+        ({"do_lower_case": True, "tokenize_chinese_chars": False}, ["[UNK]"]),
+        ({"do_lower_case": False, "strip_accents": True}, ["[UNK]", "北", "a"]),
+        ({"do_lower_case": True, "strip_accents": None}, ["a", "北", "a"]),
+    ],
+)
+def test_settings_of_a_folder_with_a_vocabulary_are_kept(
+    tmp_path: Path, settings: dict, tokens: list[str]
+) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    pieces = {"b": "ä", "c": "北"}
+    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    convert(folder, tmp_path / "out")
+    for model in (open_model(folder), open_model(tmp_path / "out")):
+        assert model.tokenizer.encode("Ä北a").tokens[1:-1] == tokens
+        assert (model.vocabulary is None) is (tokens != ["a", "北", "a"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "names the tokenizer BertJapanese"),
+        ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}, "names the tokenizer Roberta"),
+        ("tokenizer_config.json", {"strip_accents": "no"}, "has the strip_accents 'no'; it must be true or"),
+    ],
+)
+def test_a_vocabulary_of_another_tokenizer_is_refused(
+    tmp_path: Path, file: str, content: dict, message: str
+) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    before = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    (folder / file).write_text(json.dumps(before | content))
+    with pytest.raises(UserError, match=message):
+        open_model(folder)
+
+
 def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
     folder = write_huggingface(tmp_path / "hf", stored_weights())
     tokenizer = open_model(folder).tokenizer
