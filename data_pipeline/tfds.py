@@ -3,22 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import PART_NAMES, PartName
 
 _PREFIX = "tfds:"
-
-PartName = Literal["train", "dev", "test"]
-
-# What data sets call their parts; the first that there is counts.
-_SPLITS: dict[PartName, tuple[str, ...]] = {
-    "train": ("train",),
-    "dev": ("validation", "dev"),
-    "test": ("test",),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,13 +111,13 @@ def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
 def require_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit:
     """A part of `tfds:NAME`. Raises UserError if it has none, and as `open_tfds`."""
     builder = open_tfds(source, data_dir)
-    return TfdsSplit(source, choose_split(source, builder, _SPLITS[part]), data_dir)
+    return TfdsSplit(source, choose_split(source, builder, PART_NAMES[part]), data_dir)
 
 
 def find_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit | None:
     """A part of `tfds:NAME`; None if it has none. Raises UserError as `open_tfds`."""
     splits = open_tfds(source, data_dir).info.splits
-    return require_part(source, part, data_dir) if set(_SPLITS[part]) & set(splits) else None
+    return require_part(source, part, data_dir) if set(PART_NAMES[part]) & set(splits) else None
 
 
 def _plain(value: Any, feature: Any) -> Any:

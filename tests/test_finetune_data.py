@@ -114,6 +114,45 @@ def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
     assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")
 
 
+SWAG = """\
+,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
+0,anetv_x,1,A cat sits. It,A cat sits.,It,gold,"sleeps, then eats.",flies.,sings.,reads.,0
+1,lsmdc_y,2,A dog runs. She,A dog runs.,She,gen,flies.,barks.,sings.,reads.,1
+"""
+
+
+def test_swag_is_read_from_its_own_files(tmp_path: Path) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.csv").write_text(SWAG)
+    for name in ("train_full", "val_full"):
+        (tmp_path / f"{name}.csv").write_text(",video-id,fold-ind,startphrase,gold-ending\n")
+    no_label = (line.rpartition(",")[0] + "\n" for line in SWAG.splitlines())
+    (tmp_path / "test.csv").write_text("".join(no_label))
+    data = ChoiceSettings().load("swag", str(tmp_path), tokenizer)
+    assert {name: len(rows) for name, rows in data.evaluated.items()} == {"dev": 2, "test": 2}
+    assert data.evaluated["dev"].targets["labels"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("task", ["classify", "ner", "swag", "relation", "rank"])
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str, name: str) -> None:
+    files, _ = CASES[task]
+    for file, content in files.items():
+        (tmp_path / file.replace("dev", name)).write_text(content)
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
+    settings: Any = TASKS[task].settings
+    assert "dev" in settings.load(task, str(tmp_path), tokenizer).evaluated
+    (file,) = tmp_path.glob(f"{name}.*")
+    (tmp_path / f"dev{file.suffix}").write_text(file.read_text())
+    with pytest.raises(UserError, match=rf"has dev\S+ and {name}\S+; keep one of them"):
+        settings.load(task, str(tmp_path), tokenizer)
+    for found in (file, tmp_path / f"dev{file.suffix}"):
+        found.unlink()
+    with pytest.raises(UserError, match="no file of the dev set; looked for dev, val, valid, validation"):
+        settings.load(task, str(tmp_path), tokenizer)
+
+
 def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     for name in ("train", "dev"):

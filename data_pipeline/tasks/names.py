@@ -1,6 +1,16 @@
 """The words by which tasks, splits, scores and styles are chosen; the standard library alone, for flags."""
 
+from collections.abc import Mapping
 from typing import Literal
+
+PartName = Literal["train", "dev", "test"]
+
+PART_NAMES: Mapping[PartName, tuple[str, ...]] = {
+    "train": ("train",),
+    "dev": ("dev", "val", "valid", "validation"),
+    "test": ("test",),
+}
+"""What data sets call their parts."""
 
 GlueName = Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
 

@@ -94,7 +94,9 @@ def test_conll_has_the_columns_of_its_file(folder: Path, tmp_path: Path, columns
 
 def test_a_part_that_is_not_there_is_named(folder: Path) -> None:
     assert find_part("tfds:conll_like", "test", str(folder)) is None
-    with pytest.raises(UserError, match="tfds:conll_like has no split validation or dev; it has train"):
+    with pytest.raises(
+        UserError, match="tfds:conll_like has no split dev or val or valid or validation; it has"
+    ):
         split(folder, "conll_like", "dev")
     with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a folder"):
         split(folder, "no_such_set")

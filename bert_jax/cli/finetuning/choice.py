@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.files import find_file, find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceSettings:
-    """A folder with train, dev and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
+    """A folder with train, dev (or val) and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
     {"context", "question", "choices", "label"}, the question being optional. Or with one file for
     all, CODAH's full_data.tsv or all.csv, all.tsv, all.jsonl, for cross-validation."""
 
@@ -59,17 +59,18 @@ class ChoiceSettings:
     def _parts(self, folder: Path) -> "dict[str, list[ChoiceExample]]":
         from data_pipeline.tasks.choice import read_choices, split_fold
 
-        one = find_table(folder, "full_data") or find_table(folder, "all")
-        if one and not find_table(folder, "train"):
+        one = find_file(folder, ("full_data", "all"))
+        if one and not find_part(folder, "train"):
             train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
             return {"train": train, "dev": dev}
-        files = {name: require_table(folder, name) for name in ("train", "dev")}
+        files = {"train": require_part(folder, "train"), "dev": require_part(folder, "dev")}
         if (self.folds, self.dev_fold) != (ChoiceSettings.folds, ChoiceSettings.dev_fold):
             raise UserError(
                 f"--folds and --dev-fold go with one file for all; {folder} has {files['train'].name}"
             )
-        test = find_table(folder, "test")
-        return {name: read_choices(file) for name, file in (files | ({"test": test} if test else {})).items()}
+        if test := find_part(folder, "test"):
+            files["test"] = test
+        return {name: read_choices(file) for name, file in files.items()}
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""

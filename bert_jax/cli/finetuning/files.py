@@ -1,23 +1,51 @@
-"""The files of a user's own data set: `train`, `dev`, `test` with one of a few suffixes."""
+"""The files of a user's own data set: the name of a part with one of a few suffixes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import PART_NAMES, PartName
 
-_SUFFIXES = (".tsv", ".csv", ".jsonl")
+TABLES = (".tsv", ".csv", ".jsonl")
 
 
-def require_table(folder: Path, name: str) -> Path:
-    """The file of a part. Raises UserError if there is none, or more than one."""
-    file = find_table(folder, name)
+def require_part(
+    folder: Path,
+    part: PartName,
+    suffixes: Sequence[str] = TABLES,
+    published: Sequence[str] = (),
+) -> Path:
+    """The file of a part. Raises UserError if there is none, or more than one; arguments as `find_part`."""
+    file = find_part(folder, part, suffixes, published)
     if file is None:
-        raise UserError(f"{folder} has no {', '.join(name + suffix for suffix in _SUFFIXES)}; it needs one")
+        names = ", ".join((*PART_NAMES[part], *published))
+        endings = ", ".join(suffix for suffix in suffixes if suffix)
+        raise UserError(f"{folder} has no file of the {part} set; looked for {names} with {endings}")
     return file
 
 
-def find_table(folder: Path, name: str) -> Path | None:
-    """The one file of that name with a suffix of a table. Raises UserError if there are several."""
-    found = [folder / f"{name}{suffix}" for suffix in _SUFFIXES if (folder / f"{name}{suffix}").exists()]
+def find_part(
+    folder: Path,
+    part: PartName,
+    suffixes: Sequence[str] = TABLES,
+    published: Sequence[str] = (),
+) -> Path | None:
+    """The file of a part, None if there is none.
+
+    Args:
+      suffixes: of the names.
+      published: names besides `PART_NAMES`, those of a data set as it is published.
+
+    Raises:
+      UserError: there are several.
+    """
+    return find_file(folder, (*PART_NAMES[part], *published), suffixes)
+
+
+def find_file(folder: Path, names: Sequence[str], suffixes: Sequence[str] = TABLES) -> Path | None:
+    """The one file with one of those names and suffixes. Raises UserError if there are several."""
+    tried = {name + suffix for name in names for suffix in suffixes}
+    found = sorted(file for file in folder.iterdir() if file.name in tried and file.is_file())
     if len(found) > 1:
         raise UserError(f"{folder} has {' and '.join(file.name for file in found)}; keep one of them")
     return found[0] if found else None

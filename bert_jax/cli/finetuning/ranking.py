@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
@@ -59,13 +59,13 @@ class RankingSettings:
 
         del task
         folder, plain = Path(data), make_task_tokenizer(tokenizer)
-        train_file = require_table(folder, "train")
+        train_file = require_part(folder, "train")
         negative = self.negative_column or _default_negative(train_file)
         if self.loss == "triplet" and negative is None:
             raise UserError(f"--loss triplet needs --negative-column: {train_file} has no {_NEGATIVE}")
         train = read_ranking(train_file, self.query_column, self.positive_column, negative)
-        parts = {"dev": read_queries(require_table(folder, "dev"))}
-        if file := find_table(folder, "test"):
+        parts = {"dev": read_queries(require_part(folder, "dev"))}
+        if file := find_part(folder, "test"):
             parts["test"] = [read_candidates(group) for group in split_queries(file)]
         return RankingData(
             "triplet_ranking" if self.loss == "triplet" else "in_batch_ranking",

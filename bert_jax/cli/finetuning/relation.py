@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
-from data_pipeline.errors import UserError
-from data_pipeline.tasks.names import EntityStyle
+from data_pipeline.tasks.names import EntityStyle, PartName
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.relation import RelationExample
     from data_pipeline.tasks.rows import Rows
 
-_SEMEVAL = {"train": "TRAIN_FILE.TXT", "dev": "TEST_FILE_FULL.TXT", "test": "TEST_FILE.txt"}
+_SEMEVAL: Mapping[PartName, tuple[str, ...]] = {
+    "train": ("TRAIN_FILE",),
+    "dev": ("TEST_FILE_FULL",),
+    "test": ("TEST_FILE",),
+}
+_SUFFIXES = (".jsonl", ".txt", ".TXT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +49,11 @@ class RelationSettings:
         from data_pipeline.tasks.relation_rows import relation_rows
 
         del task
-        parts = {name: read(file) for name in _SEMEVAL if (file := _find(Path(data), name))}
-        for name in ("train", "dev"):
-            if name not in parts:
-                raise UserError(f"{data} has no {name}.jsonl, {name}.txt or {_SEMEVAL[name]}; it needs one")
+        folder = Path(data)
+        files = {name: require_part(folder, name, _SUFFIXES, _SEMEVAL[name]) for name in ("train", "dev")}
+        if test := find_part(folder, "test", _SUFFIXES, _SEMEVAL["test"]):
+            files["test"] = test
+        parts = {name: read(file) for name, file in files.items()}
         labels, plain = find_labels(parts["train"]), make_task_tokenizer(tokenizer)
         rows = {}
         for name, part in parts.items():
@@ -155,8 +161,3 @@ def _predict_semeval(job: Prediction, settings: RelationSettings) -> int:
             ]
 
     return job.write_text(parts())
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    tried = (folder / f"{name}.jsonl", folder / f"{name}.txt", folder / _SEMEVAL[name])
-    return next((file for file in tried if file.is_file()), None)

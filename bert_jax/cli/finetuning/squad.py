@@ -11,6 +11,7 @@ from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_part
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import PartName
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
     from data_pipeline.tasks.squad_windows import Windows
-    from data_pipeline.tfds import PartName, TfdsSplit
+    from data_pipeline.tfds import TfdsSplit
 
 # Each has a few windows.
 _QUESTIONS_AT_ONCE = 1024
@@ -186,7 +187,7 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
     return {"text": candidate.text, "start": start, "end": end, "score": round(candidate.score, 6)}
 
 
-def _find(data: str, part: "PartName", task: str) -> "Path | TfdsSplit":
+def _find(data: str, part: PartName, task: str) -> "Path | TfdsSplit":
     """The file of a part: its published name, or the only one whose name begins with the part's."""
     version = "v2.0" if task == "squad2" else "v1.1"
     if tfds.is_tfds(data):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.names import Context, Scheme
+from data_pipeline.tasks.names import Context, PartName, Scheme
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.ner import TaggingRows
     from data_pipeline.tasks.rows import Rows
-    from data_pipeline.tfds import PartName, TfdsSplit
+    from data_pipeline.tfds import TfdsSplit
 
 # Enough for full batches of like length, few enough to hold.
 _SENTENCES_AT_ONCE = 1024
 
-_NAMES: "Mapping[PartName, tuple[str, ...]]" = {
-    "train": ("train", "eng.train"),
-    "dev": ("dev", "valid", "testa", "eng.testa"),
-    "test": ("test", "testb", "eng.testb"),
+_CONLL: Mapping[PartName, tuple[str, ...]] = {
+    "train": ("eng.train",),
+    "dev": ("testa", "eng.testa"),
+    "test": ("testb", "eng.testb"),
 }
 _SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
 
@@ -192,18 +193,13 @@ def _column(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _require(data: str, part: "PartName") -> "Path | TfdsSplit":
+def _require(data: str, part: PartName) -> "Path | TfdsSplit":
     if tfds.is_tfds(data):
         return tfds.require_part(data, part)
-    file = _find(data, part)
-    if file is None:
-        tried = ", ".join(f"{name}{{{','.join(s for s in _SUFFIXES if s)}}}" for name in _NAMES[part])
-        raise UserError(f"{data} has no file of the {part} set; looked for {tried}")
-    return file
+    return require_part(Path(data), part, _SUFFIXES, _CONLL[part])
 
 
-def _find(data: str, part: "PartName") -> "Path | TfdsSplit | None":
+def _find(data: str, part: PartName) -> "Path | TfdsSplit | None":
     if tfds.is_tfds(data):
         return tfds.find_part(data, part)
-    tried = (Path(data) / f"{name}{suffix}" for name in _NAMES[part] for suffix in _SUFFIXES)
-    return next((file for file in tried if file.is_file()), None)
+    return find_part(Path(data), part, _SUFFIXES, _CONLL[part])

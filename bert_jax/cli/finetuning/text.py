@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_table, require_table
+from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
+from data_pipeline.tasks.names import PartName
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
-    from data_pipeline.tfds import PartName, TfdsSplit
+    from data_pipeline.tfds import TfdsSplit
 
 TextKind = Literal["classification", "regression"]
 
@@ -259,12 +260,12 @@ class _Encoder:
         return Part(name, examples, text_rows(examples, self._tokenizer, self._max_seq_length, targets))
 
 
-def _require_part(data: str, part: "PartName") -> "Path | TfdsSplit":
-    return tfds.require_part(data, part) if tfds.is_tfds(data) else require_table(Path(data), part)
+def _require_part(data: str, part: PartName) -> "Path | TfdsSplit":
+    return tfds.require_part(data, part) if tfds.is_tfds(data) else require_part(Path(data), part)
 
 
-def _find_part(data: str, part: "PartName") -> "Path | TfdsSplit | None":
-    return tfds.find_part(data, part) if tfds.is_tfds(data) else find_table(Path(data), part)
+def _find_part(data: str, part: PartName) -> "Path | TfdsSplit | None":
+    return tfds.find_part(data, part) if tfds.is_tfds(data) else find_part(Path(data), part)
 
 
 def _targets(
