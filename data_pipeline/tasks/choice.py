@@ -9,6 +9,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import TaskTokenizer, encode_pairs, make_rows
+from data_pipeline.tasks.labels import all_or_none
 from data_pipeline.tasks.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.rows import Rows
 
@@ -115,22 +116,17 @@ def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max
 
 def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
     """`labels` int32 [R], or nothing if no example has one. Raises UserError if some have."""
-    labels = [example.label for example in examples if example.label is not None]
-    if not labels:
+    if not all_or_none((example.place, example.label is not None) for example in examples):
         return {}
-    for example in examples:
-        if example.label is None:
-            raise UserError(f"{example.place} has no label, though other examples have one")
-    return {"labels": np.array(labels, np.int32)}
+    return {"labels": np.array([example.label for example in examples], np.int32)}
 
 
 def _swag_example(record: Record) -> ChoiceExample:
-    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("sent1"),
         choices=tuple(f"{record.fields['sent2']} {record.text(name)}".strip() for name in _SWAG_ENDINGS),
-        label=None if label is None else _index(record.place, label, len(_SWAG_ENDINGS)),
+        label=_label(record, len(_SWAG_ENDINGS)),
     )
 
 
@@ -145,12 +141,11 @@ def _codah_records(file: Path) -> Iterator[Record]:
 
 
 def _codah_example(record: Record) -> ChoiceExample:
-    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("prompt"),
         choices=tuple(record.text(name) for name in _CODAH_ENDINGS),
-        label=None if label is None else _index(record.place, label, len(_CODAH_ENDINGS)),
+        label=_label(record, len(_CODAH_ENDINGS)),
     )
 
 
@@ -158,16 +153,21 @@ def _json_example(record: Record) -> ChoiceExample:
     choices = record.texts("choices", _FEWEST_CHOICES)
     if "question" in record.fields:
         choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
-    label = record.fields.get(_LABEL)
     return ChoiceExample(
         place=record.place,
         context=record.text("context"),
         choices=choices,
-        label=None if label is None else _index(record.place, label, len(choices)),
+        label=_label(record, len(choices)),
     )
 
 
-def _index(place: Place, value: str | int, count: int) -> int:
-    if str(value).strip() not in {str(index) for index in range(count)}:
-        raise UserError(f"{place} has the label {value!r}; it must be from 0 to {count - 1}")
-    return int(value)
+def _label(record: Record, count: int) -> int | None:
+    """The index of the right choice; None where it is not told, which some test sets write as -1."""
+    label = record.label(_LABEL)
+    if label is None or label == "-1":
+        return None
+    if label not in map(str, range(count)):
+        raise UserError(
+            f"{record.place} has the label {record.fields[_LABEL]!r}; it must be from 0 to {count - 1}"
+        )
+    return int(label)

@@ -91,6 +91,14 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
         raise UserError(f"{path} has no words")
 
 
+def has_tags(path: Path | TfdsSplit, columns: Columns, train: Path | TfdsSplit) -> bool:
+    """Whether a test set has a column of tags, as the training set has."""
+    fields, trained = _first_fields(path, columns), _first_fields(train, columns)
+    if isinstance(columns.tag, str):
+        return columns.tag in fields
+    return columns.tag is not None and columns.tag % len(trained) < len(fields)
+
+
 def write_columns(
     source: Path | TfdsSplit, output: Path, columns: Columns, tags: Iterable[Sequence[str]]
 ) -> None:
@@ -140,6 +148,17 @@ def _tagged_lines(source: Path | TfdsSplit, columns: Columns, tags: Iterable[Seq
             yield line.with_column("O") if line.kind == "document" else "\n"
 
 
+def _first_fields(path: Path | TfdsSplit, columns: Columns) -> list[str]:
+    """Of the line of names or of the first word; none if there is neither."""
+    lines = _read_lines(path, dataclasses.replace(columns, tag=None))
+    texts = (line.text for line in lines if line.kind in ("names", "word"))
+    return _split(next(texts, ""))
+
+
+def _split(text: str) -> list[str]:
+    return text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
+
+
 def _tags_of(words: Sequence["_Line"], scheme: Scheme) -> tuple[str, ...]:
     return convert_tags([line.tag for line in words], scheme, [line.place for line in words])
 
@@ -177,7 +196,7 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
     texts = _tfds_texts(path, needs_names) if isinstance(path, TfdsSplit) else _texts(path, columns.encoding)
     for number, text in enumerate(texts, start=1):
         place = f"{path}:{number}"
-        fields = text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
+        fields = _split(text)
         if not text.strip(_BLANKS):
             yield _Line("blank", text, path, number)
         elif needs_names and not names:

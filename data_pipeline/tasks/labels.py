@@ -1,7 +1,7 @@
 """Labels as words in files, and as the numbers that a model is trained on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -47,6 +47,25 @@ def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray
             raise UserError(f"{example.place} has the label {label!r}; it must be one of {_listed(labels)}")
         ids[row] = numbers[label]
     return ids
+
+
+def optional_label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """`labels` of a test set, as `label_ids`; nothing if no example has one.
+
+    The label -1, unless training has it, is none, as in data sets of Hugging Face.
+    """
+    none = {None, "-1"} - set(labels)
+    has_labels = all_or_none((example.place, example.label not in none) for example in examples)
+    return {"labels": label_ids(examples, labels)} if has_labels else {}
+
+
+def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:
+    """Whether all examples have a label. Raises UserError naming the first without where others have one."""
+    found = list(labelled)
+    without = [place for place, is_labelled in found if not is_labelled]
+    if without and len(without) < len(found):
+        raise UserError(f"{without[0]} has no label, though other examples have one")
+    return not without
 
 
 def label_values(examples: Sequence[Labelled]) -> np.ndarray:

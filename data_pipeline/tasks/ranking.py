@@ -9,6 +9,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import TaskTokenizer, encode_texts, make_rows
+from data_pipeline.tasks.labels import all_or_none
 from data_pipeline.tasks.records import JSONL_SUFFIXES, Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
@@ -95,6 +96,13 @@ def read_queries(file: Path) -> list[RankingQuery]:
     return [read_relevance(group) for group in split_queries(file, ("relevance",))]
 
 
+def read_test_queries(file: Path) -> list[RankingQuery]:
+    """Queries as `read_queries`; but if none has a relevance, as those to predict."""
+    groups = list(split_queries(file))
+    is_judged = all_or_none((record.place, _is_judged(record)) for group in groups for record in group)
+    return [read_relevance(group) if is_judged else read_candidates(group) for group in groups]
+
+
 def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]]:
     """The records of each query: one of JSONL, or the rows of a table with its query_id.
 
@@ -161,6 +169,11 @@ def encode_queries(
         candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
         relevance=tuple(np.array(query.relevance, np.float32) for query in queries),
     )
+
+
+def _is_judged(record: Record) -> bool:
+    value = record.fields.get("relevance")
+    return bool(value.strip() if isinstance(value, str) else value)
 
 
 def _relevance(place: Place, value: object) -> float:

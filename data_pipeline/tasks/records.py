@@ -50,6 +50,12 @@ class Record:
             raise UserError(f"{self.place} has no {name}; it must be a word or a number")
         return self._check_text(name, word)
 
+    def label(self, name: str) -> str | None:
+        """A field as `word` gives it; None if it is missing, null or blank, as labels of test sets are."""
+        value = self.fields.get(name)
+        is_blank = value is None or (isinstance(value, str) and not value.strip())
+        return None if is_blank else self.word(name)
+
     def texts(self, name: str, fewest: int) -> tuple[str, ...]:
         """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
         values = self.fields[name]

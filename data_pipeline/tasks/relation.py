@@ -103,8 +103,7 @@ def parse_relation(record: Record) -> RelationExample:
     text = record.text("text")
     head, tail = _parse_entity(record, "head"), _parse_entity(record, "tail")
     _check_entities(record.place, text, head, tail)
-    label = record.word("label") if record.fields.get("label") is not None else None
-    return RelationExample(record.place, text, head, tail, label)
+    return RelationExample(record.place, text, head, tail, record.label("label"))
 
 
 def _parse_entity(record: Record, name: str) -> Entity:

@@ -38,6 +38,15 @@ def read_table(
     return [text_example(record, text, pair, label) for record in read_records(file, columns)]
 
 
+def read_test_table(file: Path | TfdsSplit, text: str, pair: str | None, label: str) -> list[TextExample]:
+    """As `read_table`; but there need be no column of labels, and labels may be blank."""
+    columns = [name for name in (text, pair) if name is not None]
+    return [
+        dataclasses.replace(text_example(record, text, pair), label=record.label(label))
+        for record in read_records(file, columns)
+    ]
+
+
 def text_example(record: Record, text: str, pair: str | None = None, label: str | None = None) -> TextExample:
     """The example of one record. Raises UserError if a text or the label is empty."""
     return TextExample(

@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.cli.finetuning.files import find_file, find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ChoiceData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
-        return self._figures(outputs_of(self._rows["dev"], apply))
+        return self._figures({"dev": outputs_of(self._rows["dev"], apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
@@ -119,11 +119,17 @@ class ChoiceData:
             write_lines(folder / f"predictions-{name}.jsonl", describe(scores))
         chosen = set(outputs["dev"].argmax(-1).tolist())
         degenerate = f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
-        return Outcome(self._figures(outputs["dev"]), degenerate)
+        return Outcome(self._figures(outputs), degenerate)
 
-    def _figures(self, scores: np.ndarray) -> dict[str, float]:
-        right = scores.argmax(-1) == self._rows["dev"].targets["labels"]
-        return {"accuracy": float(right.mean())}
+    def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Of the parts that have labels."""
+        targets = {name: self._rows[name].targets for name in outputs}
+        right = {
+            name: scores.argmax(-1) == targets[name]["labels"]
+            for name, scores in outputs.items()
+            if targets[name]
+        }
+        return join_figures({name: {"accuracy": float(found.mean())} for name, found in right.items()})
 
 
 def describe(scores: np.ndarray) -> list[dict[str, Any]]:

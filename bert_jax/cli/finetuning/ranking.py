@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,10 +51,9 @@ class RankingSettings:
         from data_pipeline.tasks.ranking import (
             encode_queries,
             ranking_rows,
-            read_candidates,
             read_queries,
             read_ranking,
-            split_queries,
+            read_test_queries,
         )
 
         del task
@@ -66,7 +65,7 @@ class RankingSettings:
         train = read_ranking(train_file, self.query_column, self.positive_column, negative)
         parts = {"dev": read_queries(require_part(folder, "dev"))}
         if file := find_part(folder, "test"):
-            parts["test"] = [read_candidates(group) for group in split_queries(file)]
+            parts["test"] = read_test_queries(file)
         return RankingData(
             "triplet_ranking" if self.loss == "triplet" else "in_batch_ranking",
             ranking_rows(train, plain, self.max_seq_length),
@@ -136,7 +135,7 @@ class RankingData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10."""
-        return self._figures(similarities(self._encoded["dev"], apply))
+        return self._figures({"dev": similarities(self._encoded["dev"], apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """`predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
@@ -147,15 +146,22 @@ class RankingData:
             lines = [describe(query, row) for query, row in zip(queries, scores[name], strict=True)]
             write_lines(folder / f"predictions-{name}.jsonl", lines)
         return Outcome(
-            self._figures(scores["dev"]),
+            self._figures(scores),
             find_degenerate_scores(scores["dev"]),
             examples=top_answers(self._queries["dev"], scores["dev"]),
         )
 
-    def _figures(self, scores: list[np.ndarray]) -> dict[str, float]:
+    def _figures(self, scores: Mapping[str, list[np.ndarray]]) -> dict[str, float]:
+        """Of the parts whose candidates are judged."""
         from data_pipeline.tasks.ranking_metrics import score_rankings
 
-        return score_rankings(self._encoded["dev"].relevance, scores)
+        return join_figures(
+            {
+                name: score_rankings(self._encoded[name].relevance, of_part)
+                for name, of_part in scores.items()
+                if self._queries[name][0].relevance
+            }
+        )
 
 
 def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:

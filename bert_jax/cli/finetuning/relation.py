@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.tasks.names import EntityStyle, PartName
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RelationSettings:
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RelationData":
         """Reads and encodes the parts that are there."""
         from data_pipeline.tasks.encode import make_task_tokenizer
-        from data_pipeline.tasks.labels import find_labels, label_ids
+        from data_pipeline.tasks.labels import find_labels, label_ids, optional_label_ids
         from data_pipeline.tasks.relation_rows import relation_rows
 
         del task
@@ -57,7 +57,8 @@ class RelationSettings:
         labels, plain = find_labels(parts["train"]), make_task_tokenizer(tokenizer)
         rows = {}
         for name, part in parts.items():
-            targets = {} if name == "test" else {"labels": label_ids(part, labels)}
+            is_test = name == "test"
+            targets = optional_label_ids(part, labels) if is_test else {"labels": label_ids(part, labels)}
             rows[name] = relation_rows(part, plain, self.max_seq_length, self.entities, targets)
         return RelationData(labels, rows)
 
@@ -102,7 +103,7 @@ class RelationData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """F1 and accuracy."""
-        return self._figures(outputs_of(self._rows["dev"], apply))
+        return self._figures({"dev": outputs_of(self._rows["dev"], apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """`predictions-PART.jsonl`: the relation and the probabilities of all."""
@@ -112,13 +113,20 @@ class RelationData:
         for name, values in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
         gold, decided = self._rows["dev"].targets["labels"], decide(self.kind, outputs["dev"])
-        return Outcome(self._figures(outputs["dev"]), find_degenerate_classes(gold, decided, self.labels))
+        return Outcome(self._figures(outputs), find_degenerate_classes(gold, decided, self.labels))
 
-    def _figures(self, outputs: np.ndarray) -> dict[str, float]:
+    def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Of the parts that have labels."""
         from data_pipeline.tasks.metrics import score
 
-        gold = self._rows["dev"].targets["labels"]
-        return score(self.metrics, gold, decide(self.kind, outputs), self.labels)
+        targets = {name: self._rows[name].targets for name in outputs}
+        return join_figures(
+            {
+                name: score(self.metrics, targets[name]["labels"], decide(self.kind, values), self.labels)
+                for name, values in outputs.items()
+                if "labels" in targets[name]
+            }
+        )
 
 
 def read(file: Path) -> "list[RelationExample]":

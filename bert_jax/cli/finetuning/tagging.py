@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.files import find_part, require_part
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
@@ -54,7 +54,7 @@ class TaggingSettings:
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
         """Reads and encodes the parts that are there."""
-        from data_pipeline.tasks.conll import read_columns
+        from data_pipeline.tasks.conll import has_tags, read_columns
         from data_pipeline.tasks.ner import list_tags
 
         del task
@@ -64,20 +64,20 @@ class TaggingSettings:
                 f"--tag-column {columns.tag} is a name and --word-column {columns.word} a number; name both, "
                 "so that `predict`, which reads no tags, knows that the first line holds names"
             )
-        train = read_columns(_require(data, "train"), columns)
+        words = dataclasses.replace(columns, tag=None)
+        train_file = _require(data, "train")
+        train = read_columns(train_file, columns)
         tags = list_tags(train)
         if len(tags) == 1:
             raise UserError(f"{data}: no word of the training file has a tag but O")
-        test = _find(data, "test")
-        files = {"dev": _require(data, "dev")} | ({"test": test} if test else {})
-        parts = {name: read_columns(file, columns) for name, file in files.items()}
-        return TaggingData(
-            tags,
-            self.rows(train, tokenizer, tags).rows,
-            {name: self.rows(sentences, tokenizer, tags) for name, sentences in parts.items()},
-            files,
-            columns,
-        )
+        files = {"dev": _require(data, "dev")}
+        parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
+        if test := _find(data, "test"):
+            is_tagged = has_tags(test, columns, train_file)
+            sentences = read_columns(test, columns if is_tagged else words)
+            files["test"] = test
+            parts["test"] = self.rows(sentences, tokenizer, tags if is_tagged else None)
+        return TaggingData(tags, self.rows(train, tokenizer, tags).rows, parts, files, words)
 
     def predict(self, job: Prediction) -> int:
         """A file of words in columns, with tags or without; writes it with one more column."""
@@ -135,6 +135,7 @@ class TaggingData:
         files: "Mapping[str, Path | TfdsSplit]",
         columns: "Columns",
     ) -> None:
+        """Args: the tags; training rows; the other parts, and their files; how words stand in these."""
         self.labels = labels
         self.train = train
         self._parts = parts
@@ -153,7 +154,7 @@ class TaggingData:
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities, in percent."""
-        return self._figures(tag(self._parts["dev"], self.labels, apply))
+        return self._figures({"dev": tag(self._parts["dev"], self.labels, apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """The files with one more column, and `report.json` with the scores of each type."""
@@ -164,18 +165,26 @@ class TaggingData:
         tags = {name: tag(part, self.labels, apply) for name, part in self._parts.items()}
         for name, found in tags.items():
             write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, found)
-        write_json(folder / "report.json", report_entities(self._gold(), tags["dev"]))
+        write_json(folder / "report.json", report_entities(self._gold("dev"), tags["dev"]))
         words = {word for sentence in tags["dev"] for word in sentence}
         degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
-        return Outcome(self._figures(tags["dev"]), degenerate)
+        return Outcome(self._figures(tags), degenerate)
 
-    def _figures(self, tags: list[list[str]]) -> dict[str, float]:
+    def _figures(self, tags: Mapping[str, list[list[str]]]) -> dict[str, float]:
+        """Of `dev`, and of a test set in which a word has a tag but O."""
+        from data_pipeline.tasks.ner import list_tags
         from data_pipeline.tasks.ner_metrics import score_entities
 
-        return score_entities(self._gold(), tags)
+        return join_figures(
+            {
+                name: score_entities(self._gold(name), found)
+                for name, found in tags.items()
+                if name == "dev" or len(list_tags(self._parts[name].sentences)) > 1
+            }
+        )
 
-    def _gold(self) -> list[tuple[str, ...]]:
-        return [sentence.tags for sentence in self._parts["dev"].sentences]
+    def _gold(self, name: str) -> list[tuple[str, ...]]:
+        return [sentence.tags for sentence in self._parts[name].sentences]
 
 
 def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[str]]:

@@ -23,7 +23,7 @@ class Outcome:
     """What a trained model came to."""
 
     figures: Mapping[str, float]
-    """As `TaskData.evaluate`."""
+    """As `TaskData.evaluate`; and those of test sets with labels, which choose nothing."""
     degenerate: str | None
     """One sentence if the model says the same of every example of the development set, or diverged."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -56,6 +56,15 @@ class Prediction:
         finally:
             beside.unlink(missing_ok=True)
         return count
+
+
+def join_figures(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The figures of all parts; those of others than `dev` carry the name of their part."""
+    return {
+        name if part == "dev" else f"{part}_{name}": value
+        for part, figures in parts.items()
+        for name, value in figures.items()
+    }
 
 
 class TaskData(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import predict_records
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.tasks.names import PartName
 
@@ -131,12 +131,14 @@ class TextData:
         return Outcome(self._figures(outputs), self._degenerate(outputs[self._dev[0].name]))
 
     def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        figures: dict[str, float] = {}
-        for part in self._dev:
-            prefix = "" if part is self._dev[0] else f"{part.name}_"
-            scores = self._score(part, decide(self.kind, outputs[part.name]))
-            figures |= {prefix + name: value for name, value in scores.items()}
-        return figures
+        """Of the parts that have labels."""
+        return join_figures(
+            {
+                part.name: self._score(part, decide(self.kind, outputs[part.name]))
+                for part in (*self._dev, *self._test)
+                if part.name in outputs and part.rows.targets
+            }
+        )
 
     def _degenerate(self, outputs: np.ndarray) -> str | None:
         from data_pipeline.tasks.metrics import find_degenerate_classes, find_degenerate_values
@@ -204,7 +206,7 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
       UserError: a file or a column is missing; a label of `dev` that `train` does not have.
     """
     from data_pipeline.tasks.labels import find_labels
-    from data_pipeline.tasks.texts import read_table
+    from data_pipeline.tasks.texts import read_table, read_test_table
 
     columns = (settings.text_column, settings.pair_column)
     train, dev = (
@@ -215,8 +217,10 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
         encoder.encode(name, examples, _targets(kind, examples, labels))
         for name, examples in (("train", train), ("dev", dev))
     ]
-    file = _find_part(data, "test")
-    tests = [encoder.encode("test", read_table(file, *columns), {})] if file else []
+    tests = []
+    if file := _find_part(data, "test"):
+        test = read_test_table(file, *columns, settings.label_column)
+        tests = [encoder.encode("test", test, _test_targets(kind, test, labels))]
     metrics: tuple[MetricName, ...]
     metrics = ("accuracy", "macro_f1", "matthews") if labels else ("spearman", "pearson")
     return TextData(kind, labels, metrics, parts[0].rows, parts[1:], tests)
@@ -276,6 +280,18 @@ def _targets(
     if kind == "regression":
         return {"values": label_values(examples)}
     return {"labels": label_ids(examples, labels)}
+
+
+def _test_targets(
+    kind: TextKind, examples: "Sequence[TextExample]", labels: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """As `_targets`; empty if no example has a label."""
+    from data_pipeline.tasks.labels import all_or_none, label_values, optional_label_ids
+
+    if kind == "classification":
+        return optional_label_ids(examples, labels)
+    has_values = all_or_none((example.place, example.label is not None) for example in examples)
+    return {"values": label_values(examples)} if has_values else {}
 
 
 def _find_diagnostic(data: str) -> str | None:

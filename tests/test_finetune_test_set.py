@@ -1,0 +1,148 @@
+"""What becomes of a test set: scored if all of it has labels, predicted alone if none of it has."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_jax.cli.finetuning import TASKS
+from bert_jax.cli.finetuning.tagging import TaggingSettings
+from bert_jax.cli.main import main
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.rows import Rows
+from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+
+TEXTS = "text\tlabel\nthe cat\tx\na dog\ty\n"
+NUMBERS = "text\tlabel\nthe cat\t-1\na dog\t2\n"
+TAGS = "the O\ncat B-X\n\ndog O\n"
+CHOICE = '{"context": "the cat", "choices": ["sat", "was"], "label": %s}\n'
+ENTITIES = '{"text": "the cat", "head": {"start": 0, "stop": 3}, "tail": {"start": 4, "stop": 7}%s}\n'
+RELATIONS = ENTITIES % ', "label": "x"' + ENTITIES % ', "label": "y"'
+TRAIN_QUERIES = '{"query": "cat", "positive": "the cat"}\n'
+QUERY = '{"query": "cat", "candidates": ["the cat", "mat"]%s}\n'
+JUDGED = QUERY % ', "relevance": [0, 1]'
+
+# Training set, development set, and the suffix of both.
+DATA: dict[str, tuple[str, str, str]] = {
+    "classify": (TEXTS, TEXTS, ".tsv"),
+    "regress": (NUMBERS, NUMBERS, ".tsv"),
+    "ner": (TAGS, TAGS, ".txt"),
+    "swag": (CHOICE % 0, CHOICE % 1 + CHOICE % 0, ".jsonl"),
+    "relation": (RELATIONS, RELATIONS, ".jsonl"),
+    "rank": (TRAIN_QUERIES, JUDGED * 2, ".jsonl"),
+}
+
+UNLABELLED: list[tuple[str, str]] = [
+    ("classify", "text\nthe mat\n"),
+    ("classify", "text\tlabel\nthe mat\t\nthe cat\t\n"),
+    ("classify", "text\tlabel\nthe mat\t-1\n"),
+    ("regress", "text\tlabel\nthe mat\t \n"),
+    ("ner", "the\nmat\n"),
+    ("ner", "the O\nmat O\n"),
+    ("swag", CHOICE % -1),
+    ("swag", CHOICE % '""'),
+    ("swag", CHOICE.replace(', "label": %s', "")),
+    ("relation", ENTITIES % ', "label": ""'),
+    ("relation", ENTITIES % ""),
+    ("rank", QUERY % ""),
+    ("rank", QUERY % ', "relevance": null'),
+]
+
+REFUSED: list[tuple[str, str, str]] = [
+    ("classify", "text\tlabel\nthe mat\tz\n", "line 2 has the label 'z'; it must be one of x, y"),
+    ("classify", "text\tlabel\nthe mat\tx\nthe cat\t\n", "line 3 has no label, though other examples have"),
+    ("regress", "text\tlabel\nthe mat\tx\n", "line 2 has the label 'x'; regression needs a number"),
+    ("ner", "the O\nmat B-Y\n", "test.txt:2: no word of training has the type Y; its types are X"),
+    ("swag", CHOICE % 7, "line 1 has the label 7; it must be from 0 to 1"),
+    ("swag", CHOICE % 0 + CHOICE % -1, "line 2 has no label, though other examples have one"),
+    ("relation", ENTITIES % ', "label": "z"', "line 1 has the label 'z'; it must be one of x, y"),
+    ("rank", JUDGED + QUERY % "", "line 2 has no label, though other examples have one"),
+]
+
+
+def write(folder: Path, task: str, test: str) -> None:
+    train, dev, suffix = DATA[task]
+    for name, content in (("train", train), ("dev", dev), ("test", test)):
+        (folder / f"{name}{suffix}").write_text(content)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "model"
+    make_run(folder)
+    return folder
+
+
+def figures(model: Path, folder: Path, task: str) -> Mapping[str, float]:
+    """What a step of training comes to."""
+    flags = ["--max-seq-length=16", "--epochs=1"]
+    paths = [f"--model={model}", f"--data={folder}", f"--output={folder / 'out'}"]
+    assert main(["finetune", task, *paths, *flags]) == 0
+    return json.loads((folder / "out" / "results.json").read_text())["best"]["figures"]
+
+
+def test_figures_of_a_test_set_are_shown(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write(tmp_path, "classify", TEXTS + "the mat\tx\n")
+    found = figures(model, tmp_path, "classify")
+    assert {name for name in found if name.startswith("test_")} == {
+        "test_accuracy",
+        "test_macro_f1",
+        "test_matthews",
+    }
+    assert f"  test_accuracy {found['test_accuracy']:.4g}  " in capsys.readouterr().out.partition("best: ")[2]
+
+
+def load(folder: Path, task: str, test: str) -> Any:
+    write(folder, task, test)
+    settings: Any = TASKS[task].settings
+    return settings.load(task, str(folder), read_model_tokenizer(folder / "tokenizer", "$", "#"))
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Path, task: str) -> None:
+    data = load(tmp_path, task, DATA[task][1])
+    width = max(len(data.labels), 2)
+
+    def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        shape = (len(rows), rows.sequence_lengths().max(), width) if task == "ner" else (len(rows), width)
+        yield np.arange(len(rows)), np.random.default_rng(0).standard_normal(shape, np.float32)
+
+    dev = data.evaluate(apply)
+    assert data.finish(apply, tmp_path).figures == dev | {f"test_{name}": dev[name] for name in dev}
+
+
+@pytest.mark.parametrize(("task", "test"), UNLABELLED)
+def test_a_test_set_without_labels_is_read(tmp_path: Path, task: str, test: str) -> None:
+    data = load(tmp_path, task, test)
+    targets = data.evaluated["test"].targets.keys()
+    assert targets <= {"entity_positions"}
+
+
+@pytest.mark.parametrize(("task", "test", "message"), REFUSED)
+def test_a_label_of_a_test_set_that_cannot_be_scored_is_named(
+    tmp_path: Path, task: str, test: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, task, test)
+
+
+def test_words_without_tags_are_predicted_alone(model: Path, tmp_path: Path) -> None:
+    write(tmp_path, "ner", "the\n\nmat\n")
+    assert figures(model, tmp_path, "ner").keys() == {"precision", "recall", "f1"}
+    predicted = (tmp_path / "out" / "best" / "predictions-test.txt").read_text().splitlines()
+    assert [line.split(" ")[0] for line in predicted] == ["the", "", "mat"]
+
+
+@pytest.mark.parametrize(
+    ("test", "is_scored"), [("word tag\nthe O\ncat B-X\n", True), ("word\nthe\n", False)]
+)
+def test_columns_of_tags_are_found_by_name(tmp_path: Path, test: str, is_scored: bool) -> None:
+    for name, content in (("train", f"word tag\n{TAGS}"), ("dev", f"word tag\n{TAGS}"), ("test", test)):
+        (tmp_path / f"{name}.txt").write_text(content)
+    settings = TaggingSettings(word_column="word", tag_column="tag")
+    data = settings.load("ner", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    assert ("tag_ids" in data.evaluated["test"].tokens) is is_scored
