@@ -134,6 +134,37 @@ def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None
         assert [line.split("\t")[-5:] for line in lines] == [row[7:] for row in rows]
 
 
+def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("cola", "qqp", "mrpc"):
+        make_cell(tmp_path / name, "classification", name, ("0", "1"), settings={"max_seq_length": 16})
+    cola = 'gj04\t1\t\tThe "cat.\nks08\t0\t*\tthe dog\nks08\t0\t*\tthe mat\n'
+    rows = [line.split("\t") for line in predict(tmp_path / "cola", cola, ".tsv").splitlines()]
+    assert ["\t".join(row[:4]) + "\n" for row in rows] == cola.splitlines(keepends=True)
+    assert {len(row) for row in rows} == {4 + 3}
+    assert rows[0][4] in ("0", "1")
+
+    names = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    whole = "7\t1\t2\tthe cat\t\t0\n" + "8\t1\t2\tcat\tdog\t1\n" * 1000
+    qqp = names + whole.replace("\t1\n8", "\t1\nbroken\n8", 1)
+    capsys.readouterr()
+    lines = predict(tmp_path / "qqp", qqp, ".tsv").splitlines()
+    assert ["\t".join(line.split("\t")[:6]) for line in lines] == (names + whole).splitlines()
+    said = capsys.readouterr().out
+    assert "warning: left out 1 lines without all columns, first " in said
+    assert "new.tsv, line 4\n" in said
+    assert "1,001 examples: " in said
+    (tmp_path / "short.tsv").write_text(names + "broken\n" + whole[:100])
+    flags = [f"--input={tmp_path / 'short.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
+    assert main(["predict", f"--model={tmp_path / 'qqp'}", *flags]) == 2
+    assert "short.tsv, line 2 has not 6 columns, one of" in capsys.readouterr().err
+
+    pair = {"sentence1": "the cat", "sentence2": "a cat"}
+    of_tfds = predict(tmp_path / "mrpc", json.dumps(pair) + "\n", ".jsonl")
+    of_file = predict(tmp_path / "mrpc", "#1 String,#2 String\nthe cat,a cat\n", ".csv")
+    of_table = next(csv.DictReader(io.StringIO(of_file)))
+    assert objects(of_tfds)[0]["prediction"]["label"] == of_table["predicted"]
+
+
 def test_a_model_is_applied_by_the_devices_at_hand_however_it_was_trained(tmp_path: Path) -> None:
     settings = {"text_column": "text", "label_column": "label", "max_seq_length": 16}
     config, _ = make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings=settings)

@@ -6,13 +6,11 @@ from typing import Any
 
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.glue_files import glue_example, open_glue
 from data_pipeline.tasks.glue_tasks import GlueTask
 from data_pipeline.tasks.names import GlueSplit
-from data_pipeline.tasks.records import Place, check_columns, split_tabs
+from data_pipeline.tasks.records import Place, Record, check_columns
 from data_pipeline.tasks.texts import TextExample
-
-# QQP as published has some 20 broken lines among 364,000. More than this share is another kind of file.
-_BROKEN_LINES = 0.001
 
 _TFDS_SPLITS: dict[GlueSplit, str] = {
     "train": "train",
@@ -53,45 +51,9 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str 
     file = folder / task.files[split]
     if not file.is_file():
         raise UserError(f"{source} has neither {task.folder}/{file.name} nor {file.name}")
-    return _read_file(file, task, split)
-
-
-def _read_file(file: Path, task: GlueTask, split: GlueSplit) -> GlueData:
-    lines = split_tabs(file)
-    is_test = split in task.submissions
-    names = list(task.names_without_header)
-    if is_test or not names:
-        _, names = next(lines)
-    columns = task.columns if is_test else (*task.columns, task.label_column)
-    check_columns(file, names, columns)
-    places = [names.index(column) for column in columns]
-    examples: list[TextExample] = []
-    broken: list[Place] = []
-    for place, values in lines:
-        if len(values) == len(names):
-            examples.append(_make_example(place, [values[index] for index in places], task))
-        elif is_test:
-            raise UserError(f"{place} has {len(values)} columns instead of {len(names)}")
-        else:
-            broken.append(place)
-    if len(broken) > _BROKEN_LINES * len(examples):
-        raise UserError(f"{broken[0]} has not {len(names)} columns, one of {len(broken)} such lines")
-    if not examples:
-        raise UserError(f"{file} has no example below its first line")
-    return GlueData(examples, tuple(broken))
-
-
-def _make_example(place: Place, values: list[str], task: GlueTask) -> TextExample:
-    """`values` are those of the task's columns, then the label where there is one."""
-    width = len(task.columns)
-    if not any(value.strip() for value in values[:width]):
-        raise UserError(f"{place} has no text")
-    return TextExample(
-        place=place,
-        text=values[0],
-        pair=values[1] if task.is_pair else None,
-        label=values[width].strip() if len(values) > width else None,
-    )
+    opened = open_glue(file, task, split)
+    label = None if split in task.submissions else task.label_column
+    return GlueData([glue_example(record, opened.columns, label) for record in opened.records], opened.broken)
 
 
 def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:
@@ -105,9 +67,12 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
-        texts = [record[column].decode() for column in columns]
-        label = [] if split in task.submissions else [_tfds_label(record["label"], feature, task)]
-        examples.append(_make_example(Place(f"{source} {split}", int(record["idx"])), texts + label, task))
+        fields = {column: record[column].decode() for column in columns}
+        label = None if split in task.submissions else "label"
+        if label:
+            fields[label] = _tfds_label(record[label], feature, task)
+        place = Place(f"{source} {split}", int(record["idx"]))
+        examples.append(glue_example(Record(place, fields), columns, label))
     return examples
 
 

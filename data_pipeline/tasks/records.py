@@ -51,10 +51,13 @@ class Record:
         return self._check_text(name, word)
 
     def label(self, name: str) -> str | None:
-        """A field as `word` gives it; None if it is missing, null or blank, as labels of test sets are."""
+        """A field as `word` gives it; None if it is blank, as labels of test sets are."""
+        return None if self.is_blank(name) else self.word(name)
+
+    def is_blank(self, name: str) -> bool:
+        """Whether a field is missing, null or an empty text."""
         value = self.fields.get(name)
-        is_blank = value is None or (isinstance(value, str) and not value.strip())
-        return None if is_blank else self.word(name)
+        return value is None or (isinstance(value, str) and not value.strip())
 
     def texts(self, name: str, fewest: int) -> tuple[str, ...]:
         """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
@@ -132,6 +135,13 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
             raise UserError(f"{source} has no column {name}; it has {', '.join(names) or 'none'}")
 
 
+def check_names(source: object, names: Iterable[str]) -> None:
+    """Raises UserError if two columns have one name."""
+    for name, count in collections.Counter(names).items():
+        if count > 1:
+            raise UserError(f"{source} has two columns named {name!r}; give each a name of its own")
+
+
 def _decode(file: Path) -> Iterator[tuple[Place, str]]:
     try:
         with file.open("rb") as raw:
@@ -151,9 +161,7 @@ def _name_fields(
     """Records of the lines below a line of names, which must hold `columns`."""
     _, names = next(lines)
     check_columns(file, names, columns)
-    for name, count in collections.Counter(names).items():
-        if count > 1:
-            raise UserError(f"{file} has two columns named {name!r}; give each a name of its own")
+    check_names(file, names)
     for place, values in lines:
         if len(values) != len(names):
             raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_records import predict_records
+from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.tasks.names import PartName
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bert_jax.finetuning.config import Kind
     from data_pipeline.tasks.glue_tasks import GlueName, GlueTask
     from data_pipeline.tasks.metrics import MetricName
-    from data_pipeline.tasks.records import Record
+    from data_pipeline.tasks.records import Place, Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
     from data_pipeline.tfds import TfdsSplit
@@ -42,11 +42,15 @@ class GlueSettings:
         return load_glue(cast("GlueName", task), data, _Encoder(tokenizer, self.max_seq_length))
 
     def predict(self, job: Prediction) -> int:
-        """A table with the task's own columns, such as sentence1 and sentence2."""
+        """A file of GLUE's, or a table with the task's own columns, such as sentence1 and sentence2."""
+        from data_pipeline.tasks.glue_files import glue_example, open_glue
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
-        columns = GLUE_TASKS[cast("GlueName", job.record.task)].columns
-        return predict_texts(job, columns, self.max_seq_length)
+        file = open_glue(job.input, GLUE_TASKS[cast("GlueName", job.record.task)])
+        _say_broken(file.broken)
+        header: Header = "names" if file.has_names else "none"
+        example = functools.partial(glue_example, columns=file.columns)
+        return predict_texts(job, file.records, example, self.max_seq_length, header)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +74,12 @@ class TableSettings:
 
     def predict(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
+        from data_pipeline.tasks.records import read_records
+        from data_pipeline.tasks.texts import text_example
+
         columns = [name for name in (self.text_column, self.pair_column) if name is not None]
-        return predict_texts(job, columns, self.max_seq_length)
+        example = functools.partial(text_example, text=self.text_column, pair=self.pair_column)
+        return predict_texts(job, read_records(job.input, columns), example, self.max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,8 +187,7 @@ def load_glue(name: "GlueName", data: str, encoder: "_Encoder") -> TextData:
 
     def read(split: Any, task: "GlueTask" = task, source: str = data) -> Part:
         found = read_glue(source, task, split)
-        if found.broken:
-            print(f"warning: left out {len(found.broken)} lines without all columns, first {found.broken[0]}")
+        _say_broken(found.broken)
         examples = found.examples
         targets = {} if split in task.submissions else _targets(kind, examples, task.labels)
         return encoder.encode(split, examples, targets)
@@ -226,27 +233,35 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
     return TextData(kind, labels, metrics, parts[0].rows, parts[1:], tests)
 
 
-def predict_texts(job: Prediction, columns: Sequence[str], max_length: int) -> int:
+def predict_texts(
+    job: Prediction,
+    records: "Iterator[Record]",
+    example: "Callable[[Record], TextExample]",
+    max_length: int,
+    header: Header = "names",
+) -> int:
     """Adds `label` and a probability for each label, or `value`, to every record of a table or JSONL.
 
     Args:
-      columns: of the text, or of both texts of a pair.
-
-    Raises:
-      UserError: as `data_pipeline.tasks.records.read_records`, or an empty text.
+      records: of the input.
+      example: a record -> its texts.
+      header: whether a table begins with the names of its columns.
     """
     from data_pipeline.tasks.encode import make_task_tokenizer
-    from data_pipeline.tasks.records import read_records
-    from data_pipeline.tasks.texts import text_example, text_rows
+    from data_pipeline.tasks.texts import text_rows
 
     tokenizer = make_task_tokenizer(job.tokenizer)
 
     def encode(records: "Sequence[Record]") -> "Rows":
-        examples = [text_example(record, *columns) for record in records]
-        return text_rows(examples, tokenizer, max_length, {})
+        return text_rows([example(record) for record in records], tokenizer, max_length, {})
 
     say = functools.partial(describe, job.record.config.kind, job.record.labels)
-    return predict_records(job, read_records(job.input, columns), encode, say)
+    return predict_records(job, records, encode, say, header)
+
+
+def _say_broken(places: "Sequence[Place]") -> None:
+    if places:
+        print(f"warning: left out {len(places)} lines without all columns, first {places[0]}")
 
 
 class _Encoder:

@@ -144,7 +144,7 @@ def test_few_broken_lines_are_told_and_many_refused(tmp_path):
 
 def test_a_test_set_has_no_broken_line(tmp_path):
     write(tmp_path / "test.tsv", "id\tquestion1\tquestion2\n" + "0\tWhy?\tHow?\n" * 5000 + "5000\tWhy?\n")
-    with pytest.raises(UserError, match=r"test\.tsv, line 5002 has 2 columns instead of 3"):
+    with pytest.raises(UserError, match=r"test\.tsv, line 5002 has not 3 columns, one of 1 such"):
         read_glue(str(tmp_path), GLUE_TASKS["qqp"], "test")
 
 

@@ -1,0 +1,101 @@
+"""Files in the form of a GLUE task's: published ones, and texts to predict."""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.glue_tasks import GlueTask
+from data_pipeline.tasks.names import GlueSplit
+from data_pipeline.tasks.records import Place, Record, check_columns, check_names, read_records, split_tabs
+from data_pipeline.tasks.texts import TextExample
+
+# QQP as published has some 20 broken lines among 364,000. More than this share is another kind of file.
+_BROKEN_LINES = 0.001
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueFile:
+    columns: tuple[str, ...]
+    """The text, or the two texts of a pair."""
+    records: Iterator[Record]
+    """Read as they are asked for."""
+    has_names: bool = True
+    """Whether a table begins with the names of its columns."""
+    broken: tuple[Place, ...] = ()
+    """Lines with another number of columns, which are no records."""
+
+
+def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> GlueFile:
+    """Checks a file and gives its records.
+
+    Args:
+      split: that the file is. Without it, a file without labels is taken for a test set, columns may be
+        called as TFDS calls them, and the file may be a .csv or .jsonl.
+
+    Raises:
+      UserError: no such file; not UTF-8; a column is missing; more than one line in 1,000 is broken, or any
+        of a test set; no examples.
+    """
+    if split is None and file.suffix != ".tsv":
+        columns = _text_columns(task, next(read_records(file, ())).fields)
+        return GlueFile(columns, read_records(file, columns))
+    _, first = next(split_tabs(file))
+    is_headerless = bool(task.names_without_header) and not set(task.columns) <= set(first)
+    names = task.names_without_header if is_headerless else tuple(first)
+    is_test = task.label_column not in names if split is None else split in task.submissions
+    columns = _text_columns(task, names)
+    check_columns(file, names, columns if is_test else (*columns, task.label_column))
+    check_names(file, names)
+    broken = _find_broken(file, len(names), is_test)
+    return GlueFile(columns, _read(file, names, is_headerless), not is_headerless, broken)
+
+
+def glue_example(record: Record, columns: Sequence[str], label: str | None = None) -> TextExample:
+    """The example of one record. One text of a pair may be empty. Raises UserError if all texts are.
+
+    Args:
+      columns: those of the texts.
+      label: that of the label; None for texts to predict.
+    """
+    texts = ["" if record.is_blank(name) else record.text(name) for name in columns]
+    if not any(texts):
+        raise UserError(f"{record.place} has no text")
+    return TextExample(
+        place=record.place,
+        text=texts[0],
+        pair=texts[1] if len(texts) > 1 else None,
+        label=None if label is None else record.label(label),
+    )
+
+
+def _text_columns(task: GlueTask, names: Collection[str]) -> tuple[str, ...]:
+    """The task's own, or those of TFDS where only these are there."""
+    is_tfds = bool(task.tfds_columns) and set(task.tfds_columns) <= set(names)
+    return task.tfds_columns if is_tfds and not set(task.columns) <= set(names) else task.columns
+
+
+def _find_broken(file: Path, num_columns: int, is_test: bool) -> tuple[Place, ...]:
+    """The places of lines with another number of columns, before anything is made of the others."""
+    broken, num_whole = [], 0
+    for place, values in split_tabs(file):
+        if len(values) == num_columns:
+            num_whole += 1
+        else:
+            broken.append(place)
+    if broken and (is_test or len(broken) > _BROKEN_LINES * num_whole):
+        raise UserError(f"{broken[0]} has not {num_columns} columns, one of {len(broken)} such lines")
+    return tuple(broken)
+
+
+def _read(file: Path, names: Sequence[str], is_headerless: bool) -> Iterator[Record]:
+    lines = split_tabs(file)
+    if not is_headerless:
+        next(lines)
+    is_empty = True
+    for place, values in lines:
+        if len(values) == len(names):
+            is_empty = False
+            yield Record(place, dict(zip(names, values, strict=True)))
+    if is_empty:
+        raise UserError(f"{file} has no example below its first line")
