@@ -37,11 +37,13 @@ class TfdsSplit:
     def records(self) -> Iterator[dict[str, Any]]:
         """The examples in the order of the data set's files, as JSON would hold them.
 
-        A class is its word, or None where TFDS has -1, as in test sets without labels.
+        A class is its word, or None where TFDS has -1, as in test sets without labels. Raises UserError if
+        a text is not UTF-8.
         """
         features = self._builder.info.features
-        for example in read_split(self._builder, self.split).as_numpy_iterator():
-            yield _plain(example, features)
+        examples = read_split(self._builder, self.split).as_numpy_iterator()
+        for number, example in enumerate(examples, start=1):
+            yield _plain(example, features, f"{self}, line {number}")
 
 
 def is_tfds(name: str) -> bool:
@@ -120,14 +122,22 @@ def find_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsS
     return require_part(source, part, data_dir) if set(PART_NAMES[part]) & set(splits) else None
 
 
-def _plain(value: Any, feature: Any) -> Any:
+def decode(text: bytes, place: object) -> str:
+    """The characters of a text. Raises UserError if it is not UTF-8."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise UserError(f"{place} is not UTF-8; convert the data set to UTF-8") from None
+
+
+def _plain(value: Any, feature: Any, place: str) -> Any:
     feature = getattr(feature, "feature", feature)  # what a Sequence holds
     if isinstance(value, dict):
-        return {name: _plain(part, feature[name]) for name, part in value.items()}
+        return {name: _plain(part, feature[name], place) for name, part in value.items()}
     if isinstance(value, np.ndarray):
-        return [_plain(part, feature) for part in value]
+        return [_plain(part, feature, place) for part in value]
     if isinstance(value, bytes):
-        return value.decode()
+        return decode(value, place)
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if value >= 0 else None
     return value.item()

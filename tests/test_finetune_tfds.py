@@ -42,6 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table_features(["a", "b"]),
         dict.fromkeys(("train", "validation", "test"), TEXTS),
     )
+    latin = {"train": TEXTS, "validation": [TEXTS[0], {"text": b"caf\xe9", "label": "a"}]}
+    store(folder, "latin_table", table_features(["a", "b"]), latin)
+    latin_judgements = {"train": [JUDGEMENT], "validation": [{**JUDGEMENT, "sentence": b"caf\xe9", "idx": 7}]}
+    store(folder, "latin_cola", cola_features(), latin_judgements)
     store(folder, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
     store_published(folder)
     tfds.core.add_data_dir(str(folder))
@@ -105,6 +109,8 @@ def test_the_outcome_is_that_of_the_files(folder: Path) -> None:
         ("mnli", "tfds:tiny_pairs", "tfds:tiny_pairs has no split train or train_matched; it has validation"),
         ("squad2", "tfds:squad", "tfds:squad is squad/v1.1; for squad2 give tfds:squad/v2.0"),
         ("classify", "tfds:none", "tfds:none cannot be had"),
+        ("classify", "tfds:latin_table", "tfds:latin_table validation, line 2 is not UTF-8"),
+        ("cola", "tfds:latin_cola", "tfds:latin_cola dev, line 7 is not UTF-8"),
     ],
 )
 def test_another_data_set_is_refused(

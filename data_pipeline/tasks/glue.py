@@ -67,11 +67,11 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
-        fields = {column: record[column].decode() for column in columns}
+        place = Place(f"{source} {split}", int(record["idx"]))
+        fields = {column: tfds.decode(record[column], place) for column in columns}
         label = None if split in task.submissions else "label"
         if label:
             fields[label] = _tfds_label(record[label], feature, task)
-        place = Place(f"{source} {split}", int(record["idx"]))
         examples.append(glue_example(Record(place, fields), columns, label))
     return examples
 
