@@ -17,6 +17,7 @@ from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.record import read_record, write_record
 from bert_jax.workdir import write_json
 from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.records import Place, Record
 from tests.bert_jax.small_finetuned import make_cell
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
@@ -28,7 +29,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (predict_records, "RECORDS_AT_ONCE"),
         (relation, "RECORDS_AT_ONCE"),
-        (ranking, "_QUERIES_AT_ONCE"),
+        (ranking, "_CANDIDATES_AT_ONCE"),
         (squad, "_QUESTIONS_AT_ONCE"),
         (tagging, "_SENTENCES_AT_ONCE"),
     ):
@@ -305,6 +306,15 @@ def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
     for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):
         parts = tagging.TaggingSettings(context=context).parts(iter(sentences))  # type: ignore[arg-type]
         assert [len(part) for part in parts] == sizes
+
+
+def test_queries_are_held_by_the_number_of_their_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_CANDIDATES_AT_ONCE", 4)
+    counts = (1, 2, 2, 9, 1, 1)
+    fields = [{"query": "a", "candidates": ["b"] * count} for count in counts]
+    groups = ([Record(Place("x", line), one)] for line, one in enumerate(fields))
+    sizes = [[len(query.candidates) for _, query in part] for part in ranking.parts_of(groups)]
+    assert sizes == [[1, 2], [2], [9], [1, 1]]
 
 
 def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

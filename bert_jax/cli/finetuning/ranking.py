@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_records import RecordForm, in_parts
+from bert_jax.cli.finetuning.predict_records import RecordForm
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.rows import Rows
 
 _NEGATIVE = "negative"
-# Each has many texts.
-_QUERIES_AT_ONCE = 256
+# Enough for full batches of like length, few enough to hold.
+_CANDIDATES_AT_ONCE = 4096
 
 # Of the table on the terminal.
 _QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
@@ -79,23 +79,37 @@ class RankingSettings:
         The rows of a table come back with their rank and score, those of a query best first.
         """
         from data_pipeline.tasks.encode import make_task_tokenizer
-        from data_pipeline.tasks.ranking import encode_queries, read_candidates, split_queries
+        from data_pipeline.tasks.ranking import encode_queries, split_queries
 
         tokenizer, form = make_task_tokenizer(job.tokenizer), RecordForm(job.input.suffix)
         count = 0
 
         def parts() -> Iterator[list[str]]:
             nonlocal count
-            for part in in_parts(split_queries(job.input), _QUERIES_AT_ONCE):
-                queries = [read_candidates(records) for records in part]
-                encoded = encode_queries(queries, tokenizer, self.max_seq_length)
-                scores = similarities(encoded, job.apply)
-                for records, query, row in zip(part, queries, scores, strict=True):
+            for part in parts_of(split_queries(job.input)):
+                encoded = encode_queries([query for _, query in part], tokenizer, self.max_seq_length)
+                for (records, query), row in zip(part, similarities(encoded, job.apply), strict=True):
                     yield form.lines(*order(records, query, row))
                 count += len(part)
 
         job.write_text(parts())
         return count
+
+
+def parts_of(groups: "Iterator[list[Record]]") -> "Iterator[list[tuple[list[Record], RankingQuery]]]":
+    """Parts of a file by their number of candidates, each query with its records; none is ever split."""
+    from data_pipeline.tasks.ranking import read_candidates
+
+    part: list[tuple[list[Record], RankingQuery]] = []
+    size = 0
+    for records in groups:
+        query = read_candidates(records)
+        if part and size + len(query.candidates) > _CANDIDATES_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append((records, query))
+        size += len(query.candidates)
+    yield part
 
 
 def _default_negative(file: Path) -> str | None:
