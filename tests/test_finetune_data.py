@@ -134,6 +134,35 @@ def test_swag_is_read_from_its_own_files(tmp_path: Path) -> None:
     assert data.evaluated["dev"].targets["labels"].tolist() == [0, 1]
 
 
+def test_semevals_test_set_is_said_to_choose(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
+    lines = '1\t"a <e1>b</e1> <e2>c</e2>"\n{}\n\n'
+    relations = lines.format("Cause-Effect(e1,e2)") + lines.format("Other")
+    for name in ("TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT"):
+        (tmp_path / name).write_text(relations)
+    (tmp_path / "TEST_FILE.txt").write_text(lines.format(""))
+    settings: Any = TASKS["relation"].settings
+    assert settings.load("relation", str(tmp_path), tokenizer).evaluated.keys() == {"dev", "test"}
+    assert capsys.readouterr().out.startswith("TEST_FILE_FULL.TXT serves as dev: ")
+
+
+def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    content = json.loads(squad("b"))
+    (question,) = content["data"][0]["paragraphs"][0]["qas"]
+    answers = [{"text": "b", "answer_start": 6}]
+    wrong = [{**question, "id": f"wrong{number}", "answers": answers} for number in range(7)]
+    right = [{**question, "id": str(number)} for number in range(800)]
+    content["data"][0]["paragraphs"][0]["qas"] = wrong + right
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
+    (tmp_path / "dev-v1.1.json").write_text(squad("b"))
+    settings: Any = TASKS["squad"].settings
+    settings.load("squad", str(tmp_path), tokenizer)
+    said = capsys.readouterr().out
+    assert "left out 7 questions whose answer is not where the file says, first wrong0, wrong1, " in said
+    assert "wrong5" not in said
+
+
 @pytest.mark.parametrize("task", ["classify", "ner", "swag", "relation", "rank"])
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])
 def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str, name: str) -> None:

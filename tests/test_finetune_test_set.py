@@ -130,9 +130,15 @@ def test_a_label_of_a_test_set_that_cannot_be_scored_is_named(
         load(tmp_path, task, test)
 
 
-def test_words_without_tags_are_predicted_alone(model: Path, tmp_path: Path) -> None:
+def test_words_without_tags_are_predicted_alone(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     write(tmp_path, "ner", "the\n\nmat\n")
     assert figures(model, tmp_path, "ner").keys() == {"precision", "recall", "f1"}
+    (line,) = (
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("figures of each type")
+    )
+    assert json.loads(Path(line.partition(": ")[2]).read_text()).keys() == {"X"}
     predicted = (tmp_path / "out" / "best" / "predictions-test.txt").read_text().splitlines()
     assert [line.split(" ")[0] for line in predicted] == ["the", "", "mat"]
 

@@ -53,6 +53,8 @@ class RelationSettings:
         files = {name: require_part(folder, name, _SUFFIXES, _SEMEVAL[name]) for name in ("train", "dev")}
         if test := find_part(folder, "test", _SUFFIXES, _SEMEVAL["test"]):
             files["test"] = test
+        if files["dev"].stem == _SEMEVAL["dev"][0]:
+            print(f"{files['dev'].name} serves as dev: SemEval-2010 Task 8 has none, so its test set chooses")
         parts = {name: read(file) for name, file in files.items()}
         labels, plain = find_labels(parts["train"]), make_task_tokenizer(tokenizer)
         rows = {}

@@ -60,6 +60,8 @@ def report(output: Path, task: str, metric: str) -> None:
     figures = {metric: best["figures"][metric], **best["figures"]}
     print(f"best: {best['cell']}: {'  '.join(f'{name} {value:.4g}' for name, value in figures.items())}")
     print(f"model and predictions: {output / BEST_FOLDER}")
+    if (report_file := output / BEST_FOLDER / "report.json").exists():
+        print(f"figures of each type: {report_file}")
     print(f"all figures: {output / 'results.json'}")
     print(f"try it:  bert-jax predict --model {output} --input FILE --output FILE")
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Each has a few windows.
 _QUESTIONS_AT_ONCE = 1024
+_IDS_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,11 @@ class SquadSettings:
         if task == "squad":
             require_answers(dev, file)
         if train.misplaced:
-            print(f"left out {len(train.misplaced)} questions whose answer is not where the file says")
+            first = ", ".join(train.misplaced[:_IDS_SHOWN])
+            print(
+                f"left out {len(train.misplaced)} questions whose answer is not where the file says, "
+                f"first {first}"
+            )
         return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
 
     def predict(self, job: Prediction) -> int:
