@@ -237,10 +237,11 @@ def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest
     for model, (name, content, message) in texts.items():
         (tmp_path / name).write_text(content)
         before = sorted(tmp_path.iterdir())
-        paths = [f"--model={tmp_path / model}", f"--input={tmp_path / name}", f"--output={tmp_path / 'o'}"]
-        assert main(["predict", *paths]) == 2
-        assert message in capsys.readouterr().err
-        assert sorted(tmp_path.iterdir()) == before
+        for output in ("o", "new/folder/o"):
+            paths = [f"--model={tmp_path / model}", f"--input={tmp_path / name}"]
+            assert main(["predict", *paths, f"--output={tmp_path / output}"]) == 2
+            assert message in capsys.readouterr().err
+            assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
