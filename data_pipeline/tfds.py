@@ -81,7 +81,8 @@ def read_split(builder: Any, split: str) -> Any:
     """The tf.data.Dataset of a part, in the order of its files."""
     import tensorflow_datasets as tfds
 
-    config = tfds.ReadConfig(interleave_cycle_length=1)
+    # Not kept in memory: TensorFlow would warn where reading ends before the last example.
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
 
 

@@ -43,6 +43,7 @@ UNLABELLED: list[tuple[str, str]] = [
     ("regress", "text\tlabel\nthe mat\t \n"),
     ("ner", "the\nmat\n"),
     ("ner", "the O\nmat O\n"),
+    ("ner", "the\t\nmat\t\n"),
     ("swag", CHOICE % -1),
     ("swag", CHOICE % '""'),
     ("swag", CHOICE.replace(', "label": %s', "")),

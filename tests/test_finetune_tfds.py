@@ -46,6 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store(folder, "latin_table", table_features(["a", "b"]), latin)
     latin_judgements = {"train": [JUDGEMENT], "validation": [{**JUDGEMENT, "sentence": b"caf\xe9", "idx": 7}]}
     store(folder, "latin_cola", cola_features(), latin_judgements)
+    untagged = [{**sentence, "ner": [-1] * len(sentence["ner"])} for sentence in SENTENCES]
+    parts = {"train": SENTENCES, "validation": SENTENCES, "test": untagged}
+    store(folder, "untagged_conll", conll_features(["O", "B-X"]), parts)
     store(folder, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
     store_published(folder)
     tfds.core.add_data_dir(str(folder))
@@ -92,6 +95,13 @@ def test_the_outcome_is_that_of_the_files(folder: Path) -> None:
         for file in ("results.json", *(f"best/{file}" for file in kept)):
             ours, theirs = ((folder / f"{task}-{end}" / file).read_text() for end in ("tfds", "files"))
             assert ours == theirs, file
+
+
+def test_a_test_set_without_tags_is_predicted(folder: Path) -> None:
+    assert finetune(folder, "ner", "tfds:untagged_conll", "untagged") == 0
+    figures = json.loads((folder / "untagged" / "results.json").read_text())["best"]["figures"]
+    assert figures.keys() == {"precision", "recall", "f1"}
+    assert (folder / "untagged" / "best" / "predictions-test.txt").read_text().startswith("Paris\t")
 
 
 @pytest.mark.parametrize(

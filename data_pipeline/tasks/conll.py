@@ -92,11 +92,15 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
 
 
 def has_tags(path: Path | TfdsSplit, columns: Columns, train: Path | TfdsSplit) -> bool:
-    """Whether a test set has a column of tags, as the training set has."""
-    fields, trained = _first_fields(path, columns), _first_fields(train, columns)
-    if isinstance(columns.tag, str):
-        return columns.tag in fields
-    return columns.tag is not None and columns.tag % len(trained) < len(fields)
+    """Whether the first word of a test set has a tag in the column where the training set has its tags."""
+    place, words = columns.tag, dataclasses.replace(columns, tag=None)
+    fields = _first_fields(path, words, "word")
+    if isinstance(place, str):
+        names = _first_fields(path, columns, "names")
+        place = names.index(place) if place in names else None
+    elif place is not None:
+        place %= len(_first_fields(train, words, "word"))
+    return place is not None and place < len(fields) and fields[place] != ""
 
 
 def write_columns(
@@ -148,11 +152,10 @@ def _tagged_lines(source: Path | TfdsSplit, columns: Columns, tags: Iterable[Seq
             yield line.with_column("O") if line.kind == "document" else "\n"
 
 
-def _first_fields(path: Path | TfdsSplit, columns: Columns) -> list[str]:
-    """Of the line of names or of the first word; none if there is neither."""
-    lines = _read_lines(path, dataclasses.replace(columns, tag=None))
-    texts = (line.text for line in lines if line.kind in ("names", "word"))
-    return _split(next(texts, ""))
+def _first_fields(path: Path | TfdsSplit, columns: Columns, kind: Literal["names", "word"]) -> list[str]:
+    """Of the first line of a kind; none if there is no such line."""
+    lines = _read_lines(path, columns)
+    return _split(next((line.text for line in lines if line.kind == kind), ""))
 
 
 def _split(text: str) -> list[str]:
@@ -231,7 +234,8 @@ def _tfds_texts(split: TfdsSplit, with_names: bool) -> Iterator[str]:
     if with_names:
         yield "\t".join(names)
     for record in split.records():
-        yield from map("\t".join, zip(*(record[name] for name in names), strict=True))
+        words = zip(*(record[name] for name in names), strict=True)
+        yield from ("\t".join(field or "" for field in fields) for fields in words)
         yield ""
 
 

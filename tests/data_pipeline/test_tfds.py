@@ -1,12 +1,13 @@
 """TensorFlow datasets where a file could be: the same examples as of the file."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.conll import Columns, read_columns, write_columns
+from data_pipeline.tasks.conll import Columns, has_tags, read_columns, write_columns
 from data_pipeline.tasks.records import read_records
 from data_pipeline.tasks.squad import read_squad
 from data_pipeline.tasks.texts import read_table
@@ -85,6 +86,8 @@ def test_conll_has_the_columns_of_its_file(folder: Path, tmp_path: Path, columns
     file.write_text(f"{named}Ann\tB\tA\tB-PER\nleft\tA\tA\tO\n\nRome\tB\tB\tB-LOC\n\n")
     source = split(folder, "conll_like")
     assert read_columns(source, columns) == read_columns(file, columns)
+    assert has_tags(source, columns, source)
+    assert has_tags(source, dataclasses.replace(columns, word=0), source)
     write_columns(source, output, columns, [["O", "O"], ["B-PER"]])
     header = named.replace("\n", "\tpredicted\n")
     assert (
