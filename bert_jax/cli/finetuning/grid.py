@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from bert_jax.accounting import encoder_flops
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
@@ -28,7 +26,7 @@ from bert_jax.finetuning.run import Programs, cell_config, train_cell
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.nonfinite import NonFiniteError
-from bert_jax.parallel import Program, batch_unit, check_batch
+from bert_jax.parallel import Program, batch_unit, check_batch, positions_while_compiling
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe
@@ -249,10 +247,5 @@ def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_ste
         lengths,
         num_steps=num_steps,
         unit=batch_unit(config.parallel),
-        compiling=_flops_while_compiling() / encoder_flops(config.model, length=1),
+        compiling=positions_while_compiling(config.model),
     )
-
-
-def _flops_while_compiling() -> float:
-    """What the devices could do in that time: a CPU in 10 s, each accelerator in a minute."""
-    return 1e12 if jax.default_backend() == "cpu" else 5e15 * jax.device_count()
