@@ -41,9 +41,9 @@ flags:
   --dry-run             print the gcloud commands and run none
   --help                print this
 
-exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint; 75 no slices left, or
-the hosts do not answer: `watch` goes on; 130 Ctrl-C; otherwise that of a command or a run which has failed
-and would fail again.
+exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or nothing was deleted
+because gcloud does not answer; 75 no slices left, or the hosts do not answer: `watch` goes on; 130 Ctrl-C;
+otherwise that of a command or a run which has failed and would fail again.
 EOF
 }
 
@@ -196,11 +196,19 @@ run() {
 logs() { on_hosts '' "$on_host logs 50"; }
 
 delete() {
-  say "deleting $name"
-  if [ -n "$(queue_state "${queued:+ACTIVE}")" ]; then
+  local request state
+  { request=$(queue_state "${queued:+ACTIVE}") && state=$(slice_state READY); } || {
+    say "error: gcloud does not say whether $name is there; if it is, it costs" >&2
+    return 69
+  }
+  if [ -n "$request" ]; then
+    say "deleting $name and its request in the queue"
     ask '' compute tpus queued-resources delete "$name" "${place[@]}" --force --quiet
-  elif [ -n "$(slice_state READY)" ]; then
+  elif [ -n "$state" ]; then
+    say "deleting $name"
     ask '' compute tpus tpu-vm delete "$name" "${place[@]}" --quiet
+  elif [ "$verb" = delete ]; then
+    fail "there is no slice $name in $zone of project $project, and no request for one"
   fi
 }
 

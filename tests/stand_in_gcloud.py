@@ -32,6 +32,7 @@ class Cloud:
         self.account, self.calls = root / "account", root / "calls"
         self.full = root / "full"  # how many times from now on a slice cannot be had, if it exists
         self.rented = root / "rented"  # a line for each slice that was got
+        self.failing = root / "failing"  # a file a command: how many times from now on it fails
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
 
     def state(self, name: str) -> str | None:
@@ -49,9 +50,7 @@ class Cloud:
 
     def add_slice(self, name: str) -> None:
         """Makes the hosts."""
-        if self.full.exists():
-            left = int(self.full.read_text()) - 1
-            self.full.write_text(str(left)) if left else self.full.unlink()
+        if count_down(self.full):
             raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
         if self.state(name):
             raise GcloudError(f"ALREADY_EXISTS: Resource '{name}' already exists")
@@ -63,6 +62,11 @@ class Cloud:
         (self.slices / name / "state").write_text("READY")
         with self.rented.open("a") as rented:
             rented.write(f"{name}\n")
+
+    def fail(self, command: str, times: int) -> None:
+        """Makes the next calls of a command fail, as with an expired login or no network."""
+        self.failing.mkdir(exist_ok=True)
+        (self.failing / command).write_text(str(times))
 
     def preempt(self, name: str) -> None:
         """Takes one host away, then says so, then takes the others away."""
@@ -86,6 +90,15 @@ class Cloud:
         if not (self.buckets / name).is_dir():
             raise GcloudError(f"(gcloud.storage) [me] does not have permission to access b instance [{name}]")
         return self.buckets / name / path
+
+
+def count_down(file: Path) -> bool:
+    """Whether there is such a file; takes one from the number in it, and removes it at none."""
+    if not file.exists():
+        return False
+    left = int(file.read_text()) - 1
+    file.write_text(str(left)) if left else file.unlink()
+    return True
 
 
 def kill_processes_of(home: Path) -> None:
@@ -273,6 +286,8 @@ def main(argv: list[str]) -> int:
         else:
             parser.add_argument(argument, nargs="+" if argument == "names" else None)
     try:
+        if count_down(cloud.failing / command):
+            raise GcloudError("There was a problem refreshing your current auth tokens")
         return action(cloud, parser.parse_args(argv[depth:])) or 0
     except GcloudError as error:
         print(f"ERROR: (gcloud.{command.replace(' ', '.')}) {error}", file=sys.stderr)

@@ -242,6 +242,7 @@ def nothing(laptop: Laptop) -> None:
             "unknown flag '--num-train-steps'",
         ),
         (nothing, ("create", "a", *PLACE, "--type"), "--type: unknown flag, or a flag without a value"),
+        (nothing, ("delete", "a", *PLACE), "there is no slice a in us-west4-a of project mine, and"),
         (nothing, ("creat", "a", *PLACE), "unknown verb 'creat'; valid: create"),
         (nothing, (), "pass a verb and the name of a slice"),
     ],
@@ -254,6 +255,17 @@ def test_bad_input_is_one_line_and_creates_nothing(
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
     assert re.match(f"launch_tpu.sh: error: .*{message}", refused.stderr)
     assert laptop.created() == 0
+
+
+@pytest.mark.parametrize("what", ["queued-resources", "tpu-vm"])
+def test_a_slice_that_gcloud_does_not_list_is_not_taken_for_deleted(what: str, laptop: Laptop) -> None:
+    laptop.cloud.add_slice("a")
+    laptop.cloud.fail(f"compute tpus {what} list", times=1)
+    refused = laptop.launch("delete", "a", *PLACE)
+    assert (refused.returncode, laptop.cloud.state("a")) == (69, "READY")
+    assert refused.stderr.endswith("error: gcloud does not say whether a is there; if it is, it costs\n")
+    assert laptop.launch("delete", "a", *PLACE).returncode == 0
+    assert laptop.cloud.state("a") is None
 
 
 SAVE = "mkdir -p gs/bucket/runs/a/checkpoints/$start; "
