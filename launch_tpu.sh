@@ -172,9 +172,17 @@ create() {
   fi
   ask '' compute tpus queued-resources create "$name" --node-id="$name" "${creation[@]}" \
     --accelerator-type="$type" --runtime-version="$runtime" ${spot:+"$spot"} || return
-  while state=$(queue_state ACTIVE); [ "$state" != ACTIVE ]; do
-    case $state in FAILED | SUSPEND*) say "the queue gave up: $state"; return 1 ;; esac
-    say "in the queue: ${state:-state not known}"
+  while true; do
+    if state=$(queue_state ACTIVE); then
+      case $state in
+        ACTIVE) return ;;
+        FAILED | SUSPEND*) say "the queue gave up: $state"; return 1 ;;
+        '') say "the request is no longer in the queue: someone else deleted it"; return 1 ;;
+        *) say "in the queue: $state" ;;
+      esac
+    else
+      say "gcloud does not say how the request stands; looking again"
+    fi
     sleep "$poll"
   done
 }
@@ -213,9 +221,10 @@ delete() {
 }
 
 status() {
-  local state
+  local state request
   state=$(slice_state READY)
-  say "slice $name: ${state:-none}"
+  request=$(queue_state "${queued:+ACTIVE}")
+  say "slice $name: ${state:-none}${request:+; its request in the queue: $request}"
   if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
 }
 

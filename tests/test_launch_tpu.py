@@ -412,11 +412,30 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Lapto
     queued = laptop.launch("create", "a", *PLACE, *TYPE, *flags)
     assert (queued.returncode, laptop.cloud.state("a")) == (0, "READY"), queued.stderr
     assert "in the queue: PROVISIONING" in queued.stdout
+    assert "slice a: READY; its request in the queue: ACTIVE" in laptop.launch("status", "a", *PLACE).stdout
     (asked,) = laptop.calls("compute tpus queued-resources create")
     assert "--network=n --internal-ips" in asked
     assert laptop.launch("create", "a", *PLACE, *TYPE).returncode == 2, "the request has the name"
     assert laptop.launch("delete", "a", *PLACE).returncode == 0
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
+
+
+def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(laptop: Laptop) -> None:
+    create = laptop.start("create", "a", *PLACE, *TYPE, "--queued", "--poll-seconds", "600")
+    waits = "slice a: none; its request in the queue: "
+    wait_until(lambda: waits in laptop.launch("status", "a", *PLACE).stdout)
+    os.killpg(create.pid, signal.SIGKILL)
+
+    create = laptop.start("create", "b", *PLACE, *TYPE, "--queued", "--poll-seconds", "2")
+    assert create.stdout is not None
+    said = [create.stdout.readline() for _ in range(2)]
+    assert said[1] == "launch_tpu.sh: in the queue: WAITING_FOR_RESOURCES\n"
+    laptop.cloud.fail("compute tpus queued-resources list", times=1)
+    (laptop.cloud.queue / "b").unlink()
+    said = create.stdout.readlines()
+    assert create.wait() == 1
+    assert said[0] == "launch_tpu.sh: gcloud does not say how the request stands; looking again\n"
+    assert "the request is no longer in the queue" in said[1]
 
 
 def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
