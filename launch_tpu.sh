@@ -158,6 +158,19 @@ check_run() {
       *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
     esac
   done
+  check_experiment "$@"
+}
+
+# What this machine can tell in a second. Without a corpus `pretrain` only reads its flags.
+check_experiment() {
+  local answer
+  [ -z "$dry_run" ] && command -v bert-jax >/dev/null || return 0
+  answer=$(bert-jax pretrain "$@" --workdir "$workdir" --data.corpus '' 2>&1) || true
+  answer=${answer##*$'\n'}
+  case $answer in
+    'bert-jax: error: no corpus: '*) ;;
+    'bert-jax: error: '*) fail "the bert-jax of this machine refuses -- $*: ${answer#bert-jax: error: }" ;;
+  esac
 }
 
 # ---- the verbs
@@ -389,6 +402,9 @@ done
 [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"
 [ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
 [ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
+for number in "--poll-seconds $poll" "--max-slices $max_slices"; do
+  [[ $number =~ ^--[a-z-]+\ [1-9][0-9]*$ ]] || fail "$number: pass a whole number above 0"
+done
 place=(--zone="$zone" --project="$project")
 read -ra creation <<<"${place[*]} $create_flags"
 read -ra login <<<"${place[*]} $ssh_flags"

@@ -89,6 +89,8 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     write_program(
         programs / "gcloud", f'exec {sys.executable} -I {ROOT}/tests/stand_in_gcloud.py "$@"', shell="sh"
     )
+    # Ten times as fast as the shortest --poll-seconds.
+    write_program(programs / "sleep", '[ "$1" != 1 ] || set 0.1; exec /bin/sleep "$1"', shell="sh")
     # What Cloud Storage FUSE does, as far as one machine can tell: the bucket appears in a folder.
     write_program(
         programs / "gcsfuse",
@@ -243,6 +245,20 @@ def nothing(laptop: Laptop) -> None:
         ),
         (nothing, ("create", "a", *PLACE, "--type"), "--type: unknown flag, or a flag without a value"),
         (nothing, ("delete", "a", *PLACE), "there is no slice a in us-west4-a of project mine, and"),
+        *(
+            (
+                nothing,
+                ("create", "a", *PLACE, *TYPE, flag, value),
+                f"{flag} {value}: pass a whole number above 0",
+            )
+            for flag in ("--poll-seconds", "--max-slices")
+            for value in ("0", "-1", "1.5", "ten", "1 2", "")
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN, "--model.num-layer", "3"),
+            "of this machine refuses -- quickstart --model.num-layer 3: unknown flag .*; nearest: ",
+        ),
         (nothing, ("creat", "a", *PLACE), "unknown verb 'creat'; valid: create"),
         (nothing, (), "pass a verb and the name of a slice"),
     ],
@@ -326,7 +342,7 @@ def train_with(
     return laptop.launch(
         *("train", "a", *PLACE, *TYPE, *source),
         *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
-        *("--max-slices", "3", "--poll-seconds", "0.1", *RUN),
+        *("--max-slices", "3", "--poll-seconds", "1", *RUN),
     )
 
 
@@ -391,7 +407,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
     )
     train = laptop.start(
         *("train", "a", *PLACE, *TYPE, *source),
-        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax", "--poll-seconds", "0.1", *RUN),
+        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax", "--poll-seconds", "1", *RUN),
     )
     wait_until(lambda: len(laptop.calls("compute tpus tpu-vm ssh")) > 3)
     os.killpg(train.pid, signal.SIGINT)
@@ -408,7 +424,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
 
 
 def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Laptop) -> None:
-    flags = ("--queued", "--spot", "--create-flags", "--network=n --internal-ips", "--poll-seconds", "0.1")
+    flags = ("--queued", "--spot", "--create-flags", "--network=n --internal-ips", "--poll-seconds", "1")
     queued = laptop.launch("create", "a", *PLACE, *TYPE, *flags)
     assert (queued.returncode, laptop.cloud.state("a")) == (0, "READY"), queued.stderr
     assert "in the queue: PROVISIONING" in queued.stdout
