@@ -5,13 +5,19 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import jax
 
-_PACKAGES = ("bert-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
+from bert_jax.workdir import differences
+
+_PACKAGES = (
+    *("bert-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint"),
+    *("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),  # the compilers, where there are such devices
+)
 
 
 def describe() -> dict[str, Any]:
@@ -20,11 +26,38 @@ def describe() -> dict[str, Any]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(sys.argv),
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": _versions(),
         "git": _git_state(Path(__file__).parent),
         "platform": platform.platform(),
         "devices": [device.device_kind for device in jax.devices()],
     }
+
+
+def code(start: Mapping[str, Any]) -> dict[str, str]:
+    """The part of what `describe` gives that decides what is computed."""
+    commit = {"git commit": start["git"]["commit"]} if start["git"] else {}
+    return {**start["versions"], **commit}
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run is told that goes on with other code than it was started with last: one line, or none.
+
+    Args: what `describe` gave at both starts.
+    """
+    changes = differences(code(before), code(now), ())
+    if not changes:
+        return []
+    return [f"note: {'; '.join(changes)}: the run goes on, but it may not be bit for bit the same"]
+
+
+def _versions() -> dict[str, str]:
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
 
 
 def _git_state(folder: Path) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """The command line: what a user may get wrong ends in one line on stderr that says what is valid."""
 
 import contextlib
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,25 @@ def test_a_disk_that_fails_is_not_bad_input(
     assert main(arguments(tmp_path / "w", corpus, "--num-train-steps", "1")) == 69
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert "No space left on device while training; run the same command again" in line
+
+
+def test_going_on_with_other_code_is_said(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = arguments(tmp_path / "w", corpus, "--num-train-steps", "1")
+    config = tmp_path / "w" / "config.json"
+    for _ in range(2):
+        assert main(argv) == 0
+        assert "bit for bit" not in capsys.readouterr().out
+    record = json.loads(config.read_text())
+    start = record["starts"][-1]
+    start["versions"]["jax"] = "0.1"
+    start["git"] = {"commit": "abc", "changed_files": []}
+    config.write_text(json.dumps(record))
+    assert main(argv) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "bit for bit" in line]
+    assert re.fullmatch("note: jax 0.1 -> .*; git commit abc -> .*: the run goes on, but it may not .*", line)
+    assert len(json.loads(config.read_text())["starts"]) == 3
 
 
 def test_every_command_explains_itself_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

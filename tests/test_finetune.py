@@ -188,10 +188,15 @@ def stopped_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stopped_once")
-def test_an_interrupted_cell_goes_on_to_the_same_parameters(folder: Path) -> None:
+def test_an_interrupted_cell_goes_on_to_the_same_parameters(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
     once = command(folder, output="again")
     assert main(once) == 75
+    (record,) = (folder / "again").glob("cells/*/config.json")
+    record.write_text(re.sub('"jax": "[^"]*"', '"jax": "0.1"', record.read_text()))
     assert main(once) == 0
+    assert "note: jax 0.1 -> " in capsys.readouterr().out
     whole, again = (load_params(folder / name / "best")[1] for name in ("output", "again"))
     jax.tree.map(np.testing.assert_array_equal, whole, again)
 

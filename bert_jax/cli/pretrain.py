@@ -263,32 +263,32 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
 
 def _record(folder: Path, corpus: str, record: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
-    from bert_jax import workdir
+    from bert_jax import provenance, workdir
     from bert_jax.checkpoints import saved_steps
-    from bert_jax.provenance import describe
 
+    start = provenance.describe()
     if steps := saved_steps(folder):
         before = workdir.read_record(folder)
         workdir.check_same_run(folder, before, record, steps[-1])
         for line in workdir.describe_changes(before.experiment, record.experiment):
             _say(line)
+        for line in provenance.describe_changes(before.starts[-1], start):
+            _say(line)
         record = dataclasses.replace(record, starts=before.starts)
     else:
         workdir.copy_tokenizer(corpus, folder)
-    workdir.write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
+    workdir.write_record(folder, dataclasses.replace(record, starts=(*record.starts, start)))
 
 
 def _check_same_command(args: Pretrain) -> None:
     """Raises UserError if the processes of the run differ in what they are to do or in their code."""
-    from bert_jax import processes
-    from bert_jax.provenance import describe
+    from bert_jax import processes, provenance
     from bert_jax.workdir import flatten
 
     def identity() -> dict[str, Any]:
-        here = describe()
         settings = flatten(args.experiment)
         del settings["data.corpus"]  # may lie elsewhere; what is in it is compared by its fingerprint
-        code = {**here["versions"], "git commit": here["git"] and here["git"]["commit"]}
+        code = provenance.code(provenance.describe())
         return {"experiment": args.name, "--workdir": str(args.workdir), **settings, **code}
 
     processes.check_same(identity, "start all with the same command, code and packages")

@@ -29,7 +29,7 @@ from bert_jax.nonfinite import NonFiniteError
 from bert_jax.parallel import Program, batch_unit, check_batch, positions_while_compiling
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
-from bert_jax.provenance import describe
+from bert_jax.provenance import describe, describe_changes
 from bert_jax.train_step import Params
 from bert_jax.workdir import describe_layout_changes, write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
@@ -149,17 +149,19 @@ class Grid:
         """
         folder = self._folder(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        record = self._record(config)
+        record, start = self._record(config), describe()
         if saved_steps(folder):
             before = read_record(folder)
             check_same(folder, before, record)
             for line in describe_layout_changes(before.config, config):
                 print(line, flush=True)
+            for line in describe_changes(before.starts[-1], start):
+                print(line, flush=True)
             record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
         elif packing := self._packing(config):
             record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
         self.model.tokenizer.save(str(folder / TOKENIZER_FILE))
-        write_record(folder, dataclasses.replace(record, starts=(*record.starts, describe())))
+        write_record(folder, dataclasses.replace(record, starts=(*record.starts, start)))
         if record.packing is None:
             return None
         unit = batch_unit(config.parallel)
