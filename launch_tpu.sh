@@ -28,7 +28,7 @@ flags:
   --spot                cheaper; may be taken away at any time
   --queued              wait until there is room
   --runtime-version V   image of the hosts (default: the one for the type)
-  --commit COMMIT       what to install (default: HEAD)
+  --commit COMMIT       what to install (default: HEAD; `watch`: what the run was started with)
   --repository URL      where the hosts fetch it (default: the remote `origin`)
   --setup COMMAND       installs the checkout in which it is run, as venv/bin/bert-jax
                         (default: Python 3.11 by uv, and pip with constraints.txt and .[tpu])
@@ -126,6 +126,7 @@ git_of_a_host() {
 
 check_commit() {
   local probe wanted readable=''
+  : "${commit:=HEAD}"
   commit=$(git -C "$here" rev-parse --verify --quiet "$commit^{commit}" || echo "$commit")
   : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
   [ -n "$repository" ] || fail "no repository: $here has no remote \`origin\`; pass --repository URL"
@@ -143,6 +144,18 @@ check_commit() {
   [ -n "$readable" ] || fail "the hosts cannot read $repository: they have no password and no key; if it is" \
     "private, put a token that may only read it into the address: --repository https://oauth2:TOKEN@..."
   [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
+}
+
+# What a run that goes on was started with last, as `bert-jax pretrain` has noted it in the work directory.
+take_commit_of_run() {
+  local config=''
+  [ -z "$commit" ] || return 0
+  case $workdir in
+    gs://*) config=$(ask '' storage cat "$workdir/config.json" 2>/dev/null) || true ;;
+    *) config=$(on_hosts '' "cat$(quote "$workdir/config.json")" 2>/dev/null) || true ;;
+  esac
+  commit=$(grep -oE '"commit": "[0-9a-f]+"' <<<"$config" | tail -n 1 | cut -d '"' -f 4) || true
+  [ -n "$commit" ] || say "$workdir/config.json names no commit: another slice would get HEAD; or pass --commit"
 }
 
 check_run() {
@@ -368,7 +381,7 @@ verb=$1 name=$2
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
-type='' spot='' queued='' runtime='' commit=HEAD repository='' setup='bash tpu_host.sh setup'
+type='' spot='' queued='' runtime='' commit='' repository='' setup='bash tpu_host.sh setup'
 workdir='' corpus='' create_flags='' ssh_flags=''
 max_slices=20 poll=30 dry_run=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -416,7 +429,7 @@ case $verb in
   create) check_type; check_name_is_free; create ;;
   install) check_commit; install ;;
   run) check_run "$@"; run "$@" ;;
-  watch) check_type; check_commit; check_run "$@"; watch "$@" ;;
+  watch) check_type; check_run "$@"; take_commit_of_run; check_commit; watch "$@" ;;
   train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
   status) status ;;
   logs) logs ;;

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import saved_steps
+from bert_jax.workdir import write_json
 from tests.stand_in_gcloud import Cloud
 from tests.tiny_run import FLAGS, deterministic_rows, environment, final_state, write_corpus
 
@@ -25,6 +26,7 @@ LAUNCH_TPU = ROOT / "launch_tpu.sh"
 PLACE = ("--zone", "us-west4-a", "--project", "mine")
 TYPE = ("--type", "v5litepod-16")
 RUN = ("--workdir", "gs://bucket/runs/a", "--", "quickstart")
+IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@example.org")
 PATIENCE_SECONDS = 900
 
 INSTALLED_IMAGE = (
@@ -121,8 +123,7 @@ def source(tmp_path: Path) -> tuple[str, ...]:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "tpu_host.sh"):
         shutil.copy(ROOT / name, copy / name)
-    identity = ("-c", "user.name=me", "-c", "user.email=me@example.org")
-    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "all"]):
+    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "all"]):
         subprocess.run(["git", *command], cwd=copy, check=True)
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=copy, text=True).strip()
     return ("--repository", str(copy), "--commit", commit)
@@ -318,6 +319,29 @@ def test_what_follows_an_exit_status(
     assert kept == (status != 0), "a finished run's slice is given back, a failed one's can be looked at"
     assert kept == ("and costs: launch_tpu.sh delete a" in train.stdout)
     assert ("t1v-n-a-w-1: the end" in train.stdout) == (status in (1, 2, 69)), "the log tells why"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_watch_puts_the_commit_of_the_run_on_another_slice(
+    recorded: bool, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, copy, _, begun_with = source
+    if recorded:
+        run = laptop.cloud.bucket("gs://bucket/runs/a")
+        run.mkdir(parents=True)
+        starts = [{"git": {"commit": commit}} for commit in ("0" * 40, begun_with)]
+        write_json(run / "config.json", {"starts": starts})
+    subprocess.run(
+        ["git", *IDENTITY, "commit", "--quiet", "--allow-empty", "-m", "later"], cwd=copy, check=True
+    )
+    setup = f"mkdir -p venv/bin && cp {write_program(tmp_path / 'bert-jax', 'exit 0')} venv/bin/bert-jax"
+    watch = laptop.launch(
+        *("watch", "a", *PLACE, *TYPE, "--repository", copy, "--setup", setup, "--poll-seconds", "1", *RUN)
+    )
+    # HEAD is that of this checkout, which is not in the copy.
+    assert watch.returncode == (0 if recorded else 2), watch.stderr
+    assert (f"installing {begun_with} on a" in watch.stdout) == recorded
+    assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
 
 
 def test_hosts_that_do_not_answer_are_not_waited_for_forever(
