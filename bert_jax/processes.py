@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.interrupt import Interrupt
-from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.errors import Unfinished, UserError, may_pass
 
 T = TypeVar("T")
 
@@ -237,7 +237,7 @@ def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
     except RefusedByAllError:
         raise
     except (UserError, OSError) as error:
-        _exchange_ballots({"error": str(error), "may_pass": isinstance(error, Unfinished)})
+        _exchange_ballots({"error": str(error), "may_pass": may_pass(error)})
         raise
     shared = value if isinstance(value, str | int | float | dict | list) else None
     return value, [ballot["value"] for ballot in _exchange_ballots({"value": shared})]

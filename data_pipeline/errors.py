@@ -1,5 +1,13 @@
 """What means "the user's input or machine is wrong", as opposed to a defect of ours."""
 
+import errno
+
+# What is named is not there, is of another kind, or is not allowed. Everything else is the storage's.
+_OF_THE_USER = {
+    *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
+    *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL),
+}
+
 
 class UserError(ValueError):
     """Bad input: the message is one line that names the thing and says what would be valid.
@@ -10,3 +18,9 @@ class UserError(ValueError):
 
 class Unfinished(UserError):
     """What was done so far is whole, and the same command goes on from there: status 69."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same command may succeed another time: a disk or a network has failed, not its input."""
+    failed = isinstance(error, OSError) and error.errno is not None and error.errno not in _OF_THE_USER
+    return failed or isinstance(error, Unfinished)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 
 COLUMN = "documents"
 
@@ -67,7 +67,9 @@ def read_shard(path: Path) -> Shard:
             documents = pa.ipc.open_file(source).get_batch(0).column(COLUMN)
             sentences = documents.values
             arrays = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
-    except (OSError, pa.ArrowException, KeyError, AttributeError):
+    except (OSError, pa.ArrowException, KeyError, AttributeError) as error:
+        if may_pass(error):
+            raise
         raise UserError(
             f"{path} is not a whole shard; delete its folder and run `bert-jax prepare` again"
         ) from None

@@ -142,6 +142,21 @@ def test_a_disk_that_fails_is_not_bad_input(
     assert "No space left on device while training; run the same command again" in line
 
 
+@pytest.mark.parametrize("file", ["corpus/manifest.json", "corpus/tokenizer/settings.json", "w/config.json"])
+def test_a_disk_that_fails_at_the_start_is_not_bad_input(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = arguments(tmp_path / "w", write_corpus(tmp_path / "corpus"), "--num-train-steps", "1")
+    if file == "w/config.json":
+        assert main(argv) == 0
+    assert (tmp_path / file).exists()
+    (tmp_path / file).unlink()
+    (tmp_path / file).symlink_to("/proc/self/mem")  # reading it is an Input/output error
+    assert main(argv) == 69
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert "Input/output error; run the same command again" in line
+
+
 def test_going_on_with_other_code_is_said(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,7 +176,7 @@ from bert_jax.cli.errors import report
 from data_pipeline.errors import Unfinished, UserError
 
 def read():
-    raise Unfinished("the disk is gone")
+    raise {error}
 
 try:
     processes.run_together(lambda: processes.by_first(read), report)
@@ -185,12 +185,21 @@ except UserError as error:
 """
 
 
-def test_what_may_pass_in_one_process_may_pass_in_all(folder: Path, tmp_path: Path) -> None:
-    line = [sys.executable, "-c", UNFINISHED]
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("Unfinished('the disk is gone')", "the disk is gone"),
+        ("OSError(5, 'Input/output error')", "[Errno 5] Input/output error"),
+    ],
+)
+def test_what_may_pass_in_one_process_may_pass_in_all(
+    error: str, said: str, folder: Path, tmp_path: Path
+) -> None:
+    line = [sys.executable, "-c", UNFINISHED.format(error=error)]
     with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
         assert pod.wait() == [69, 69], pod.said(0) + pod.said(1)
         for number in (0, 1):
-            assert errors(pod.said(number)) == ["bert-jax: error: process 0 of 2: the disk is gone"]
+            assert errors(pod.said(number)) == [f"bert-jax: error: process 0 of 2: {said}"]
 
 
 def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -> None:

@@ -4,23 +4,23 @@ import os
 import sys
 import traceback
 
-from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.errors import UserError, may_pass
 
 
 def report(error: BaseException) -> int:
     """Prints the line and returns the status; a defect of ours is printed with its traceback."""
+    status = os.EX_UNAVAILABLE if may_pass(error) else 2
     match error:
-        case Unfinished():
-            return _complain(str(error), status=os.EX_UNAVAILABLE)
         case UserError():
-            return _complain(str(error), status=2)
+            return _complain(str(error), status=status)
         case BrokenPipeError():
             # Whoever read our output, `head` for one, has enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""
-            return _complain(f"{place}{reason}", status=2)
+            again = "; run the same command again" if may_pass(error) else ""
+            return _complain(f"{place}{reason}{again}", status=status)
         case KeyboardInterrupt():
             return _complain("interrupted before there was anything to save", status=130)
     traceback.print_exception(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import ModelConfig
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -33,6 +33,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
+        if may_pass(error):
+            raise
         raise UserError(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")

@@ -21,7 +21,7 @@ from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.tensors import Row, Tensors, expand, from_tensors, left_out, to_tensors
 from bert_jax.pretrained import Pretrained, TaskHead
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -265,6 +265,8 @@ def _load(file: Path) -> dict[str, np.ndarray]:
     try:
         return _load_torch(file) if file.suffix == ".bin" else load_file(file)
     except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        if may_pass(error):
+            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file} cannot be read: {reason}") from None
 

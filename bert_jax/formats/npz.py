@@ -14,7 +14,7 @@ from bert_jax.formats.tensors import Row, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.pretrained import Pretrained
 from bert_jax.workdir import from_json
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.npz"
@@ -43,6 +43,8 @@ def read(directory: Path) -> Pretrained:
         with (directory / WEIGHTS_FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if may_pass(error):
+            raise
         raise UserError(f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     table = rows(config)

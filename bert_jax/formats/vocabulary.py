@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 
 Casing = Literal["cased", "uncased"]
 Kind = Literal["wordpiece", "sentencepiece"]
@@ -45,7 +45,9 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
         kind, casing = settings["kind"], settings["casing"]
         return Vocabulary(kind, casing, (folder / FILES[kind]).read_bytes())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if may_pass(error):
+            raise
         raise UserError(f"{folder} holds no tokenizer; `bert-jax prepare` writes one") from None
 
 
