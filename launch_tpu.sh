@@ -15,6 +15,7 @@ verbs, for the slice NAME:
   install  put a commit of the repository, and what it needs, on all hosts
   run      start `bert-jax pretrain EXPERIMENT [OVERRIDES]` on all hosts; it outlives this shell
   watch    wait for the run. If it is lost: start it again, once in place, then on another slice.
+           If it fails with status 1: start it again, once.
            When it has finished: delete the slice.
   train    create, install, run, watch
   status   the state of the slice and of the run
@@ -294,7 +295,7 @@ look() {
 }
 
 watch() {
-  local slices=1 fruitless=0 silent=0 newest='' restarted_at=never next
+  local slices=1 fruitless=0 silent=0 newest='' restarted_at=never failed_at=never next
   trap interrupted INT
   newest=$(newest_checkpoint)
   while true; do
@@ -312,11 +313,25 @@ watch() {
         say "finished: $workdir holds the run"
         until delete; do sleep "$poll"; done
         return ;;
-      *)
-        logs || true
-        leave "$next" "the run ended with status $next and would again" ;;
+      1) start_once_more "$@" ;;
+      *) give_up "$next" ;;
     esac
   done
+}
+
+# A chip may have failed. What ends so again before the next checkpoint is a defect, or NaN.
+start_once_more() {
+  local made
+  made=$(newest_checkpoint)
+  [ "$made" != "$failed_at" ] || give_up 1
+  say "the run ended with status 1"
+  failed_at=$made restarted_at=never
+  start_again "$@"
+}
+
+give_up() {
+  logs || true
+  leave "$1" "the run ended with status $1 and would again"
 }
 
 # In place if a checkpoint was made since this was done last, else on another slice.

@@ -293,7 +293,10 @@ PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
     ("endings", "status", "slices"),
     [
         (["exit 0"], 0, 1),
-        (["exit 1"], 1, 1),
+        # A defect comes again, the fault of a chip may not.
+        (["exit 1", "exit 1"], 1, 1),
+        ([SAVE + "exit 1", SAVE + "exit 1", "exit 0"], 0, 1),
+        (["exit 1", "exit 69", "exit 1"], 1, 2),
         (["exit 2"], 2, 1),
         # Once in place; again after each new checkpoint; else on another slice.
         (["exit 69", "exit 0"], 0, 1),
