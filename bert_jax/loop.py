@@ -71,6 +71,7 @@ def train(
     start: Callable[[], TrainState] | None = None,
     began: float | None = None,
     profile: int | None = None,
+    before_save: Callable[[], None] | None = None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
@@ -84,6 +85,8 @@ def train(
       start: makes the state at step 0, where it is not the program's own `init`.
       began: `time.perf_counter()` when the command began, to say how long its first step took to come.
       profile: number of steps that process 0 records with jax's profiler; None for none.
+      before_save: called in all processes before anything of a checkpoint is written; what it raises ends
+        the run.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
@@ -100,6 +103,7 @@ def train(
         run = _Run(program, data, evaluation, workdir, checkpoints, int(state.step))
         if began is not None:
             run.after_first_step = functools.partial(_report_start, run.stopwatch, began, say)
+        run.before_save = before_save
         if profile is not None and processes.is_first():
             run.trace = StepTrace(workdir / TENSORBOARD_FOLDER, run.first_step, profile, say)
         return run.train(state, interrupt)
@@ -133,6 +137,7 @@ class _Run:
             program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
         )
         self.after_first_step: Callable[[float], None] | None = None
+        self.before_save: Callable[[], None] | None = None
         self.trace: StepTrace | None = None
         self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
@@ -199,6 +204,8 @@ class _Run:
             self._log_evaluation(self.evaluation, state, step)
         if self._is_due(step, self.config.checkpoint_every) or stopping:
             self._check_finite(state)
+            if self.before_save:
+                self.before_save()
             self.log.sync()
             began = time.perf_counter()
             self.checkpoints.save(step, state)

@@ -24,6 +24,7 @@ def describe() -> dict[str, Any]:
     """A JSON object that tells this process apart from others that ran the same command."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
         "command": shlex.join(sys.argv),
         "python": platform.python_version(),
         "versions": _versions(),

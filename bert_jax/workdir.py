@@ -106,6 +106,16 @@ def check_mark(workdir: Path, token: str) -> None:
         )
 
 
+def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
+    """Raises UserError if the run was started again since: a bucket does not show locks to other machines."""
+    last = read_record(workdir).starts[-1]
+    if last != start:
+        raise UserError(
+            f"work directory {workdir} was taken over by a start on {last['host']} at {last['time']}; "
+            f"this one saves nothing more"
+        )
+
+
 def read_record(workdir: Path) -> RunRecord:
     """What `config.json` of a run's folder says.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bert_jax.cli.flags import nearest, parse_flags
-from bert_jax.cli.training import keep_compiled, memory_named, storage_named
+from bert_jax.cli.training import keep_compiled, memory_named, storage_named, takeover_named
 from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
@@ -133,7 +133,7 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
 
 
 def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
-    from bert_jax import processes
+    from bert_jax import processes, workdir
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import showcase
     from bert_jax.interrupt import EXIT_STATUS, listen
@@ -143,9 +143,11 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
 
     keep_compiled(args.workdir)
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
+    start = processes.by_first(lambda: workdir.read_record(args.workdir).starts[-1])
+    check_start = functools.partial(workdir.check_last_start, args.workdir, start)
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
-            with memory_named("--global-batch-size"), storage_named():
+            with memory_named("--global-batch-size"), takeover_named(check_start), storage_named():
                 done = max(saved_steps(args.workdir), default=0)
                 compile_later_phases(program, args.experiment, done, _say)
                 ending = train(
@@ -158,6 +160,7 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
                     start=functools.partial(_start, program, model) if model else None,
                     began=began,
                     profile=args.profile,
+                    before_save=lambda: processes.by_first(check_start),
                 )
         except NonFiniteError as error:
             advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"

@@ -1,7 +1,7 @@
 """What stands around training in each command that trains: compiled programs kept, failures named."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from data_pipeline.errors import Unfinished, UserError
@@ -35,6 +35,16 @@ def storage_named() -> Iterator[None]:
             raise  # not of a file: Orbax's TimeoutError, when another process is lost
         place = f"{error.filename}: " if error.filename else ""
         raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
+
+
+@contextlib.contextmanager
+def takeover_named(check: Callable[[], None]) -> Iterator[None]:
+    """Raises what the check does if a file fails in the block: two runs of a folder break each other's."""
+    try:
+        yield
+    except Unfinished:
+        check()
+        raise
 
 
 def keep_compiled(workdir: Path) -> None:

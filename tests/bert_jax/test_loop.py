@@ -18,12 +18,14 @@ import pytest
 
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
+from bert_jax.cli.training import takeover_named
 from bert_jax.config import ParallelConfig
 from bert_jax.metric_log import FILE_NAME, read_rows
 from bert_jax.prefetch import Prefetch
 from bert_jax.workdir import read_record, write_record
 from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
+from data_pipeline.errors import Unfinished, UserError
 from tests import tiny_run
 from tests.tiny_run import FLAGS, arguments, deterministic_rows, final_state, write_corpus
 
@@ -99,6 +101,33 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert main(arguments(tmp_path, corpus, *rare)) == 0
     assert f"going on from step {step} of 200" in capsys.readouterr().out
     assert_same_run(tmp_path, finished)
+
+
+def test_a_run_that_another_machine_took_over_saves_nothing_more(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def take_over() -> None:
+        deadline = time.monotonic() + 120
+        while not saved_steps(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        record = read_record(tmp_path)
+        other = {**record.starts[-1], "host": "elsewhere"}
+        write_record(tmp_path, dataclasses.replace(record, starts=(*record.starts, other)))
+
+    thread = threading.Thread(target=take_over, daemon=True)
+    thread.start()
+    assert main(arguments(tmp_path, corpus, "--num-train-steps", "2000")) == 2
+    thread.join()
+    assert "was taken over by a start on elsewhere at " in capsys.readouterr().err
+    assert saved_steps(tmp_path)[-1] < 2000
+
+
+def test_where_two_runs_fail_each_others_files_the_takeover_is_named() -> None:
+    def check() -> None:
+        raise UserError("taken over")
+
+    with pytest.raises(UserError, match="taken over"), takeover_named(check):
+        raise Unfinished("no such file")
 
 
 def assert_same_run(a: Path, b: Path) -> None:
