@@ -39,8 +39,8 @@ flag; `bert-jax compile EXPERIMENT --help` lists them.
 experiments (`bert-jax experiments` shows their sizes):
 """
 _MIB = 2**20
-# Rows of a chip's batch come in eights, as the chip lays out its arrays.
-_BATCH_UNIT = 8
+# Rows of a chip's batch come in eights, as the chip lays out its arrays; fewer waste a part of it.
+_BATCH_UNITS = (8, 4, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Compile:
     batch_per_chip: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Sequences a chip, instead of --global-batch-size."""
     largest_batch: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Try batches until the largest that fits is found, and show that one."""
+    """Try batches until the largest that fits is found, and show that one: a multiple of
+    8 sequences a chip, or 4, 2 or 1."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the report here too."""
 
@@ -142,8 +143,9 @@ def _search(args: Compile, where: Slice) -> Report | None:
         reports[batch_per_chip] = report
         return report.memory.total
 
-    unit = math.lcm(_BATCH_UNIT, args.experiment.parallel.accumulation_steps)
-    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, unit))
+    steps = args.experiment.parallel.accumulation_steps
+    unit, *smaller = dict.fromkeys(math.lcm(rows, steps) for rows in _BATCH_UNITS)
+    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, unit, smaller))
 
 
 def _say(line: str) -> None:

@@ -1,13 +1,15 @@
 """The largest batch that fits, found in few tries: a try compiles the whole step, which takes minutes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 # Small batches take next to nothing beside the state, so the line through them points far off.
 _LONGEST_STEP = 16
 
 
-def largest_batch(memory: Callable[[int], int | None], capacity: int, unit: int) -> int:
-    """The largest multiple of `unit` that fits, or 0 if not even `unit` does.
+def largest_batch(
+    memory: Callable[[int], int | None], capacity: int, unit: int, smaller: Sequence[int] = ()
+) -> int:
+    """The largest multiple of `unit` that fits, or else the first of `smaller` that does, or else 0.
 
     Memory grows nearly in proportion, so each try is where the line through the last two that fit reaches
     the capacity, or half-way where that is no news.
@@ -16,14 +18,15 @@ def largest_batch(memory: Callable[[int], int | None], capacity: int, unit: int)
       memory: bytes that a batch takes, or None if it does not fit; whatever is smaller than a batch
         that fits must fit too.
       capacity: bytes that there are.
-      unit: what a batch must be a multiple of.
+      unit: what a batch should be a multiple of.
+      smaller: what it may be instead, the largest first.
     """
     points: list[tuple[int, int]] = []
     bad: int | None = None
     while True:
         good = points[-1][0] if points else 0
         if bad is not None and bad - good == 1:
-            return good * unit
+            return good * unit or next((batch for batch in smaller if memory(batch) is not None), 0)
         guess = _where_full(points, capacity)
         if bad is not None and not good < guess < bad:
             guess = (good + bad) // 2

@@ -19,14 +19,21 @@ def search(memory: Callable[[int], float], limit: int) -> tuple[int, list[int]]:
         tried.append(batch)
         return int(memory(batch)) if batch <= limit else None
 
-    return largest_batch(compiled, CAPACITY, 8), tried
+    return largest_batch(compiled, CAPACITY, 8, (4, 2, 1)), tried
 
 
-@pytest.mark.parametrize("limit", [0, 7, 8, 9, 15, 16, 100, 1000, 1024])
+@pytest.mark.parametrize("limit", [8, 9, 15, 16, 100, 1000, 1024])
 def test_it_is_found_at_once_where_memory_is_in_proportion(limit: int) -> None:
     found, tried = search(lambda batch: CAPACITY * (0.2 + 0.8 * batch / max(limit, 1)), limit)
     assert found == limit // 8 * 8
     assert len(tried) == len(set(tried)) <= 5
+
+
+@pytest.mark.parametrize(("limit", "largest"), [(7, 4), (4, 4), (3, 2), (1, 1), (0, 0)])
+def test_where_eight_rows_do_not_fit_fewer_are_tried(limit: int, largest: int) -> None:
+    found, tried = search(lambda batch: GIB * batch, limit)
+    assert found == largest
+    assert tried == [8, 4, 2, 1][: len(tried)]
 
 
 @pytest.mark.parametrize("limit", [8, 24, 200, 1000])
