@@ -70,6 +70,7 @@ def train(
     say: Callable[[str], None],
     start: Callable[[], TrainState] | None = None,
     began: float | None = None,
+    compiled_for: float = 0.0,
     profile: int | None = None,
     before_save: Callable[[], None] | None = None,
 ) -> Ending:
@@ -84,6 +85,7 @@ def train(
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
       began: `time.perf_counter()` when the command began, to say how long its first step took to come.
+      compiled_for: seconds that were spent on compiling since then.
       profile: number of steps that process 0 records with jax's profiler; None for none.
       before_save: called in all processes before anything of a checkpoint is written; what it raises ends
         the run.
@@ -102,7 +104,7 @@ def train(
             say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
         run = _Run(program, data, evaluation, workdir, checkpoints, int(state.step))
         if began is not None:
-            run.after_first_step = functools.partial(_report_start, run.stopwatch, began, say)
+            run.after_first_step = functools.partial(_report_start, run.stopwatch, began, compiled_for, say)
         run.before_save = before_save
         if profile is not None and processes.is_first():
             run.trace = StepTrace(workdir / TENSORBOARD_FOLDER, run.first_step, profile, say)
@@ -204,10 +206,10 @@ class _Run:
             self._log_evaluation(self.evaluation, state, step)
         if self._is_due(step, self.config.checkpoint_every) or stopping:
             self._check_finite(state)
+            began = time.perf_counter()
             if self.before_save:
                 self.before_save()
             self.log.sync()
-            began = time.perf_counter()
             self.checkpoints.save(step, state)
             self.stopwatch.note("seconds_saving", time.perf_counter() - began)
         if stopping or step == self.config.num_train_steps:
@@ -253,9 +255,11 @@ class _Run:
             raise report_nonfinite(self.workdir, bad, batch, self.data.identity)
 
 
-def _report_start(stopwatch: Stopwatch, began: float, say: Callable[[str], None], compiling: float) -> None:
+def _report_start(
+    stopwatch: Stopwatch, began: float, compiled_for: float, say: Callable[[str], None], compiling: float
+) -> None:
     """Says how long the first step took to come, and notes it for the first row."""
-    seconds = time.perf_counter() - began
-    say(f"first step after {seconds:.1f} s, {compiling:.1f} s of them compiling it")
+    seconds, compiling = time.perf_counter() - began, compiled_for + compiling
+    say(f"first step after {seconds:.1f} s, {compiling:.1f} s of them compiling")
     stopwatch.note("seconds_to_first_step", seconds)
     stopwatch.note("seconds_compiling", compiling)

@@ -149,7 +149,7 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
         try:
             with memory_named("--global-batch-size"), takeover_named(check_start), storage_named():
                 done = max(saved_steps(args.workdir), default=0)
-                compile_later_phases(program, args.experiment, done, _say)
+                compiled_for = compile_later_phases(program, args.experiment, done, _say)
                 ending = train(
                     program,
                     data,
@@ -159,6 +159,7 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
                     say=_say,
                     start=functools.partial(_start, program, model) if model else None,
                     began=began,
+                    compiled_for=compiled_for,
                     profile=args.profile,
                     before_save=lambda: processes.by_first(check_start),
                 )

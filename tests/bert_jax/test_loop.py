@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax import later_phases
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
 from bert_jax.cli.training import takeover_named
 from bert_jax.config import ParallelConfig
-from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.prefetch import Prefetch
 from bert_jax.workdir import read_record, write_record
 from data_pipeline.batches import training_batches
@@ -101,6 +102,25 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert main(arguments(tmp_path, corpus, *rare)) == 0
     assert f"going on from step {step} of 200" in capsys.readouterr().out
     assert_same_run(tmp_path, finished)
+
+
+def test_all_that_the_loop_stands_still_for_is_counted(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics that take long to upload, and a phase that begins later: its compilation too."""
+    sync, compile_later = MetricLog.sync, later_phases.compile_later_phases
+
+    def sync_slowly(log: MetricLog) -> None:
+        time.sleep(1)
+        sync(log)
+
+    monkeypatch.setattr(MetricLog, "sync", sync_slowly)
+    monkeypatch.setattr(later_phases, "compile_later_phases", lambda *args: compile_later(*args) + 1000)
+    flags = ("--num-train-steps", "20", "--checkpoint-every", "10")
+    assert main(arguments(tmp_path, corpus, *flags)) == 0
+    first, second = [row["timing"] for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "train"]
+    assert first["seconds_compiling"] > 1000
+    assert second["seconds_saving"] > 1
 
 
 def test_a_run_that_another_machine_took_over_saves_nothing_more(
