@@ -3,7 +3,9 @@
 Each side lives in a process of its own and the two take turns, so that a machine whose speed
 drifts treats them alike. Where torch or transformers is absent our side runs alone. Both do the
 same work: masked LM + next sentence loss, dropout 0.1, gradient clipping, AdamW. On a GPU the model of
-transformers is compiled by torch.compile, and attention is PyTorch's own choice of kernel (sdpa) everywhere.
+transformers is compiled by torch.compile. Its attention is PyTorch's own choice of kernel (sdpa) unless
+--attention names another; all rows are full, so it is given no mask, with which PyTorch would not take its
+fastest kernel. The report names the device; where jax and torch see a GPU the same commands measure the GPU.
 Speeds are also given as a share of what large matrix products reach on the same device in the same run.
 
     python benchmarks/train_step.py
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 VOCAB_SIZE = 30522
+ATTENTION = ("sdpa", "eager", "flash_attention_2")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -42,6 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--predictions", type=int, default=20, help="predicted tokens a sequence")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--prng", choices=("rbg", "threefry2x32"), default="rbg")
+    parser.add_argument("--attention", choices=ATTENTION, default="sdpa", help="that of transformers")
     parser.add_argument("--steps", type=int, default=4, help="steps a turn")
     parser.add_argument("--repeats", type=int, default=5, help="turns of each side")
     parser.add_argument("--only", choices=tuple(SIDES), help="run one side alone")
@@ -76,6 +80,8 @@ class Side:
     loss: Callable[[], float]
     """Waits for all steps; a running loss."""
     device: str
+    platform: str
+    """cpu, gpu or tpu."""
     peak_bytes: Callable[[], int]
     """Most memory taken so far, of the process or, on an accelerator, of the device."""
 
@@ -110,7 +116,7 @@ def make_ours(args: argparse.Namespace) -> Side:
         stats = device.memory_stats()
         return stats["peak_bytes_in_use"] if stats else peak_of_process()
 
-    return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, peak_bytes)
+    return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, device.platform, peak_bytes)
 
 
 def model_config(args: argparse.Namespace) -> Any:
@@ -140,7 +146,7 @@ def make_theirs(args: argparse.Namespace) -> Side:
         num_attention_heads=args.heads,
         intermediate_size=4 * args.hidden,
         hidden_act="gelu_pytorch_tanh",
-        attn_implementation="sdpa",
+        attn_implementation=args.attention,
     )
     model = BertForPreTraining(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
@@ -161,10 +167,10 @@ def make_theirs(args: argparse.Namespace) -> Side:
         optimizer.step()
 
     if device == "cuda":
-        name, peak_bytes = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated
+        here = (torch.cuda.get_device_name(), "gpu", torch.cuda.max_memory_allocated)
     else:
-        name, peak_bytes = "cpu", peak_of_process
-    return Side(step, lambda: float(loss.detach()), name, peak_bytes)
+        here = ("cpu", "cpu", peak_of_process)
+    return Side(step, lambda: float(loss.detach()), *here)
 
 
 def peak_of_process() -> int:
@@ -178,7 +184,6 @@ def _transformers_inputs(batch: dict[str, np.ndarray]) -> dict:
     np.put_along_axis(labels, batch["masked_lm_positions"].astype(np.int64), batch["masked_lm_ids"], axis=1)
     arrays = {
         "input_ids": batch["input_ids"],
-        "attention_mask": batch["input_mask"],
         "token_type_ids": batch["segment_ids"],
         "labels": labels,
         "next_sentence_label": batch["next_sentence_labels"],
@@ -195,7 +200,7 @@ def run_worker(args: argparse.Namespace) -> None:
     side.step()
     side.step()
     side.loss()
-    print(json.dumps({"device": side.device}), flush=True)
+    print(json.dumps({"device": side.device, "platform": side.platform}), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         for _ in range(args.steps):
@@ -264,6 +269,17 @@ def available_sides(args: argparse.Namespace) -> list[str]:
     return list(SIDES) if has_peer else ["bert_jax"]
 
 
+def check_same_platform(platforms: dict[str, str]) -> None:
+    """Ends the program where one side would be measured on a CPU and the other on a GPU."""
+    if len(set(platforms.values())) > 1:
+        found = ", ".join(f"{side} found a {name}" for side, name in platforms.items())
+        print(
+            f"train_step.py: error: {found}; install jax and torch for the same, or pass --only SIDE",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
 def summarise(args: argparse.Namespace, turns: list[dict], device: str) -> dict:
     rates = [args.batch * args.steps / turn["seconds"] for turn in turns]
     return {
@@ -279,7 +295,8 @@ def main() -> None:
     if args.worker:
         return run_worker(args)
     workers = {side: start_worker(side) for side in available_sides(args)}
-    devices = {side: read_answer(worker)["device"] for side, worker in workers.items()}
+    places = {side: read_answer(worker) for side, worker in workers.items()}
+    check_same_platform({side: place["platform"] for side, place in places.items()})
     turns: dict[str, list[dict]] = {side: [] for side in workers}
     for _ in range(args.repeats):
         for side, worker in workers.items():
@@ -289,7 +306,9 @@ def main() -> None:
         worker.stdin.close()
         worker.wait()
     report: dict = {"settings": vars(args), "machine": platform.platform()}
-    report.update({side: summarise(args, turns[side], devices[side]) for side in workers})
+    if all(place["platform"] == "cpu" for place in places.values()):
+        report["note"] = "measured on a CPU; where jax and torch see a GPU, the same command measures the GPU"
+    report.update({side: summarise(args, turns[side], places[side]["device"]) for side in workers})
     if "bert_jax" in workers:
         ceiling = max(turn["matmul_flops_per_second"] for turn in turns["bert_jax"])
         report["matmul_flops_per_second"] = ceiling
