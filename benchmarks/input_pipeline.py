@@ -8,7 +8,7 @@ transformers is not installed our side is measured alone. Prints JSON.
 """
 
 import argparse
-import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -35,6 +35,8 @@ def main() -> None:
 
 def measure(corpus: str, repeats: int) -> dict[str, Any]:
     """Runs all sides in turns; rates are sequences a second, medians over the repeats."""
+    from bert_jax.provenance import installed_versions
+
     sides = {OURS: (make_ours(corpus), 200), **make_collators(corpus)}
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for run, _ in sides.values():
@@ -62,7 +64,7 @@ def measure(corpus: str, repeats: int) -> dict[str, Any]:
         "seconds_to_first_batch": first_batch_seconds(corpus, repeats),
         "repeats": repeats,
         "machine": {"cpu": cpu_model(), "cores_used": len(os.sched_getaffinity(0))},
-        "versions": versions("bert-jax", "tensorflow", "numpy", "transformers", "torch"),
+        "versions": installed_versions(("bert-jax", "tensorflow", "numpy", "transformers", "torch")),
     }
 
 
@@ -108,7 +110,7 @@ def make_collators(corpus: str) -> dict[str, tuple[Callable[[int], None], int]]:
     batch = ready_made_rows(corpus)
     sides: dict[str, tuple[Callable[[int], None], int]] = {}
     for name, tensors in (("collator_numpy", "np"), ("collator_torch", "pt")):
-        if tensors == "pt" and not installed("torch"):
+        if tensors == "pt" and importlib.util.find_spec("torch") is None:
             continue
         collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15, return_tensors=tensors)
 
@@ -140,20 +142,6 @@ def first_batch_seconds(corpus: str, repeats: int) -> dict[str, float]:
             next(open_ours(corpus, first_step=step))
             times.append(time.perf_counter() - start)
     return {f"step_{step}": statistics.median(times) for step, times in seconds.items()}
-
-
-def installed(package: str) -> bool:
-    return versions(package)[package] is not None
-
-
-def versions(*packages: str) -> dict[str, str | None]:
-    found: dict[str, str | None] = dict.fromkeys(packages)
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def cpu_model() -> str:

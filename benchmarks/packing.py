@@ -9,7 +9,6 @@ Prints JSON.
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -94,6 +93,8 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
+    from bert_jax.provenance import installed_versions
+
     sides = {"one_a_row": make_side(args, 1), "packed": make_side(args, args.max_instances)}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for turn, _ in sides.values():
@@ -112,17 +113,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         }
     for gain, key in (("gain", "tokens_per_second"), ("expected_gain", "real_positions")):
         report[gain] = report["packed"][key] / report["one_a_row"][key]
-    return report | {"machine": machine(), "versions": versions("bert-jax", "jax", "numpy")}
+    return report | {"machine": machine(), "versions": installed_versions(("bert-jax", "jax", "numpy"))}
 
 
 def machine() -> dict[str, Any]:
     import jax
 
     return {"platform": platform.platform(), "device": jax.devices()[0].device_kind, "cores": os.cpu_count()}
-
-
-def versions(*packages: str) -> dict[str, str]:
-    return {package: importlib.metadata.version(package) for package in packages}
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """Writes a pretrained model in another format; the folder appears whole or not at all."""
 
-import os
-import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +7,7 @@ from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
 from bert_jax.open_model import open_model
 from bert_jax.pretrained import Pretrained
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 Format = Literal["hf", "tf1", "npz"]
@@ -42,11 +41,7 @@ def convert(
         raise UserError(f"{output} exists; name a folder that does not, or remove it first")
     model = open_model(directory, step, activation)
     output.parent.mkdir(parents=True, exist_ok=True)
-    beside = output.parent / f".{output.name}.{os.getpid()}.unfinished"
-    beside.mkdir()
-    try:
-        _WRITERS[output_format](beside, model)
-        beside.rename(output)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with atomically(output) as partial:
+        partial.mkdir()
+        _WRITERS[output_format](partial, model)
     return model

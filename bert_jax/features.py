@@ -6,14 +6,14 @@ The paper's Table 7 feeds such vectors of a model that is not trained further to
 import collections
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from bert_jax.inference import Bert, Encoded, Text
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 Pooling = Literal["none", "mean", "cls"]
@@ -56,16 +56,10 @@ def write_features(
     if output.suffix not in _WRITERS:
         raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
     output.parent.mkdir(parents=True, exist_ok=True)
-    beside = output.with_name(f".{output.stem}.{os.getpid()}.unfinished{output.suffix}")
     counts: collections.Counter[str] = collections.Counter()
-    try:
-        with source.open("rb") as file:
-            windows = model.encode_windows(_read_texts(file, source), ("hidden_states",), layers)
-            parts = _pooled(windows, layers, pooling, counts)
-            _WRITERS[output.suffix](beside, parts, pooling)
-        beside.replace(output)
-    finally:
-        beside.unlink(missing_ok=True)
+    with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
+        windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)
+        _WRITERS[output.suffix](file, _pooled(windows, layers, pooling, counts), pooling)
     return Counts(counts["texts"], counts["cut"])
 
 
@@ -100,7 +94,7 @@ def _read_texts(lines: Iterable[bytes], source: Path) -> Iterator[Text]:
         raise UserError(f"{source} is empty; it must hold a text a line")
 
 
-def _write_npz(path: Path, parts: Iterator[Part], pooling: Pooling) -> None:
+def _write_npz(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
     texts: list[list[str]] = []
     layers: dict[str, list[np.ndarray]] = collections.defaultdict(list)
     for tokens, vectors in parts:
@@ -112,10 +106,10 @@ def _write_npz(path: Path, parts: Iterator[Part], pooling: Pooling) -> None:
     if pooling == "none":
         arrays["tokens"] = np.array([token for tokens in texts for token in tokens])
         arrays["offsets"] = np.cumsum([0, *map(len, texts)])
-    np.savez(path, allow_pickle=False, **arrays)
+    np.savez(file, allow_pickle=False, **arrays)
 
 
-def _write_parquet(path: Path, parts: Iterator[Part], pooling: Pooling) -> None:
+def _write_parquet(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,7 +118,7 @@ def _write_parquet(path: Path, parts: Iterator[Part], pooling: Pooling) -> None:
         for tokens, vectors in parts:
             columns = {name: _column(rows, pooling) for name, rows in vectors.items()}
             table = pa.table({"tokens": tokens, **columns})
-            writer = writer or stack.enter_context(pq.ParquetWriter(path, table.schema))
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
             writer.write_table(table)
 
 

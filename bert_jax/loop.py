@@ -102,12 +102,18 @@ def train(
             state = (start or program.init)()
         else:
             say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
-        run = _Run(program, data, evaluation, workdir, checkpoints, int(state.step))
-        if began is not None:
-            run.after_first_step = functools.partial(_report_start, run.stopwatch, began, compiled_for, say)
-        run.before_save = before_save
-        if profile is not None and processes.is_first():
-            run.trace = StepTrace(workdir / TENSORBOARD_FOLDER, run.first_step, profile, say)
+        step = int(state.step)
+        run = _Run(
+            program,
+            data,
+            evaluation,
+            workdir,
+            checkpoints,
+            step,
+            report_start=functools.partial(_report_start, began, compiled_for, say),
+            before_save=before_save or (lambda: None),
+            trace=_make_trace(workdir, step, profile, say),
+        )
         return run.train(state, interrupt)
     finally:
         checkpoints.close()
@@ -124,6 +130,10 @@ class _Run:
         workdir: Path,
         checkpoints: Checkpoints,
         first_step: int,
+        *,
+        report_start: Callable[[Stopwatch, float], None],
+        before_save: Callable[[], None],
+        trace: StepTrace | None,
     ) -> None:
         self.program = program
         self.config = program.run
@@ -138,9 +148,9 @@ class _Run:
         self.stopwatch = Stopwatch(
             program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
         )
-        self.after_first_step: Callable[[float], None] | None = None
-        self.before_save: Callable[[], None] | None = None
-        self.trace: StepTrace | None = None
+        self.report_start = report_start
+        self.before_save = before_save
+        self.trace = trace
         self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
@@ -189,8 +199,8 @@ class _Run:
         compiled = time.perf_counter()  # the call returns when the step is under way
         jax.block_until_ready(state.step)
         self.stopwatch.exclude(time.perf_counter() - began)
-        if self.after_first_step and step == self.first_step:
-            self.after_first_step(compiled - began)
+        if step == self.first_step:
+            self.report_start(self.stopwatch, compiled - began)
         return state
 
     def _between_steps(
@@ -207,8 +217,7 @@ class _Run:
         if self._is_due(step, self.config.checkpoint_every) or stopping:
             self._check_finite(state)
             began = time.perf_counter()
-            if self.before_save:
-                self.before_save()
+            self.before_save()
             self.log.sync()
             self.checkpoints.save(step, state)
             self.stopwatch.note("seconds_saving", time.perf_counter() - began)
@@ -255,10 +264,24 @@ class _Run:
             raise report_nonfinite(self.workdir, bad, batch, self.data.identity)
 
 
+def _make_trace(
+    workdir: Path, first_step: int, profile: int | None, say: Callable[[str], None]
+) -> StepTrace | None:
+    if profile is None or not processes.is_first():
+        return None
+    return StepTrace(workdir / TENSORBOARD_FOLDER, first_step, profile, say)
+
+
 def _report_start(
-    stopwatch: Stopwatch, began: float, compiled_for: float, say: Callable[[str], None], compiling: float
+    began: float | None,
+    compiled_for: float,
+    say: Callable[[str], None],
+    stopwatch: Stopwatch,
+    compiling: float,
 ) -> None:
-    """Says how long the first step took to come, and notes it for the first row."""
+    """Says how long the first step took to come, and notes it for the first row; if `began` is known."""
+    if began is None:
+        return
     seconds, compiling = time.perf_counter() - began, compiled_for + compiling
     say(f"first step after {seconds:.1f} s, {compiling:.1f} s of them compiling")
     stopwatch.note("seconds_to_first_step", seconds)

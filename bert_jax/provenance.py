@@ -5,7 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
         "host": platform.node(),
         "command": shlex.join(sys.argv),
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": installed_versions(_PACKAGES),
         "git": _git_state(Path(__file__).parent),
         "platform": platform.platform(),
         "devices": [device.device_kind for device in jax.devices()],
@@ -43,7 +43,9 @@ def code(start: Mapping[str, Any]) -> dict[str, str]:
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What a run is told that goes on with other code than it was started with last: one line, or none.
 
-    Args: what `describe` gave at both starts.
+    Args:
+      before: what `describe` gave at the last start.
+      now: what it gives at this one.
     """
     changes = differences(code(before), code(now), ())
     if not changes:
@@ -51,9 +53,10 @@ def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return [f"note: {'; '.join(changes)}: the run goes on, but it may not be bit for bit the same"]
 
 
-def _versions() -> dict[str, str]:
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """The version of each package that is installed."""
     installed = {}
-    for name in _PACKAGES:
+    for name in packages:
         try:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import math
 import secrets
 import shutil
 import typing
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig, ParallelConfig
+from data_pipeline.atomic import write_json
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError
 
@@ -136,22 +136,6 @@ def read_record(workdir: Path) -> RunRecord:
 def write_record(workdir: Path, record: RunRecord) -> None:
     """Writes `config.json`."""
     write_json(workdir / FILE_NAME, dataclasses.asdict(record))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, whole or not at all. JSON has no NaN; null stands for it."""
-    beside = path.with_name(f"{path.name}.tmp")
-    text = json.dumps(_null_for_nan(value), indent=2, allow_nan=False)
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(path)
-
-
-def _null_for_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _null_for_nan(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_null_for_nan(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:

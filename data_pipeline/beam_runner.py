@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from data_pipeline.atomic import write_bytes
 from data_pipeline.beam import PipelineOptions, beam, quiet_logging
 from data_pipeline.corpus import TOKENIZER_DIRECTORY, Split
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.partial import write_whole
 from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_pieces, measure, split_inputs
 from data_pipeline.pieces import Piece, finish_piece
 from data_pipeline.progress import Progress
@@ -62,7 +62,7 @@ class BeamRunner:
         job = Job(directory.absolute(), parts, bar, language, library_versions())
         shutil.rmtree(job.scratch, ignore_errors=True)
         job.scratch.mkdir()
-        write_whole(job.scratch / "job", pickle.dumps(job))
+        write_bytes(job.scratch / "job", pickle.dumps(job))
         on_progress(f"tokenising ({self.name})", 0, None)
         pipeline = self._make_pipeline()
         _lay_out(pipeline, job.scratch)
@@ -186,7 +186,7 @@ class _Measure(_Step):
                 f"{error.filename}: {error.strerror} on a worker; let all see the inputs under one name, and "
                 f"run the same command again to go on"
             )
-        write_whole(job.sizes(part), sizes.tobytes())
+        write_bytes(job.sizes(part), sizes.tobytes())
         return None
 
 
@@ -196,7 +196,7 @@ class _FindLevels(_Step):
     ) -> Iterator[tuple[int, Levels, Levels]]:
         wrong = {part: error for part, error in measured if error}
         if wrong:
-            write_whole(self._scratch / "error", pickle.dumps(wrong[min(wrong)]))
+            write_bytes(self._scratch / "error", pickle.dumps(wrong[min(wrong)]))
             return
         parts = range(len(measured))
         levels = find_levels(np.fromfile(self._job.sizes(part), SIZES) for part in parts)
@@ -255,7 +255,7 @@ class _AddUp(beam.CombineFn):
 
 
 def _save_totals(totals: Totals, scratch: Path) -> None:
-    write_whole(scratch / "totals", pickle.dumps(totals))
+    write_bytes(scratch / "totals", pickle.dumps(totals))
 
 
 def _check_versions(expected: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.errors import UserError, bad_input
 from data_pipeline.shards import read_shard
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 
@@ -97,11 +97,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(
+        raise bad_input(
+            error,
             f"{directory} is not a corpus: it has no readable {MANIFEST_FILE}; "
-            f"make one with `bert-jax prepare INPUT --output {directory}`"
+            f"make one with `bert-jax prepare INPUT --output {directory}`",
         ) from None
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:

@@ -20,6 +20,11 @@ class Unfinished(UserError):
     """What was done so far is whole, and the same command goes on from there: status 69."""
 
 
+def bad_input(error: Exception, message: str) -> Exception:
+    """What to raise where a file cannot be read: UserError(message), or `error` if the storage failed."""
+    return error if may_pass(error) else UserError(message)
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether the same command may succeed another time: a disk or a network has failed, not its input."""
     failed = isinstance(error, OSError) and error.errno is not None and error.errno not in _OF_THE_USER

@@ -7,12 +7,12 @@ one cannot mix its shards in.
 import contextlib
 import fcntl
 import json
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.atomic import write_json
 from data_pipeline.corpus import MANIFEST_FILE
 from data_pipeline.errors import UserError
 
@@ -64,18 +64,6 @@ def publish(directory: Path, output: Path) -> None:
     for path in output.glob(".*"):
         _remove(path)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `path` whole or not at all."""
-    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write `path` whole or not at all, even if several do at once."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def _resume_or_begin(directory: Path, record: dict[str, Any], overwrite: bool) -> None:

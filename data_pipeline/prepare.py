@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from data_pipeline.atomic import atomically, write_json
 from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, TOKENIZER_DIRECTORY, Split
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
-from data_pipeline.partial import check_output, claim, publish, write_json
+from data_pipeline.partial import check_output, claim, publish
 from data_pipeline.pieces import PIECE_BYTES, as_text, digest, heldout_bar
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Inputs, Source, find_inputs
@@ -149,10 +150,8 @@ def _settle_tokenizer(
     if directory.exists():
         return load_tokenizer(directory)
     tokenizer = given or _learn(settings, inputs, bar, on_progress)
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    tokenizer.save(partial)
-    partial.rename(directory)
+    with atomically(directory) as partial:
+        tokenizer.save(partial)
     return tokenizer
 
 

@@ -6,14 +6,14 @@ reader opens it; here it is memory-mapped without copying.
 
 import dataclasses
 import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.atomic import atomically
+from data_pipeline.errors import bad_input
 
 COLUMN = "documents"
 
@@ -48,13 +48,11 @@ def write_shard(path: Path, shard: Shard) -> None:
     sentences = pa.ListArray.from_arrays(pa.array(shard.sentence_starts), pa.array(shard.tokens))
     documents = pa.ListArray.from_arrays(pa.array(shard.document_starts), sentences)
     batch = pa.record_batch([documents], names=[COLUMN])
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    with partial.open("wb") as file:
+    with atomically(path) as partial, partial.open("wb") as file:
         with pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_batch(batch)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def read_shard(path: Path) -> Shard:
@@ -68,10 +66,8 @@ def read_shard(path: Path) -> Shard:
             sentences = documents.values
             arrays = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
     except (OSError, pa.ArrowException, KeyError, AttributeError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(
-            f"{path} is not a whole shard; delete its folder and run `bert-jax prepare` again"
+        raise bad_input(
+            error, f"{path} is not a whole shard; delete its folder and run `bert-jax prepare` again"
         ) from None
     return Shard(*arrays)
 

@@ -20,14 +20,13 @@ class TfdsSplit:
     source: str
     """`tfds:NAME`"""
     split: str
-    data_dir: str | None = None
 
     def __str__(self) -> str:
         return f"{self.source} {self.split}"
 
     @property
     def _builder(self) -> Any:
-        return open_tfds(self.source, self.data_dir)
+        return open_tfds(self.source)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,16 +110,16 @@ def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
     raise UserError(f"{source} has no split {' or '.join(names)}; it has {', '.join(splits)}")
 
 
-def require_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit:
+def require_part(source: str, part: PartName) -> TfdsSplit:
     """A part of `tfds:NAME`. Raises UserError if it has none, and as `open_tfds`."""
-    builder = open_tfds(source, data_dir)
-    return TfdsSplit(source, choose_split(source, builder, PART_NAMES[part]), data_dir)
+    builder = open_tfds(source)
+    return TfdsSplit(source, choose_split(source, builder, PART_NAMES[part]))
 
 
-def find_part(source: str, part: PartName, data_dir: str | None = None) -> TfdsSplit | None:
+def find_part(source: str, part: PartName) -> TfdsSplit | None:
     """A part of `tfds:NAME`; None if it has none. Raises UserError as `open_tfds`."""
-    splits = open_tfds(source, data_dir).info.splits
-    return require_part(source, part, data_dir) if set(PART_NAMES[part]) & set(splits) else None
+    splits = open_tfds(source).info.splits
+    return require_part(source, part) if set(PART_NAMES[part]) & set(splits) else None
 
 
 def decode(text: bytes, place: object) -> str:

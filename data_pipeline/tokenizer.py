@@ -17,7 +17,7 @@ import sentencepiece
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.errors import UserError, bad_input
 
 Casing = Literal["cased", "uncased"]
 Kind = Literal["wordpiece", "sentencepiece"]
@@ -225,9 +225,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         settings = json.loads((directory / _SETTINGS_FILE).read_text(encoding="utf-8"))
         kind, casing = settings["kind"], settings["casing"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(f"{directory} holds no tokenizer; `bert-jax prepare` writes one") from None
+        raise bad_input(error, f"{directory} holds no tokenizer; `bert-jax prepare` writes one") from None
     name = WORDPIECE_FILE if kind == "wordpiece" else SENTENCEPIECE_FILE
     return load_vocabulary(directory / name, casing)
 

@@ -19,7 +19,7 @@ from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.predict import gather
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
-from bert_jax.workdir import write_json
+from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, random_params, trainable_params
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax"}
 INPUT = {"tensorflow", "tensorflow_datasets"}
-SHARED = {"data_pipeline.config", "data_pipeline.errors"}
+SHARED = {"data_pipeline.atomic", "data_pipeline.config", "data_pipeline.errors"}
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]
 OURS = {"bert_jax", "data_pipeline", "experiments", "benchmarks", "tests"}
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import saved_steps
-from bert_jax.workdir import write_json
+from data_pipeline.atomic import write_json
 from tests.stand_in_gcloud import Cloud
 from tests.tiny_run import FLAGS, deterministic_rows, environment, final_state, write_corpus
 

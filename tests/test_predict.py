@@ -15,7 +15,7 @@ from bert_jax.cli.finetuning import predict_records, ranking, relation, squad, t
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.record import read_record, write_record
-from bert_jax.workdir import write_json
+from data_pipeline.atomic import write_json
 from data_pipeline.tasks.conll import Sentence
 from data_pipeline.tasks.records import Place, Record
 from tests.bert_jax.small_finetuned import make_cell

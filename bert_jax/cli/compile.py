@@ -14,6 +14,7 @@ import tyro
 
 from bert_jax.cli.flags import nearest, parse_flags
 from bert_jax.config import Experiment
+from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 
 if typing.TYPE_CHECKING:
@@ -209,8 +210,6 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _write_json(args: Compile, report: Report) -> None:
-    import json
-
     from bert_jax.workdir import flatten
 
     record = {
@@ -219,4 +218,4 @@ def _write_json(args: Compile, report: Report) -> None:
         "report": dataclasses.asdict(report),
     }
     assert args.json is not None
-    args.json.write_text(json.dumps(record, indent=2) + "\n")
+    write_json(args.json, record)

@@ -1,13 +1,13 @@
 """`bert-jax evaluate --workdir DIR`: a checkpoint's metrics on held-out documents."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from bert_jax.config import Experiment, ParallelConfig
+from data_pipeline.atomic import write_json
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
@@ -112,5 +112,5 @@ def _report(path: Path, rows: list[dict]) -> None:
         print(f"step {row['step']}, length {row['max_seq_length']}:")
         for name, value in figures.items():
             print(f"  {name:<{max(map(len, figures))}}  {value:.4g}")
-    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_json(path, rows)
     print(f"wrote {path}")

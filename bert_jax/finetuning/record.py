@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.workdir import FILE_NAME, PARALLEL_MAY_CHANGE, differences, flatten, from_json, write_json
-from data_pipeline.errors import UserError, may_pass
+from bert_jax.workdir import FILE_NAME, PARALLEL_MAY_CHANGE, differences, flatten, from_json
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
 
 # What may differ between two starts of one run: it changes what the run computes by rounding and dropout.
 _MAY_CHANGE = frozenset(
@@ -70,10 +71,8 @@ def read_record(folder: Path) -> FineTuningRecord:
             f"{path} has no {error}: it is not that of a fine-tuned model, or of another version of bert-jax"
         ) from None
     except (OSError, TypeError, ValueError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(
-            f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
+        raise bad_input(
+            error, f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
         ) from None
 
 

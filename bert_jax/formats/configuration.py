@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import ModelConfig
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.errors import UserError, bad_input
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -33,17 +33,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(f"{path} cannot be read: {error}") from None
+        raise bad_input(error, f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")
     return content
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes an object, indented."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path: Path) -> ModelConfig:

@@ -16,11 +16,12 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.tensors import Row, expand, from_tensors, left_out, to_tensors
 from bert_jax.formats.vocabulary import FILES, Vocabulary, guess_casing
 from bert_jax.pretrained import Pretrained
+from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 
 CONFIG_FILE = "bert_config.json"

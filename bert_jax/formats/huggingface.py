@@ -15,13 +15,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import Activation, ModelConfig
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective, write_json
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.tensors import Row, Tensors, expand, from_tensors, left_out, to_tensors
 from bert_jax.pretrained import Pretrained, TaskHead
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -265,10 +266,8 @@ def _load(file: Path) -> dict[str, np.ndarray]:
     try:
         return _load_torch(file) if file.suffix == ".bin" else load_file(file)
     except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        if may_pass(error):
-            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{file} cannot be read: {reason}") from None
+        raise bad_input(error, f"{file} cannot be read: {reason}") from None
 
 
 def _load_torch(file: Path) -> dict[str, np.ndarray]:

@@ -8,13 +8,14 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.configuration import read_json, write_json
+from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from bert_jax.formats.tensors import Row, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.pretrained import Pretrained
 from bert_jax.workdir import from_json
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.npz"
@@ -43,9 +44,7 @@ def read(directory: Path) -> Pretrained:
         with (directory / WEIGHTS_FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        if may_pass(error):
-            raise
-        raise UserError(f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
+        raise bad_input(error, f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     table = rows(config)
     return Pretrained(

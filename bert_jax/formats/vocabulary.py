@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.errors import bad_input
 
 Casing = Literal["cased", "uncased"]
 Kind = Literal["wordpiece", "sentencepiece"]
@@ -46,9 +46,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         kind, casing = settings["kind"], settings["casing"]
         return Vocabulary(kind, casing, (folder / FILES[kind]).read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if may_pass(error):
-            raise
-        raise UserError(f"{folder} holds no tokenizer; `bert-jax prepare` writes one") from None
+        raise bad_input(error, f"{folder} holds no tokenizer; `bert-jax prepare` writes one") from None
 
 
 def guess_casing(content: bytes) -> Casing:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Scheme
 from data_pipeline.tasks.records import check_columns
@@ -110,13 +111,9 @@ def write_columns(
 
     Tags are taken as they are needed, so that neither file is ever held whole.
     """
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        with partial.open("w", encoding=columns.encoding.removesuffix("-sig")) as file:
-            file.writelines(_tagged_lines(source, columns, tags))
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    encoding = columns.encoding.removesuffix("-sig")
+    with atomically(output) as partial, partial.open("w", encoding=encoding) as file:
+        file.writelines(_tagged_lines(source, columns, tags))
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:

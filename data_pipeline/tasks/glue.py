@@ -29,12 +29,11 @@ class GlueData:
     """Lines of a training or development set with too few columns, which give no example."""
 
 
-def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str | None = None) -> GlueData:
+def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
     """One split of a task.
 
     Args:
       source: the folder of GLUE or of the task, or `tfds:glue/NAME`.
-      tfds_data_dir: where TFDS keeps its data; None for its default.
 
     Raises:
       UserError: the task has no such split; no such file; not UTF-8; a column is missing; more than one line
@@ -43,7 +42,7 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit, tfds_data_dir: str 
     if split not in task.files:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
     if tfds.is_tfds(source):
-        builder = tfds.open_tfds(source, tfds_data_dir, "give the folder of GLUE's files")
+        builder = tfds.open_tfds(source, advice="give the folder of GLUE's files")
         return GlueData(_read_tfds(builder, source, task, split))
     folder = Path(source)
     if (folder / task.folder).is_dir():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
@@ -47,11 +48,9 @@ def submission_text(predictions: Sequence[str] | Sequence[float]) -> str:
 
 def write_submission(output: Path, texts: Mapping[str, str]) -> None:
     """Writes a zip of files by name, whole or not at all."""
-    partial = output.with_name(f".{output.name}.partial")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomically(output) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(texts):
             archive.writestr(name, texts[name])
-    partial.replace(output)
 
 
 def join_submissions(sources: Iterable[Path]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
-from data_pipeline.partial import write_json
 from data_pipeline.tasks.squad_windows import Windows
 
 SquadVersion = Literal["1.1", "2.0"]

@@ -15,7 +15,7 @@ from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.vocabulary import read_vocabulary
-from bert_jax.workdir import write_json
+from data_pipeline.atomic import write_json
 from tests.bert_jax.small_run import make_experiment
 from tests.bert_jax.small_run import make_tokenizer as make_small_tokenizer
 

@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+import tensorflow_datasets as tfds
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Columns, has_tags, read_columns, write_columns
+from data_pipeline.tasks.names import PartName
 from data_pipeline.tasks.records import read_records
 from data_pipeline.tasks.squad import read_squad
 from data_pipeline.tasks.texts import read_table
@@ -26,8 +28,8 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def data_sets(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tfds")
     rows = [{"text": "the cat", "label": "b"}, {"text": "ein Hund ü", "label": "a"}]
     unlabelled = [{"text": "the mat", "label": -1}]
@@ -48,43 +50,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"tokens": ["Rome"], "pos": ["B"], "chunks": ["B"], "ner": ["B-LOC"]},
     ]
     store(folder, "conll_like", conll_features(["O", "B-PER", "B-LOC"]), {"train": sentences})
-    return folder
+    tfds.core.add_data_dir(str(folder))
 
 
-def split(folder: Path, name: str, part: str = "train") -> TfdsSplit:
-    return require_part(f"tfds:{name}", part, str(folder))
+def split(name: str, part: PartName = "train") -> TfdsSplit:
+    return require_part(f"tfds:{name}", part)
 
 
-def test_classes_are_words_and_an_unknown_one_is_none(folder: Path) -> None:
+def test_classes_are_words_and_an_unknown_one_is_none() -> None:
     rows = [{"text": "the cat", "label": "b"}, {"text": "ein Hund ü", "label": "a"}]
-    assert list(split(folder, "table", "dev").records()) == rows
-    assert list(split(folder, "table", "test").records()) == [{"text": "the mat", "label": None}]
+    assert list(split("table", "dev").records()) == rows
+    assert list(split("table", "test").records()) == [{"text": "the mat", "label": None}]
 
 
-def test_a_table_is_read_with_places(folder: Path) -> None:
-    examples = read_table(split(folder, "table"), "text", None, "label")
+def test_a_table_is_read_with_places() -> None:
+    examples = read_table(split("table"), "text", None, "label")
     assert [(example.text, example.label) for example in examples] == [("the cat", "b"), ("ein Hund ü", "a")]
     assert str(examples[1].place) == "tfds:table train, line 2"
     with pytest.raises(UserError, match="tfds:table train has no column title; it has"):
-        list(read_records(split(folder, "table"), ["title"]))
+        list(read_records(split("table"), ["title"]))
     with pytest.raises(UserError, match="tfds:table test, line 1 has no label"):
-        read_table(split(folder, "table", "test"), "text", None, "label")
+        read_table(split("table", "test"), "text", None, "label")
 
 
-def test_squad_is_the_same_as_its_file(folder: Path, tmp_path: Path) -> None:
+def test_squad_is_the_same_as_its_file(tmp_path: Path) -> None:
     file = tmp_path / "dev.json"
     file.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}))
-    assert read_squad(split(folder, "squad_like", "dev")) == read_squad(file)
+    assert read_squad(split("squad_like", "dev")) == read_squad(file)
     with pytest.raises(UserError, match="tfds:table train has no column id"):
-        read_squad(split(folder, "table"))
+        read_squad(split("table"))
 
 
 @pytest.mark.parametrize("columns", [Columns(), Columns("tokens", "ner")])
-def test_conll_has_the_columns_of_its_file(folder: Path, tmp_path: Path, columns: Columns) -> None:
+def test_conll_has_the_columns_of_its_file(tmp_path: Path, columns: Columns) -> None:
     named = "" if columns == Columns() else "tokens\tpos\tchunks\tner\n"
     file, output = tmp_path / "train.txt", tmp_path / "predicted.txt"
     file.write_text(f"{named}Ann\tB\tA\tB-PER\nleft\tA\tA\tO\n\nRome\tB\tB\tB-LOC\n\n")
-    source = split(folder, "conll_like")
+    source = split("conll_like")
     assert read_columns(source, columns) == read_columns(file, columns)
     assert has_tags(source, columns, source)
     assert has_tags(source, dataclasses.replace(columns, word=0), source)
@@ -95,11 +97,11 @@ def test_conll_has_the_columns_of_its_file(folder: Path, tmp_path: Path, columns
     )
 
 
-def test_a_part_that_is_not_there_is_named(folder: Path) -> None:
-    assert find_part("tfds:conll_like", "test", str(folder)) is None
+def test_a_part_that_is_not_there_is_named() -> None:
+    assert find_part("tfds:conll_like", "test") is None
     with pytest.raises(
         UserError, match="tfds:conll_like has no split dev or val or valid or validation; it has"
     ):
-        split(folder, "conll_like", "dev")
+        split("conll_like", "dev")
     with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a folder"):
-        split(folder, "no_such_set")
+        split("no_such_set")

@@ -1,12 +1,41 @@
-"""The files of a user's own data set: the name of a part with one of a few suffixes."""
+"""The parts of a data set: files named after them with one of a few suffixes, or splits of tfds:NAME."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PART_NAMES, PartName
 
+if TYPE_CHECKING:
+    from data_pipeline.tfds import TfdsSplit
+
 TABLES = (".tsv", ".csv", ".jsonl")
+
+
+def require_source(
+    data: str,
+    part: PartName,
+    suffixes: Sequence[str] = TABLES,
+    published: Sequence[str] = (),
+) -> "Path | TfdsSplit":
+    """A part of `--data`, a folder or tfds:NAME. Raises UserError as `require_part` of either."""
+    if tfds.is_tfds(data):
+        return tfds.require_part(data, part)
+    return require_part(Path(data), part, suffixes, published)
+
+
+def find_source(
+    data: str,
+    part: PartName,
+    suffixes: Sequence[str] = TABLES,
+    published: Sequence[str] = (),
+) -> "Path | TfdsSplit | None":
+    """As `require_source`; None if there is no such part."""
+    if tfds.is_tfds(data):
+        return tfds.find_part(data, part)
+    return find_part(Path(data), part, suffixes, published)
 
 
 def require_part(

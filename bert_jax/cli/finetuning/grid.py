@@ -31,7 +31,8 @@ from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe, describe_changes
 from bert_jax.train_step import Params
-from bert_jax.workdir import describe_layout_changes, write_json
+from bert_jax.workdir import describe_layout_changes
+from data_pipeline.atomic import write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.packing import Packing, choose_packing
 from data_pipeline.tasks.rows import Rows

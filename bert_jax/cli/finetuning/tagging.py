@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_part, require_part
+from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
@@ -65,14 +65,14 @@ class TaggingSettings:
                 "so that `predict`, which reads no tags, knows that the first line holds names"
             )
         words = dataclasses.replace(columns, tag=None)
-        train_file = _require(data, "train")
+        train_file = require_source(data, "train", _SUFFIXES, _CONLL["train"])
         train = read_columns(train_file, columns)
         tags = list_tags(train)
         if len(tags) == 1:
             raise UserError(f"{data}: no word of the training file has a tag but O")
-        files = {"dev": _require(data, "dev")}
+        files = {"dev": require_source(data, "dev", _SUFFIXES, _CONLL["dev"])}
         parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
-        if test := _find(data, "test"):
+        if test := find_source(data, "test", _SUFFIXES, _CONLL["test"]):
             is_tagged = has_tags(test, columns, train_file)
             sentences = read_columns(test, columns if is_tagged else words)
             files["test"] = test
@@ -158,7 +158,7 @@ class TaggingData:
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """The files with one more column, and `report.json` with the scores of each type."""
-        from data_pipeline.partial import write_json
+        from data_pipeline.atomic import write_json
         from data_pipeline.tasks.conll import write_columns
         from data_pipeline.tasks.ner_metrics import report_entities
 
@@ -200,15 +200,3 @@ def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[s
 
 def _column(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdigit() else text
-
-
-def _require(data: str, part: PartName) -> "Path | TfdsSplit":
-    if tfds.is_tfds(data):
-        return tfds.require_part(data, part)
-    return require_part(Path(data), part, _SUFFIXES, _CONLL[part])
-
-
-def _find(data: str, part: PartName) -> "Path | TfdsSplit | None":
-    if tfds.is_tfds(data):
-        return tfds.find_part(data, part)
-    return find_part(Path(data), part, _SUFFIXES, _CONLL[part])

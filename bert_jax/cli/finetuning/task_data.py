@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from data_pipeline.atomic import atomically
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -44,17 +46,12 @@ class Prediction:
     """A file that appears whole or not at all."""
 
     def write_text(self, parts: Iterable[Sequence[str]]) -> int:
-        """Writes texts part by part beside the output, which then gets its name; how many they were."""
-        beside = self.output.with_name(f".{self.output.name}.partial")
+        """Writes texts part by part; how many they were."""
         count = 0
-        try:
-            with beside.open("w", encoding="utf-8", newline="") as file:
-                for texts in parts:
-                    file.writelines(texts)
-                    count += len(texts)
-            beside.replace(self.output)
-        finally:
-            beside.unlink(missing_ok=True)
+        with atomically(self.output) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+            for texts in parts:
+                file.writelines(texts)
+                count += len(texts)
         return count
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_part, require_part
+from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
-from data_pipeline.tasks.names import PartName
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.records import Place, Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
-    from data_pipeline.tfds import TfdsSplit
 
 TextKind = Literal["classification", "regression"]
 
@@ -87,7 +85,6 @@ class Part:
     """A development or test set."""
 
     name: str
-    examples: "Sequence[TextExample]"
     rows: "Rows"
 
 
@@ -217,7 +214,7 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
 
     columns = (settings.text_column, settings.pair_column)
     train, dev = (
-        read_table(_require_part(data, part), *columns, settings.label_column) for part in ("train", "dev")
+        read_table(require_source(data, part), *columns, settings.label_column) for part in ("train", "dev")
     )
     labels = find_labels(train) if kind == "classification" else ()
     parts = [
@@ -225,7 +222,7 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
         for name, examples in (("train", train), ("dev", dev))
     ]
     tests = []
-    if file := _find_part(data, "test"):
+    if file := find_source(data, "test"):
         test = read_test_table(file, *columns, settings.label_column)
         tests = [encoder.encode("test", test, _test_targets(kind, test, labels))]
     metrics: tuple[MetricName, ...]
@@ -276,15 +273,7 @@ class _Encoder:
     def encode(self, name: str, examples: "Sequence[TextExample]", targets: Mapping[str, np.ndarray]) -> Part:
         from data_pipeline.tasks.texts import text_rows
 
-        return Part(name, examples, text_rows(examples, self._tokenizer, self._max_seq_length, targets))
-
-
-def _require_part(data: str, part: PartName) -> "Path | TfdsSplit":
-    return tfds.require_part(data, part) if tfds.is_tfds(data) else require_part(Path(data), part)
-
-
-def _find_part(data: str, part: PartName) -> "Path | TfdsSplit | None":
-    return tfds.find_part(data, part) if tfds.is_tfds(data) else find_part(Path(data), part)
+        return Part(name, text_rows(examples, self._tokenizer, self._max_seq_length, targets))
 
 
 def _targets(

@@ -1,0 +1,75 @@
+"""Whole or not at all."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.atomic import atomically, write_bytes, write_json
+
+
+class Interrupted(Exception):
+    pass
+
+
+def fail_over(path: Path) -> None:
+    with atomically(path) as partial:
+        if path.suffix:
+            partial.write_bytes(b"half")
+        else:
+            (partial / "inner").mkdir(parents=True)
+        raise Interrupted
+
+
+def test_a_failed_block_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "file.txt"
+    write_bytes(file, b"old")
+    for path in (file, tmp_path / "folder"):
+        with pytest.raises(Interrupted):
+            fail_over(path)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file.txt", b"old")]
+
+
+def test_while_it_is_made_a_file_is_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_bytes(file, b"old")
+    with atomically(file) as partial:
+        partial.write_bytes(b"new")
+        assert file.read_bytes() == b"old"
+    assert file.read_bytes() == b"new"
+
+
+def test_a_folder_is_not_put_in_place_of_another(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    with pytest.raises(OSError, match="not empty"), atomically(tmp_path / "folder") as partial:
+        partial.mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "kept"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_bytes(pipe, b"text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_json_of_what_json_has_no_word_for(tmp_path: Path) -> None:
+    value = {"nan": [float("nan")], "not UTF-8": b"caf\xe9".decode(errors="surrogateescape"), "é": (1, 2.5)}
+    write_json(tmp_path / "file.json", value)
+    text = (tmp_path / "file.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"nan": [None], "not UTF-8": "caf\udce9", "é": [1, 2.5]}
+    assert '"é"' in text
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "file.json", float("inf"))
