@@ -7,9 +7,6 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-EXIT_STATUS = os.EX_TEMPFAIL
-"""75: nothing is wrong, run the same command again."""
-
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
 
 

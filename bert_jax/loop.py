@@ -7,7 +7,6 @@ anywhere and started again.
 import collections
 import dataclasses
 import enum
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,16 +15,15 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from bert_jax import processes
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.interrupt import Interrupt
-from bert_jax.metric_log import TENSORBOARD_FOLDER, open_log
+from bert_jax.metric_log import open_log
 from bert_jax.nonfinite import report_nonfinite
 from bert_jax.optimizer import learning_rate
 from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.progress import ProgressDisplay
-from bert_jax.speed import Stopwatch
+from bert_jax.speed import StartClock, Stopwatch
 from bert_jax.step_trace import StepTrace
 from bert_jax.task import Batch
 from bert_jax.train_step import Params, TrainState
@@ -69,10 +67,9 @@ def train(
     interrupt: Interrupt,
     say: Callable[[str], None],
     start: Callable[[], TrainState] | None = None,
-    began: float | None = None,
-    compiled_for: float = 0.0,
-    profile: int | None = None,
-    before_save: Callable[[], None] | None = None,
+    clock: StartClock | None = None,
+    trace: StepTrace | None = None,
+    before_save: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
@@ -84,9 +81,8 @@ def train(
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
-      began: `time.perf_counter()` when the command began, to say how long its first step took to come.
-      compiled_for: seconds that were spent on compiling since then.
-      profile: number of steps that process 0 records with jax's profiler; None for none.
+      clock: runs since the command began, and is stopped when its first step is done.
+      trace: records some steps with jax's profiler; for one process.
       before_save: called in all processes before anything of a checkpoint is written; what it raises ends
         the run.
 
@@ -102,17 +98,8 @@ def train(
             state = (start or program.init)()
         else:
             say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
-        step = int(state.step)
         run = _Run(
-            program,
-            data,
-            evaluation,
-            workdir,
-            checkpoints,
-            step,
-            report_start=functools.partial(_report_start, began, compiled_for, say),
-            before_save=before_save or (lambda: None),
-            trace=_make_trace(workdir, step, profile, say),
+            program, data, evaluation, workdir, checkpoints, int(state.step), clock, trace, before_save
         )
         return run.train(state, interrupt)
     finally:
@@ -130,10 +117,9 @@ class _Run:
         workdir: Path,
         checkpoints: Checkpoints,
         first_step: int,
-        *,
-        report_start: Callable[[Stopwatch, float], None],
-        before_save: Callable[[], None],
+        clock: StartClock | None,
         trace: StepTrace | None,
+        before_save: Callable[[], None],
     ) -> None:
         self.program = program
         self.config = program.run
@@ -148,9 +134,9 @@ class _Run:
         self.stopwatch = Stopwatch(
             program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
         )
-        self.report_start = report_start
-        self.before_save = before_save
+        self.clock = clock
         self.trace = trace
+        self.before_save = before_save
         self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
@@ -160,6 +146,8 @@ class _Run:
         step = self.first_step
         under_way: collections.deque[jax.Array] = collections.deque()
         batches = Prefetch(self.data.training(step), self.program.put)
+        if self.trace:
+            self.trace.start_at(step)
         try:
             with self.display:
                 while step < last:
@@ -199,8 +187,9 @@ class _Run:
         compiled = time.perf_counter()  # the call returns when the step is under way
         jax.block_until_ready(state.step)
         self.stopwatch.exclude(time.perf_counter() - began)
-        if step == self.first_step:
-            self.report_start(self.stopwatch, compiled - began)
+        if self.clock and step == self.first_step:
+            self.clock.compiled(compiled - began)
+            self.clock.stop(self.stopwatch)
         return state
 
     def _between_steps(
@@ -262,27 +251,3 @@ class _Run:
         if bad >= 0:
             batch = next(self.data.training(bad))
             raise report_nonfinite(self.workdir, bad, batch, self.data.identity)
-
-
-def _make_trace(
-    workdir: Path, first_step: int, profile: int | None, say: Callable[[str], None]
-) -> StepTrace | None:
-    if profile is None or not processes.is_first():
-        return None
-    return StepTrace(workdir / TENSORBOARD_FOLDER, first_step, profile, say)
-
-
-def _report_start(
-    began: float | None,
-    compiled_for: float,
-    say: Callable[[str], None],
-    stopwatch: Stopwatch,
-    compiling: float,
-) -> None:
-    """Says how long the first step took to come, and notes it for the first row; if `began` is known."""
-    if began is None:
-        return
-    seconds, compiling = time.perf_counter() - began, compiled_for + compiling
-    say(f"first step after {seconds:.1f} s, {compiling:.1f} s of them compiling")
-    stopwatch.note("seconds_to_first_step", seconds)
-    stopwatch.note("seconds_compiling", compiling)

@@ -9,8 +9,6 @@ import numpy as np
 
 from bert_jax import processes
 
-EXIT_STATUS = 1
-
 
 class NonFiniteError(Exception):
     """Training met NaN or infinity and stopped; the message is one line, without what to try."""

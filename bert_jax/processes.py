@@ -19,13 +19,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from bert_jax.exit_status import MAY_PASS
 from bert_jax.interrupt import Interrupt
 from data_pipeline.errors import Unfinished, UserError, may_pass
 
 T = TypeVar("T")
-
-LOST_STATUS = os.EX_UNAVAILABLE
-"""69: another process is gone or never came; run the same command again on all."""
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 # INTERNAL may be a defect, which would come again; from a barrier or from Gloo, which is for CPUs, it is not.
@@ -65,8 +63,8 @@ def run_together(action: Callable[[], int], report: Callable[[BaseException], in
     except RefusedByAllError:
         raise
     except BaseException as error:
-        status = LOST_STATUS if _is_loss(error) else report(error)
-        if status == LOST_STATUS:
+        status = MAY_PASS if _is_loss(error) else report(error)
+        if status == MAY_PASS:
             _complain(f"lost the other processes of the run ({_first_line(error)}); their logs say why")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -221,7 +219,7 @@ def _give_up(seconds: int) -> None:
     else:
         what = f"the coordinator at {address} could not be reached in {seconds} s"
     _complain(f"{what}; start all processes at once, with the same address, and let its port through")
-    os._exit(LOST_STATUS)
+    os._exit(MAY_PASS)
 
 
 def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:

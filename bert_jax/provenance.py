@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.workdir import differences
+from bert_jax.config_text import differences
 
 _PACKAGES = (
     *("bert-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint"),
@@ -20,7 +20,7 @@ _PACKAGES = (
 )
 
 
-def describe() -> dict[str, Any]:
+def this_start() -> dict[str, Any]:
     """A JSON object that tells this process apart from others that ran the same command."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -35,16 +35,16 @@ def describe() -> dict[str, Any]:
 
 
 def code(start: Mapping[str, Any]) -> dict[str, str]:
-    """The part of what `describe` gives that decides what is computed."""
+    """The part of what `this_start` gives that decides what is computed."""
     commit = {"git commit": start["git"]["commit"]} if start["git"] else {}
     return {**start["versions"], **commit}
 
 
-def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What a run is told that goes on with other code than it was started with last: one line, or none.
 
     Args:
-      before: what `describe` gave at the last start.
+      before: what `this_start` gave at the last start.
       now: what it gives at this one.
     """
     changes = differences(code(before), code(now), ())

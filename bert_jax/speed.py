@@ -8,6 +8,27 @@ import jax
 from bert_jax.accounting import peak_flops
 
 
+class StartClock:
+    """How long a start takes until its first step is done, and how much of that is compiling."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """Begins now; `say` prints one line."""
+        self._say = say
+        self._began = time.perf_counter()
+        self._compiling = 0.0
+
+    def compiled(self, seconds: float) -> None:
+        """Adds seconds that were spent on compiling."""
+        self._compiling += seconds
+
+    def stop(self, stopwatch: "Stopwatch") -> None:
+        """The first step is done: says so, and notes both figures for the first row."""
+        seconds = time.perf_counter() - self._began
+        self._say(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling")
+        stopwatch.note("seconds_to_first_step", seconds)
+        stopwatch.note("seconds_compiling", self._compiling)
+
+
 class Stopwatch:
     """Measures the stretches between rows; `exclude` leaves evaluations and compilations out."""
 

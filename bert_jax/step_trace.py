@@ -13,19 +13,22 @@ _STEPS_BEFORE = 2
 class StepTrace:
     """Records some steps from the third of a start on."""
 
-    def __init__(self, folder: Path, first_step: int, count: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, count: int, say: Callable[[str], None]) -> None:
         """
         Args:
           folder: where recordings go.
-          first_step: the step that this start goes on from.
           count: steps to record.
           say: prints one line.
         """
         self._folder = folder
-        self._begin = first_step + _STEPS_BEFORE
-        self._end = self._begin + count
-        self._step = first_step
+        self._count = count
         self._say = say
+
+    def start_at(self, first_step: int) -> None:
+        """Says which step this start goes on from."""
+        self._begin = first_step + _STEPS_BEFORE
+        self._end = self._begin + self._count
+        self._step = first_step
 
     def between_steps(self, step: int, newest: jax.Array) -> float:
         """Begins or ends the recording where that is due.

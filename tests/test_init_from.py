@@ -9,7 +9,7 @@ import pytest
 from bert_jax.checkpoints import load_params
 from bert_jax.cli.main import main
 from bert_jax.open_model import open_model
-from bert_jax.workdir import read_record
+from bert_jax.record import read_record
 from tests.tiny_run import FLAGS, arguments, write_corpus
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}

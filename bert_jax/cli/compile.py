@@ -12,7 +12,8 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax import exit_status
+from bert_jax.cli.flags import parse_flags, take_name
 from bert_jax.config import Experiment
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
@@ -79,17 +80,9 @@ def parse(argv: Sequence[str]) -> Compile:
     """
     from experiments import EXPERIMENTS
 
-    if argv and argv[0] in ("-h", "--help"):
-        print(_HELP + "\n".join(f"  {name}" for name in EXPERIMENTS))
-        sys.exit(0)
-    if not argv or argv[0].startswith("-"):
-        raise UserError(
-            "name an experiment first: bert-jax compile EXPERIMENT --topology CHIP:SHAPE; "
-            "`bert-jax experiments` lists them"
-        )
-    name = argv[0]
-    if name not in EXPERIMENTS:
-        raise UserError(f"unknown experiment {name!r}; valid: {nearest(name, EXPERIMENTS)}")
+    page = _HELP + "\n".join(f"  {name}" for name in EXPERIMENTS)
+    usage = "bert-jax compile EXPERIMENT --topology CHIP:SHAPE; `bert-jax experiments` lists them"
+    name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
     default = Compile(name, tyro.MISSING_NONPROP, EXPERIMENTS[name])
     return parse_flags(Compile, argv[1:], command=f"bert-jax compile {name}", default=default)
 
@@ -108,7 +101,7 @@ def run(args: Compile) -> int:
     where = open_slice(args.topology)
     report = _search(args, where) if args.largest_batch else _try(args, where, args.batch_per_chip)
     if report is None:
-        return 1
+        return exit_status.FAILED
     _print(args, where, report)
     if args.json is not None:
         _write_json(args, report)
@@ -210,7 +203,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _write_json(args: Compile, report: Report) -> None:
-    from bert_jax.workdir import flatten
+    from bert_jax.config_text import flatten
 
     record = {
         "topology": args.topology,

@@ -4,12 +4,13 @@ import os
 import sys
 import traceback
 
+from bert_jax import exit_status
 from data_pipeline.errors import UserError, may_pass
 
 
 def report(error: BaseException) -> int:
     """Prints the line and returns the status; a defect of ours is printed with its traceback."""
-    status = os.EX_UNAVAILABLE if may_pass(error) else 2
+    status = exit_status.MAY_PASS if may_pass(error) else exit_status.BAD_INPUT
     match error:
         case UserError():
             return _complain(str(error), status=status)
@@ -22,9 +23,11 @@ def report(error: BaseException) -> int:
             again = "; run the same command again" if may_pass(error) else ""
             return _complain(f"{place}{reason}{again}", status=status)
         case KeyboardInterrupt():
-            return _complain("interrupted before there was anything to save", status=130)
+            return _complain(
+                "interrupted before there was anything to save", status=exit_status.NOTHING_SAVED
+            )
     traceback.print_exception(error)
-    return 1
+    return exit_status.FAILED
 
 
 def _complain(message: str, *, status: int) -> int:

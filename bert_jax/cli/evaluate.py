@@ -12,7 +12,7 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
-    from bert_jax.workdir import RunRecord
+    from bert_jax.record import RunRecord
 
 _ROWS_OF_A_DEVICE = 32
 
@@ -57,7 +57,7 @@ def run(args: Evaluate) -> None:
     from bert_jax.evaluation import evaluate
     from bert_jax.parallel import make_program
     from bert_jax.pretraining import PretrainingTask
-    from bert_jax.workdir import read_record
+    from bert_jax.record import read_record
 
     record = read_record(args.workdir)
     experiment = dataclasses.replace(
@@ -85,21 +85,24 @@ def run(args: Evaluate) -> None:
 
 
 def _corpus_of(workdir: Path, experiment: Experiment) -> str:
+    from bert_jax.workdir import CORPUS_FOLDER
+
     made_here = experiment.data.corpus == INSTALLED_DOCUMENTATION
-    return str(workdir / "corpus") if made_here else experiment.data.corpus
+    return str(workdir / CORPUS_FOLDER) if made_here else experiment.data.corpus
 
 
 def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
     """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
     from bert_jax.formats.run import find_tokenizer
     from bert_jax.formats.vocabulary import read_vocabulary
+    from bert_jax.workdir import TOKENIZER_FOLDER
     from data_pipeline.store import is_prepared
 
     if not is_prepared(corpus):
         return  # TFRecords do not tell
     place = find_tokenizer(workdir, record)
     expected = read_vocabulary(place)
-    if read_vocabulary(Path(corpus) / "tokenizer") != expected:
+    if read_vocabulary(Path(corpus) / TOKENIZER_FOLDER) != expected:
         raise UserError(
             f"{corpus} has another vocabulary than the run in {workdir}; prepare the text with the run's "
             f"(--vocab {place / expected.file_name} --casing {expected.casing})"

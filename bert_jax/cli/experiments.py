@@ -6,10 +6,9 @@ from typing import Annotated
 import tyro
 
 from bert_jax.accounting import run_flops, run_tokens, total_parameters
-from bert_jax.cli.flags import nearest
+from bert_jax.cli.flags import check_name
 from bert_jax.config import Experiment
-from bert_jax.workdir import flatten
-from data_pipeline.errors import UserError
+from bert_jax.config_text import flatten
 from experiments import EXPERIMENTS
 
 
@@ -33,10 +32,9 @@ def run(args: Experiments) -> None:
     """
     if not args.name:
         _print_table()
-    elif args.name in EXPERIMENTS:
-        print(describe(EXPERIMENTS[args.name]), end="")
-    else:
-        raise UserError(f"unknown experiment {args.name!r}; valid: {nearest(args.name, EXPERIMENTS)}")
+        return
+    check_name(args.name, EXPERIMENTS, "experiment")
+    print(describe(EXPERIMENTS[args.name]), end="")
 
 
 def describe(experiment: Experiment) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from bert_jax.cli.finetuning.arguments import Finetune
-from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.cli.flags import parse_flags, take_name
 from bert_jax.cli.model_source import ModelSource
 from data_pipeline.errors import UserError
 
@@ -42,14 +42,9 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     """
     from bert_jax.cli.finetuning import TASKS
 
-    if argv and argv[0] in ("-h", "--help"):
-        print(_HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items()))
-        sys.exit(0)
-    if not argv or argv[0].startswith("-"):
-        raise UserError("name a task first: bert-jax finetune TASK --model DIR --data DIR --output DIR")
-    name = argv[0]
-    if name not in TASKS:
-        raise UserError(f"unknown task {name!r}; valid: {nearest(name, TASKS)}")
+    page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items())
+    usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
+    name = take_name(argv, TASKS, what="task", usage=usage, page=page)
     missing: Any = tyro.MISSING_NONPROP
     settings: Any = TASKS[name].settings
     default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=settings)
@@ -69,12 +64,12 @@ def run(args: Finetune[Any]) -> int:
     Raises:
       UserError: a folder is not what it should be; the model or the data cannot be used.
     """
-    from bert_jax import workdir
+    from bert_jax import record, workdir
     from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.training import keep_compiled
 
     _check_data(args)
-    if (args.output / workdir.FILE_NAME).exists():
+    if (args.output / record.FILE_NAME).exists():
         raise UserError(f"{args.output} holds a model or a run; name another --output")
     model = args.source.open()
     longest = model.config.max_position_embeddings
@@ -119,9 +114,10 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 
 
 def _train_grid(grid: "Grid") -> int:
+    from bert_jax import exit_status
     from bert_jax.cli.finetuning.report import report
     from bert_jax.cli.training import memory_named, storage_named
-    from bert_jax.interrupt import EXIT_STATUS, listen
+    from bert_jax.interrupt import listen
     from bert_jax.nonfinite import NonFiniteError
 
     with listen() as interrupt:
@@ -132,9 +128,9 @@ def _train_grid(grid: "Grid") -> int:
             print(
                 f"bert-jax: error: {error}; try a lower --learning-rate in another --output", file=sys.stderr
             )
-            return 1
+            return exit_status.FAILED
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to go on")
-            return EXIT_STATUS
+            return exit_status.SAVED
     report(grid.args.output, grid.args.task, grid.data.metric)
     return 0

@@ -5,8 +5,9 @@ import difflib
 import inspect
 import io
 import re
+import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import tyro
@@ -60,6 +61,35 @@ def parse_flags(
     if unknown:
         raise UserError(_name_unknown(unknown[0], kind, command, default))
     return value
+
+
+def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: str, page: str) -> str:
+    """The name that a command line begins with, before its flags.
+
+    Args:
+      argv: the arguments after the command.
+      valid: the names that there are.
+      what: they are of: experiment, task.
+      usage: how the command is given.
+      page: printed for --help.
+
+    Raises:
+      UserError: no name, or an unknown one.
+      SystemExit: with status 0, after printing the page that was asked for.
+    """
+    if argv and argv[0] in ("-h", "--help"):
+        print(page)
+        sys.exit(0)
+    if not argv or argv[0].startswith("-"):
+        raise UserError(f"name the {what} first: {usage}")
+    check_name(argv[0], valid, what)
+    return argv[0]
+
+
+def check_name(name: str, valid: Collection[str], what: str) -> None:
+    """Raises UserError, with the names that look most like it, if a name is not a valid one."""
+    if name not in valid:
+        raise UserError(f"unknown {what} {name!r}; valid: {nearest(name, valid)}")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

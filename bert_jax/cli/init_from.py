@@ -65,12 +65,13 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
     """
     from bert_jax.formats.huggingface_tokenizer import make_tokenizer
     from bert_jax.formats.vocabulary import read_vocabulary
+    from bert_jax.workdir import TOKENIZER_FOLDER
     from data_pipeline.store import is_prepared
 
     if not is_prepared(corpus):
         say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")
         return
-    ours, theirs = read_vocabulary(Path(corpus) / "tokenizer"), model.vocabulary
+    ours, theirs = read_vocabulary(Path(corpus) / TOKENIZER_FOLDER), model.vocabulary
     tokens = make_tokenizer(ours).get_vocab()
     expected = model.tokenizer.get_vocab()
     differing = [(index, token) for token, index in tokens.items() if expected.get(token) != index]

@@ -90,14 +90,11 @@ def run(args: Inspect) -> None:
 
 
 def _data_settings(args: Inspect) -> DataConfig:
-    from bert_jax.cli.flags import nearest
+    from bert_jax.cli.flags import check_name
     from data_pipeline.config import Phase
     from experiments import EXPERIMENTS
 
-    if args.experiment not in EXPERIMENTS:
-        raise UserError(
-            f"unknown experiment {args.experiment!r}; valid: {nearest(args.experiment, EXPERIMENTS)}"
-        )
+    check_name(args.experiment, EXPERIMENTS, "experiment")
     data = EXPERIMENTS[args.experiment].data
     if args.max_instances_per_row is not None:
         data = dataclasses.replace(data, max_instances_per_row=args.max_instances_per_row)

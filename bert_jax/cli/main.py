@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from bert_jax import __version__
 from bert_jax.cli.errors import report
-from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.cli.flags import check_name, parse_flags
 from bert_jax.cli.huge_pages import restart_with_huge_pages
+from bert_jax.exit_status import BAD_INPUT
 from data_pipeline.errors import UserError
 
 COMMANDS = {
@@ -44,7 +45,8 @@ To begin, train a small model on the documentation installed beside this
 package (about six minutes on two cores):
   bert-jax pretrain quickstart --workdir runs/quickstart
 
-exit status: 0 done; 1 training stopped on NaN or infinity; 2 wrong input;
+exit status: 0 done; 1 training stopped on NaN or infinity, `compile` found
+  no room on the chip, or a defect, with its traceback; 2 wrong input;
   69 a disk failed, or another process of the run died or did not come: run
   the same command again, on all hosts;
   75 interrupted and saved: run the same command again to go on;
@@ -65,13 +67,12 @@ def _run_command(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         rows = [f"  {name:<13} {summary}" for name, summary in COMMANDS.items()]
         print(_HELP.format(commands="\n".join(rows)), end="")
-        return 0 if argv else 2
+        return 0 if argv else BAD_INPUT
     if argv[0] == "--version":
         print(f"bert-jax {__version__}")
         return 0
     name, rest = argv[0], argv[1:]
-    if name not in COMMANDS:
-        raise UserError(f"unknown command {name!r}; valid: {nearest(name, COMMANDS)}")
+    check_name(name, COMMANDS, "command")
     module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
     if hasattr(module, "parse"):
         args = module.parse(rest)

@@ -93,7 +93,7 @@ def run(args: Prepare) -> int:
     """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
     import sys
 
-    from bert_jax.interrupt import EXIT_STATUS
+    from bert_jax.exit_status import SAVED
     from data_pipeline.prepare import prepare
 
     begun = time.perf_counter()
@@ -108,7 +108,7 @@ def run(args: Prepare) -> int:
             )
     except KeyboardInterrupt:
         print("bert-jax: interrupted; run the same command again to go on", file=sys.stderr)
-        return EXIT_STATUS
+        return SAVED
     report(args.output, manifest, time.perf_counter() - begun)
     return 0
 

@@ -3,14 +3,13 @@
 import dataclasses
 import functools
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from bert_jax.cli.flags import nearest, parse_flags
+from bert_jax.cli.flags import parse_flags, take_name
 from bert_jax.cli.training import keep_compiled, memory_named, storage_named, takeover_named
 from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
     from bert_jax.loop import Data, Evaluation
     from bert_jax.parallel import Program
     from bert_jax.pretrained import Pretrained
+    from bert_jax.record import RunRecord
+    from bert_jax.speed import StartClock
+    from bert_jax.step_trace import StepTrace
     from bert_jax.train_step import TrainState
-    from bert_jax.workdir import RunRecord
 
 _HELP = """\
 usage: bert-jax pretrain EXPERIMENT --workdir DIR [FLAGS]
@@ -82,17 +83,9 @@ def parse(argv: Sequence[str]) -> Pretrain:
     """
     from experiments import EXPERIMENTS
 
-    if argv and argv[0] in ("-h", "--help"):
-        print(_HELP + "\n".join(f"  {name}" for name in EXPERIMENTS))
-        sys.exit(0)
-    if not argv or argv[0].startswith("-"):
-        raise UserError(
-            "name an experiment first: bert-jax pretrain EXPERIMENT --workdir DIR; "
-            "`bert-jax experiments` lists them"
-        )
-    name = argv[0]
-    if name not in EXPERIMENTS:
-        raise UserError(f"unknown experiment {name!r}; valid: {nearest(name, EXPERIMENTS)}")
+    page = _HELP + "\n".join(f"  {name}" for name in EXPERIMENTS)
+    usage = "bert-jax pretrain EXPERIMENT --workdir DIR; `bert-jax experiments` lists them"
+    name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
     default = Pretrain(name=name, workdir=tyro.MISSING_NONPROP, experiment=EXPERIMENTS[name])
     return parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
 
@@ -107,8 +100,9 @@ def run(args: Pretrain) -> int:
         )
     from bert_jax import processes, workdir
     from bert_jax.cli.errors import report
+    from bert_jax.speed import StartClock
 
-    began = time.perf_counter()
+    clock = StartClock(_say)
 
     def run_here() -> int:
         model, shaped = processes.together(lambda: _open_initial(args))
@@ -116,7 +110,7 @@ def run(args: Pretrain) -> int:
         with processes.held_by_first(workdir.lock(args.workdir)):
             token = processes.by_first(lambda: workdir.mark(args.workdir))
             processes.together(lambda: workdir.check_mark(args.workdir, token))
-            return _train(shaped, model, began)
+            return _train(shaped, model, clock)
 
     return processes.run_together(run_here, report) if args.distributed else run_here()
 
@@ -132,24 +126,24 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
     return model, dataclasses.replace(args, experiment=experiment)
 
 
-def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
-    from bert_jax import processes, workdir
+def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> int:
+    from bert_jax import exit_status, processes, record
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import showcase
-    from bert_jax.interrupt import EXIT_STATUS, listen
+    from bert_jax.interrupt import listen
     from bert_jax.later_phases import compile_later_phases
     from bert_jax.loop import Ending, train
     from bert_jax.nonfinite import NonFiniteError
 
     keep_compiled(args.workdir)
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
-    start = processes.by_first(lambda: workdir.read_record(args.workdir).starts[-1])
-    check_start = functools.partial(workdir.check_last_start, args.workdir, start)
+    start = processes.by_first(lambda: record.read_record(args.workdir).starts[-1])
+    check_start = functools.partial(record.check_last_start, args.workdir, start)
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
             with memory_named("--global-batch-size"), takeover_named(check_start), storage_named():
                 done = max(saved_steps(args.workdir), default=0)
-                compiled_for = compile_later_phases(program, args.experiment, done, _say)
+                clock.compiled(compile_later_phases(program, args.experiment, done, _say))
                 ending = train(
                     program,
                     data,
@@ -158,20 +152,30 @@ def _train(args: Pretrain, model: "Pretrained | None", began: float) -> int:
                     interrupt=interrupt,
                     say=_say,
                     start=functools.partial(_start, program, model) if model else None,
-                    began=began,
-                    compiled_for=compiled_for,
-                    profile=args.profile,
+                    clock=clock,
+                    trace=_trace(args),
                     before_save=lambda: processes.by_first(check_start),
                 )
         except NonFiniteError as error:
             advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
             print(f"bert-jax: error: {error}; try a lower {advice}", file=sys.stderr)
-            return 1
+            return exit_status.FAILED
         if ending is Ending.INTERRUPTED:
             _say(f"{interrupt.signal_name}: saved; run the same command again to go on")
-            return EXIT_STATUS
+            return exit_status.SAVED
     processes.by_first(lambda: showcase.show(args.workdir, args.experiment, corpus))
     return 0
+
+
+def _trace(args: Pretrain) -> "StepTrace | None":
+    """What records steps in process 0, if --profile asks for it."""
+    from bert_jax import processes
+    from bert_jax.metric_log import TENSORBOARD_FOLDER
+    from bert_jax.step_trace import StepTrace
+
+    if args.profile is None or not processes.is_first():
+        return None
+    return StepTrace(args.workdir / TENSORBOARD_FOLDER, args.profile, _say)
 
 
 def _start(program: "Program", model: "Pretrained") -> "TrainState":
@@ -210,9 +214,10 @@ def _corpus(args: Pretrain) -> str:
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         return args.experiment.data.corpus
     from bert_jax.cli import prepare
+    from bert_jax.workdir import CORPUS_FOLDER
     from data_pipeline.corpus import MANIFEST_FILE
 
-    corpus = args.workdir / "corpus"
+    corpus = args.workdir / CORPUS_FOLDER
     if not (corpus / MANIFEST_FILE).exists():
         if args.distributed:
             raise UserError(
@@ -240,14 +245,15 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
     Raises:
       UserError: another run lives here, or the corpus is altered or does not fit.
     """
-    from bert_jax import processes, workdir
+    from bert_jax import processes
     from bert_jax.cli import init_from, run_data
+    from bert_jax.record import RunRecord
     from data_pipeline import store
 
     if model is not None:
         init_from.check_vocabulary(model, corpus, _say)
     run_data.check_vocabulary(args.experiment, corpus, _say)
-    record = workdir.RunRecord(
+    record = RunRecord(
         args.name,
         args.experiment,
         corpus_fingerprint=store.fingerprint(corpus),
@@ -262,38 +268,40 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
         "give all of them the same text, vocabulary and model",
     )
     store.verify(corpus)  # at every start: a machine that goes on may have a copy of its own
-    processes.by_first(lambda: _record(args.workdir, corpus, record))
+    processes.by_first(lambda: _write_start(args.workdir, corpus, record))
 
 
-def _record(folder: Path, corpus: str, record: "RunRecord") -> None:
+def _write_start(folder: Path, corpus: str, now: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
-    from bert_jax import provenance, workdir
+    from bert_jax import record, workdir
     from bert_jax.checkpoints import saved_steps
+    from bert_jax.provenance import describe_code_changes, this_start
 
-    start = provenance.describe()
+    start = this_start()
+    earlier: tuple[dict[str, Any], ...] = ()
     if steps := saved_steps(folder):
-        before = workdir.read_record(folder)
-        workdir.check_same_run(folder, before, record, steps[-1])
-        for line in workdir.describe_changes(before.experiment, record.experiment):
+        before = record.read_record(folder)
+        record.check_same_run(folder, before, now, steps[-1])
+        earlier = before.starts
+        changes = record.describe_changes(before.experiment, now.experiment)
+        for line in (*changes, *describe_code_changes(earlier[-1], start)):
             _say(line)
-        for line in provenance.describe_changes(before.starts[-1], start):
-            _say(line)
-        record = dataclasses.replace(record, starts=before.starts)
     else:
         workdir.copy_tokenizer(corpus, folder)
-    workdir.write_record(folder, dataclasses.replace(record, starts=(*record.starts, start)))
+    record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start)))
 
 
 def _check_same_command(args: Pretrain) -> None:
     """Raises UserError if the processes of the run differ in what they are to do or in their code."""
-    from bert_jax import processes, provenance
-    from bert_jax.workdir import flatten
+    from bert_jax import processes
+    from bert_jax.config_text import flatten
+    from bert_jax.provenance import code, this_start
 
     def identity() -> dict[str, Any]:
         settings = flatten(args.experiment)
         del settings["data.corpus"]  # may lie elsewhere; what is in it is compared by its fingerprint
-        code = provenance.code(provenance.describe())
-        return {"experiment": args.name, "--workdir": str(args.workdir), **settings, **code}
+        same = {"experiment": args.name, "--workdir": str(args.workdir)}
+        return {**same, **settings, **code(this_start())}
 
     processes.check_same(identity, "start all with the same command, code and packages")
 

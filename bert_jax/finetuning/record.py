@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config_text import differences, flatten, from_json
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.workdir import FILE_NAME, PARALLEL_MAY_CHANGE, differences, flatten, from_json
+from bert_jax.record import FILE_NAME, PARALLEL_MAY_CHANGE
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 

@@ -7,7 +7,7 @@ from bert_jax.finetuning.finetuned import find_cell, load_cell
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.pretrained import HEADS, Pretrained, TaskHead
-from bert_jax.workdir import FILE_NAME
+from bert_jax.record import FILE_NAME
 
 
 def recognises(directory: Path) -> bool:

@@ -11,7 +11,8 @@ from bert_jax.formats.vocabulary import read_vocabulary
 from bert_jax.metric_log import FILE_NAME as METRICS_FILE
 from bert_jax.metric_log import read_rows
 from bert_jax.pretrained import Pretrained
-from bert_jax.workdir import FILE_NAME, RunRecord, read_record
+from bert_jax.record import FILE_NAME, RunRecord, read_record
+from bert_jax.workdir import CORPUS_FOLDER, TOKENIZER_FOLDER
 from data_pipeline.errors import UserError
 
 # Every run has all heads; those that its objective leaves out stay as they were drawn.
@@ -60,8 +61,8 @@ def find_tokenizer(workdir: Path, record: RunRecord) -> Path:
     Raises:
       UserError: there is none in the work directory, nor in the corpus if that is still there.
     """
-    places = [workdir / "tokenizer", Path(record.experiment.data.corpus) / "tokenizer"]
-    places.append(workdir / "corpus" / "tokenizer")
+    places = [workdir / TOKENIZER_FOLDER, Path(record.experiment.data.corpus) / TOKENIZER_FOLDER]
+    places.append(workdir / CORPUS_FOLDER / TOKENIZER_FOLDER)
     for place in places:
         if place.is_dir():
             return place

@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.config import Experiment, ModelConfig, Objective
 from bert_jax.model.pretraining import abstract_params
-from bert_jax.workdir import RunRecord, write_record
+from bert_jax.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.tokenizer import SPECIAL_TOKENS, Casing, Tokenizer, WordPiece
 from data_pipeline.vocabulary import train_sentencepiece

@@ -23,7 +23,7 @@ from bert_jax.cli.training import takeover_named
 from bert_jax.config import ParallelConfig
 from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.prefetch import Prefetch
-from bert_jax.workdir import read_record, write_record
+from bert_jax.record import read_record, write_record
 from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError

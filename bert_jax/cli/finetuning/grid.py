@@ -29,9 +29,9 @@ from bert_jax.nonfinite import NonFiniteError
 from bert_jax.parallel import Program, batch_unit, check_batch, positions_while_compiling
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
-from bert_jax.provenance import describe, describe_changes
+from bert_jax.provenance import describe_code_changes, this_start
+from bert_jax.record import describe_layout_changes
 from bert_jax.train_step import Params
-from bert_jax.workdir import describe_layout_changes
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.packing import Packing, choose_packing
@@ -150,13 +150,13 @@ class Grid:
         """
         folder = self._folder(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        record, start = self._record(config), describe()
+        record, start = self._record(config), this_start()
         if saved_steps(folder):
             before = read_record(folder)
             check_same(folder, before, record)
             for line in describe_layout_changes(before.config, config):
                 print(line, flush=True)
-            for line in describe_changes(before.starts[-1], start):
+            for line in describe_code_changes(before.starts[-1], start):
                 print(line, flush=True)
             record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
         elif packing := self._packing(config):

@@ -1,0 +1,167 @@
+"""`config.json` of a run's folder: what was run on what, from which start to which.
+
+A folder belongs to one experiment on one corpus. Running the same command again goes on; running
+another is refused with the differences shown, but for the settings of `MAY_CHANGE`.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.config_text import differences, flatten, from_json
+from data_pipeline.atomic import write_json
+from data_pipeline.config import phase_ends
+from data_pipeline.errors import UserError
+
+FILE_NAME = "config.json"
+
+# A phase of longer sequences, or another machine, may leave less memory than the run began with.
+PARALLEL_MAY_CHANGE = frozenset(
+    f"parallel.{name}" for name in ("mode", "fsdp", "tensor", "accumulation_steps", "remat")
+)
+
+MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
+    (
+        "num_train_steps",
+        "log_every",
+        "eval_every",
+        "eval_examples",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "keep_every",
+        "model.attention_kernel",
+        # The corpus may move; what is in it is compared by its fingerprint.
+        "data.corpus",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """What `config.json` holds."""
+
+    experiment_name: str
+    experiment: Experiment
+    corpus_fingerprint: str
+    """Hash of the corpus's tokens and vocabulary; equal for equal corpora wherever they lie."""
+    starts: tuple[dict[str, Any], ...] = ()
+    """One entry for each time the command was run: versions, git state, devices, command."""
+    init_from: str = ""
+    """Name of the model that it started from; empty if its parameters were drawn."""
+    init_fingerprint: str = ""
+    """Hash of that model's parameters."""
+
+
+def read_record(workdir: Path) -> RunRecord:
+    """What `config.json` of a run's folder says.
+
+    Raises:
+      UserError: the folder is not that of a run, or its config.json cannot be read.
+    """
+    path = workdir / FILE_NAME
+    if not path.exists():
+        raise UserError(f"{workdir} is not the work directory of a run: it has no {FILE_NAME}")
+    try:
+        return from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a run's {FILE_NAME}: {error!r}") from None
+
+
+def write_record(workdir: Path, record: RunRecord) -> None:
+    """Writes `config.json`."""
+    write_json(workdir / FILE_NAME, dataclasses.asdict(record))
+
+
+def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
+    """Raises UserError if the run was started again since: a bucket does not show locks to other machines."""
+    last = read_record(workdir).starts[-1]
+    if last != start:
+        raise UserError(
+            f"work directory {workdir} was taken over by a start on {last['host']} at {last['time']}; "
+            f"this one saves nothing more"
+        )
+
+
+def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) -> None:
+    """Refuses to go on from a step with other settings or another corpus than a run began with.
+
+    Raises:
+      UserError: names each difference as `setting before -> now`, or the phase that another number of
+        steps would end elsewhere although it is over.
+    """
+    changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
+    if before.corpus_fingerprint != now.corpus_fingerprint:
+        changes.append("the text or the vocabulary of data.corpus changed")
+    if before.init_fingerprint != now.init_fingerprint:
+        changes.append(f"--init-from {_initial_model(before)} -> {_initial_model(now)}")
+    if changes:
+        raise UserError(
+            f"{workdir} holds a run of {before.experiment_name} with other settings: "
+            f"{'; '.join(changes)}; take them back, or name another --workdir"
+        )
+    _check_phases(workdir, before.experiment, now.experiment, step)
+
+
+def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int) -> None:
+    """Raises UserError if a step that is done would belong to another phase: its text would come again."""
+    ends = [phase_ends(experiment.data.phases, experiment.num_train_steps) for experiment in (before, now)]
+    for number, (old, new) in enumerate(zip(ends[0][:-1], ends[1][:-1], strict=True)):
+        if min(old, step) != min(new, step):
+            raise UserError(
+                f"num_train_steps {before.num_train_steps} -> {now.num_train_steps} would end phase {number} "
+                f"at step {new} instead of {old}, but {workdir} is at step {step}; "
+                f"give --num-train-steps {before.num_train_steps}, or name another --workdir"
+            )
+
+
+def describe_changes(before: Experiment, now: Experiment) -> list[str]:
+    """What settings that may change do to the rest of a run, one line each; none if they are as before."""
+    lines = []
+    if before.num_train_steps != now.num_train_steps:
+        ends = ", ".join(map(str, phase_ends(now.data.phases, now.num_train_steps)))
+        lines.append(
+            f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
+            f"learning rate is that of the new schedule, whose phases end at {ends}"
+        )
+    return lines + describe_layout_changes(before, now)
+
+
+class Computed(Protocol):
+    """The part of a run's settings that says how its sums are computed."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+
+    @property
+    def parallel(self) -> ParallelConfig: ...
+
+
+def describe_layout_changes(before: Computed, now: Computed) -> list[str]:
+    """As `describe_changes`, of how devices share the work."""
+    layout = differences(_how_computed(before), _how_computed(now), ())
+    if not layout:
+        return []
+    dropout = max(now.model.dropout_rate, now.model.attention_dropout_rate) > 0
+    redrawn = dropout and _decides_dropout(before) != _decides_dropout(now)
+    how = "dropout draws other bits" if redrawn else "sums are rounded otherwise"
+    return [f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}"]
+
+
+def _how_computed(run: Computed) -> dict[str, Any]:
+    kernel = {"model.attention_kernel": run.model.attention_kernel}
+    return flatten(run.parallel, "parallel") | kernel
+
+
+def _decides_dropout(run: Computed) -> tuple[str | int, ...]:
+    # Each device draws for its own rows with rbg, and each micro-batch with either.
+    sharing = run.parallel.tensor if run.parallel.prng == "rbg" else 1
+    return run.parallel.mode, sharing, run.parallel.accumulation_steps, run.model.attention_kernel
+
+
+def _initial_model(record: RunRecord) -> str:
+    return f"{record.init_from} ({record.init_fingerprint[:12]})" if record.init_from else "unset"
