@@ -5,6 +5,7 @@ values and nothing else. Impossible combinations are refused when the value is m
 """
 
 import dataclasses
+import math
 from typing import Literal
 
 from data_pipeline.config import DataConfig
@@ -40,6 +41,18 @@ def check_positive(name: str, value: int) -> None:
     """Raises UserError unless a setting is at least 1."""
     if value < 1:
         raise UserError(f"{name} is {value}; it must be at least 1")
+
+
+def check_above_zero(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise UserError(f"{name} is {value:g}; it must be above 0 and finite")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a finite number of at least 0."""
+    if not 0 <= value < math.inf:
+        raise UserError(f"{name} is {value:g}; it must be at least 0 and finite")
 
 
 def check_seed(name: str, value: int) -> None:
@@ -88,8 +101,12 @@ class ModelConfig:
                 f"valid: {_divisors(self.hidden_size)}"
             )
         for name in ("dropout_rate", "attention_dropout_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and below 1")
+            if not 0 <= getattr(self, name) < 0.9999:  # which 16 random bits can still tell from 1
+                raise UserError(
+                    f"model.{name} is {getattr(self, name)}; it must be at least 0 and below 0.9999"
+                )
+        for name in ("layer_norm_epsilon", "initializer_range"):
+            check_above_zero(f"model.{name}", getattr(self, name))
 
     @property
     def attention(self) -> Attention:
@@ -125,20 +142,19 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         if self.name == "lamb":
             object.__setattr__(self, "bias_correction", "adam")  # so that records say what is done
-        if self.learning_rate <= 0:
-            raise UserError(f"optimizer.learning_rate is {self.learning_rate}; it must be above 0")
-        if self.warmup_steps < 0:
-            raise UserError(f"optimizer.warmup_steps is {self.warmup_steps}; it must be at least 0")
+        for name in ("learning_rate", "epsilon"):
+            check_above_zero(f"optimizer.{name}", getattr(self, name))
+        for name in ("warmup_steps", "decay_power", "weight_decay"):
+            check_not_negative(f"optimizer.{name}", getattr(self, name))
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(
                     f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and below 1"
                 )
-        if self.weight_decay < 0:
-            raise UserError(f"optimizer.weight_decay is {self.weight_decay}; it must be at least 0")
-        if self.clip_norm is not None and self.clip_norm <= 0:
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise UserError(
-                f"optimizer.clip_norm is {self.clip_norm}; it must be above 0, or None for no clipping"
+                f"optimizer.clip_norm is {self.clip_norm}; "
+                f"it must be above 0 and finite, or None for no clipping"
             )
 
 

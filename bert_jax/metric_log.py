@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bert_jax import processes
-from bert_jax.tensorboard import Event, FileWriter, SessionLog, Summary, scalar
+from bert_jax.tensorboard import Event, EventsWriter, SessionLog, Summary, scalar
 
 FILE_NAME = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
+
+_SECONDS_BETWEEN_FLUSHES = 120.0  # a flush to a mounted bucket uploads the file
 
 
 class Log(Protocol):
@@ -59,25 +61,35 @@ class MetricLog:
         self._curves = _begin_curves(workdir / TENSORBOARD_FOLDER)
         for row in rows:
             self._draw(row)
+        self._flush_curves()
 
     def write(self, row: dict[str, Any]) -> None:
         row = {**row, "timing": {**row.get("timing", {}), "time": time.time()}}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
         self._draw(row)
+        if time.time() > self._last_flush + _SECONDS_BETWEEN_FLUSHES:
+            self._flush_curves()
 
     def _draw(self, row: dict[str, Any]) -> None:
         # One event a row: 10,000 rows then take 4 s at the next start, not 13 s.
         points = [point for name, value in _curves(row).items() for point in scalar(name, value).value]
-        self._curves.add_summary(Summary(value=points), row["step"], row.get("timing", {}).get("time"))
+        when = row.get("timing", {}).get("time")
+        self._curves.write_event(Event(wall_time=when, step=row["step"], summary=Summary(value=points)))
+
+    def _flush_curves(self) -> None:
+        self._curves.flush()
+        self._last_flush = time.time()
 
     def sync(self) -> None:
         os.fsync(self._file.fileno())
-        self._curves.flush()
+        self._flush_curves()
 
     def close(self) -> None:
-        self._file.close()
-        self._curves.close()
+        try:
+            self._file.close()
+        finally:
+            self._curves.close()
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -93,12 +105,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _begin_curves(folder: Path) -> FileWriter:
-    """An empty file of TensorBoard's, which tells one that is watching to forget what it has shown."""
+def _begin_curves(folder: Path) -> EventsWriter:
+    """An empty file of TensorBoard's, which tells one that is watching to forget what it has shown.
+
+    It has no thread of its own, as tensorboardX's usual writer: when a disk fails that, training would wait
+    for ever for one that is dead.
+    """
+    folder.mkdir(exist_ok=True)
     for file in folder.glob("events.*"):
         file.unlink()
-    writer = FileWriter(str(folder))
-    writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), step=0)
+    writer = EventsWriter(str(folder / "events"))
+    writer.write_event(Event(wall_time=time.time(), session_log=SessionLog(status=SessionLog.START)))
     return writer
 
 

@@ -18,7 +18,7 @@ from bert_jax.accounting import encoder_flops
 from bert_jax.compiler_memory import give_back_after_compiling
 from bert_jax.config import ModelConfig, ParallelConfig, RunConfig
 from bert_jax.optimizer import make_optimizer
-from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, state_sharding
+from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, split_rows, state_sharding
 from bert_jax.task import Batch, Sums, Task
 from bert_jax.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
 from data_pipeline.errors import UserError
@@ -282,7 +282,7 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
 
 def _put_device_axis(batch: NumpyBatch, num_devices: int) -> Any:
     # pmap takes host arrays and sends each device of this process its part.
-    return {name: x.reshape(num_devices, -1, *x.shape[1:]) for name, x in batch.items()}
+    return {name: split_rows(x, num_devices) for name, x in batch.items()}
 
 
 def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:

@@ -100,7 +100,7 @@ class BatchRows:
     def counted_here(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Those of the rows held here that this process counts: over all processes each row once."""
         kept = {name: self._by_block(rows)[self._counted_here] for name, rows in batch.items()}
-        return {name: blocks.reshape(-1, *blocks.shape[2:]) for name, blocks in kept.items()}
+        return {name: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for name, x in kept.items()}
 
     def _put(self, rows: np.ndarray) -> jax.Array:
         blocks = dict(zip(self._blocks, self._by_block(rows), strict=True))
@@ -115,7 +115,12 @@ class BatchRows:
         return index[0].indices(num_rows)[0] if index else 0
 
     def _by_block(self, rows: np.ndarray) -> np.ndarray:
-        return rows.reshape(len(self._blocks), -1, *rows.shape[1:])
+        return split_rows(rows, len(self._blocks))
+
+
+def split_rows(rows: np.ndarray, parts: int) -> np.ndarray:
+    """[B, ...] as [parts, B / parts, ...]; other axes may be empty, as the slots of an LTR run's masks."""
+    return rows.reshape(parts, len(rows) // parts, *rows.shape[1:])
 
 
 def join_blocks(blocks: Sequence[int], size: int) -> tuple[tuple[int, int], ...]:

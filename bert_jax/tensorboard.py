@@ -23,7 +23,7 @@ def _not_imported(name: str) -> Iterator[None]:
 
 
 with _not_imported("torch"):
-    from tensorboardX import FileWriter as FileWriter
+    from tensorboardX.event_file_writer import EventsWriter as EventsWriter
     from tensorboardX.proto.event_pb2 import Event as Event
     from tensorboardX.proto.event_pb2 import SessionLog as SessionLog
     from tensorboardX.summary import Summary as Summary

@@ -147,11 +147,13 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
     """Raises UserError if the corpus can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
-            "" if corpus.split == "train" else "; prepare it with a larger --holdout, or with --holdout 0"
+            "prepare more documents, or these with --holdout 0, or take --data.pairing contiguous"
+            if corpus.split == "train"
+            else "prepare it with a larger --holdout, or with --holdout 0"
         )
         raise UserError(
             f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
-            f"data.pairing next_sentence needs 2 or more, for a random B{remedy}"
+            f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
     target = phase.max_seq_length - SPECIAL_TOKENS[data.pairing]
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)

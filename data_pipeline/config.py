@@ -38,7 +38,7 @@ class MaskingConfig:
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
         shares = (self.mask, self.same, self.random)
-        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # so put, NaN is refused too
             raise UserError(
                 f"data.masking.mask, same and random are {shares}; they must be shares that add up to 1"
             )

@@ -66,6 +66,26 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--data.phases.1.max-predictions-per-seq", "0"],
         ["max_predictions_per_seq is 0", "length 512", "data.masking.rate 0.15"],
     ),
+    "an infinite rate": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.learning-rate", "inf"],
+        ["optimizer.learning_rate is inf", "above 0 and finite"],
+    ),
+    "a decay that is no number": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.weight-decay", "nan"],
+        ["optimizer.weight_decay is nan", "at least 0"],
+    ),
+    "clipping to infinity": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.clip-norm", "inf"],
+        ["optimizer.clip_norm is inf", "or None"],
+    ),
+    "a share that is no number": (
+        ["pretrain", "base", "--workdir", "w", "--data.masking.mask", "nan"],
+        ["data.masking.mask", "nan", "add up to 1"],
+    ),
+    "everything dropped": (
+        ["pretrain", "base", "--workdir", "w", "--model.dropout-rate", "0.999999"],
+        ["model.dropout_rate is 0.999999", "below 0.9999"],
+    ),
     "no corpus": (["pretrain", "base", "--workdir", "w"], ["--data.corpus"]),
     "two flags missing": (["convert"], ["missing --output PATH, --model DIR"]),
     "no corpus to inspect": (["inspect"], ["missing CORPUS"]),

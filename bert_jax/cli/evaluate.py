@@ -1,6 +1,7 @@
 """`bert-jax evaluate --workdir DIR`: a checkpoint's metrics on held-out documents."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,9 +30,9 @@ class EvaluationData:
 class Evaluate:
     """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
 
-    Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json. Beside each
-    accuracy stands that of always guessing the most frequent label (`guess`). The devices at hand do
-    it, however many the run had.
+    Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json, where those of
+    other corpora stay. Beside each accuracy stands that of always guessing the most frequent label
+    (`guess`). The devices at hand do it, however many the run had.
     """
 
     workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -110,10 +111,12 @@ def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
 
 
 def _report(path: Path, rows: list[dict]) -> None:
+    """Prints rows and writes them to a file, beside those of other corpora that are there."""
     for row in rows:
         figures = {name: value for name, value in row.items() if isinstance(value, float)}
         print(f"step {row['step']}, length {row['max_seq_length']}:")
         for name, value in figures.items():
             print(f"  {name:<{max(map(len, figures))}}  {value:.4g}")
-    write_json(path, rows)
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_json(path, [row for row in earlier if row["corpus"] != rows[0]["corpus"]] + rows)
     print(f"wrote {path}")

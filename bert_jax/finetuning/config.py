@@ -1,10 +1,9 @@
 """What decides a fine-tuning run: a value, written to the `config.json` of its folder."""
 
 import dataclasses
-import math
 from typing import Any, Literal
 
-from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_positive
+from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.finetuning.tasks import (
     Classification,
@@ -80,9 +79,7 @@ class Cell:
     def __post_init__(self) -> None:
         check_positive("batch_size", self.batch_size)
         for name in ("learning_rate", "epochs"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise UserError(f"{name} is {value:g}; it must be above 0")
+            check_above_zero(name, getattr(self, name))
 
     @property
     def name(self) -> str:

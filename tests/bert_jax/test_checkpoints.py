@@ -1,9 +1,7 @@
 """Checkpoints: whole or absent, and a damaged one is never trained on."""
 
-import contextlib
 import json
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -13,6 +11,7 @@ import pytest
 
 from bert_jax.checkpoints import FOLDER, Checkpoints, find_fault, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
+from tests.bert_jax.full_disk import files_no_larger_than
 
 
 def state(step: int, size: int = 1000) -> dict:
@@ -144,17 +143,6 @@ def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
     assert saved_steps(tmp_path) == [10]
     assert restore(tmp_path) == 10
     assert not leftover.exists()
-
-
-@contextlib.contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """What a full disk is to a writer: writing further fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # TensorStore tells an event loop of the failure that asyncio has closed by then.

@@ -273,10 +273,21 @@ def test_nan_stops_the_run_and_spares_the_good_checkpoint(
 def test_evaluate_measures_what_the_run_logged(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--workdir", str(finished)]) == 0
     assert "mlm_accuracy" in capsys.readouterr().out
-    (row,) = json.loads((finished / "evaluation-200.json").read_text())
+    row = json.loads((finished / "evaluation-200.json").read_text())[-1]
     logged = deterministic_rows(finished)[-1]
     for name, value in logged.items():
         assert row[name] == (pytest.approx(value, rel=1e-6) if isinstance(value, float) else value)
+
+
+def test_evaluations_on_another_corpus_stand_beside_those_on_the_runs_own(
+    finished: Path, corpus: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(corpus, tmp_path / "copy")
+    for _ in range(2):
+        assert main(["evaluate", "--workdir", str(finished)]) == 0
+        assert main(["evaluate", "--workdir", str(finished), "--data.corpus", str(copy)]) == 0
+    rows = json.loads((finished / "evaluation-200.json").read_text())
+    assert sorted(row["corpus"] for row in rows) == sorted(map(str, (corpus, copy)))
 
 
 def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """The curves of a run: TensorBoard shows what `metrics.jsonl` holds, whatever became of its own file."""
 
+import threading
 from pathlib import Path
 
+import pytest
 import tensorflow as tf
 
 from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
+from tests.bert_jax.full_disk import files_no_larger_than
 
 
 def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
@@ -43,6 +46,16 @@ def test_curves_that_are_lost_come_back_with_the_next_start(tmp_path: Path) -> N
     }
     assert all(after[key] == before[key] for key in after if key[1] < 4), "the times are those of the steps"
     assert [row["step"] for row in read_rows(tmp_path / FILE_NAME)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_disk_that_fails_the_curves_is_told_to_the_run(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    log = MetricLog(tmp_path, 0)
+    assert threading.active_count() == threads, "an error in one would be lost, and the run would wait for it"
+    log.write({"step": 1, "split": "train", "loss": 0.5})
+    with files_no_larger_than(10), pytest.raises(OSError, match="File too large"):
+        log.sync()  # the row is in metrics.jsonl; its point is not yet drawn
+    log.close()
 
 
 def test_what_else_lies_in_tensorboards_folder_stays(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.parallel import COMPILER_OPTIONS, make_program
-from bert_jax.pretraining import PretrainingTask
+from bert_jax.pretraining import PretrainingTask, abstract_batch
 from bert_jax.sharding import join_blocks, make_mesh
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +111,21 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 def test_a_mesh_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="is 6, which does not divide 4 devices"):
         make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) -> None:
+    model = ModelConfig(
+        vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, objective="ltr"
+    )
+    phase = Phase(max_seq_length=16, max_predictions_per_seq=0)
+    data = DataConfig(pairing="contiguous", masking=MaskingConfig(rate=0.0), phases=(phase,))
+    experiment = Experiment(model=model, data=data, global_batch_size=4, parallel=ParallelConfig(mode=mode))
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(phase, 4, 1).items()}
+    program = make_program(PretrainingTask(model), experiment)
+    state = program.train_step(program.init(), program.put(batch), 1e-3)
+    assert np.isfinite(float(state.sums["grad_norm"]))
+    assert program.rows.counted_here(batch)["masked_lm_ids"].shape == (4, 0)
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):
     with pytest.raises(UserError, match="is not a corpus"):
         training_batches(str(tmp_path), DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
     single = str(write_corpus(tmp_path / "single", [random_documents(1)]))
-    with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more"):
+    with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more.*contiguous"):
         training_batches(single, DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
     kept = str(write_corpus(tmp_path / "kept", [random_documents(3)], [random_documents(1)]))
     with pytest.raises(UserError, match=r"heldout split of .*kept has 1 document.*larger --holdout"):
