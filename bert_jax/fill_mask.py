@@ -69,5 +69,6 @@ def _masked_logits(config: ModelConfig, params: dict, ids: jax.Array, positions:
 
 
 def _score(model: BertForPreTraining, ids: jax.Array, positions: jax.Array) -> jax.Array:
-    x_BPD = model.encoder(ids, jnp.ones_like(ids), jnp.zeros_like(ids), True, positions)
+    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
+    x_BPD = model.encoder(batch, deterministic=True, positions=positions)
     return model.language_model(x_BPD, model.encoder.word_embedding_table())

@@ -197,22 +197,23 @@ def _forward(
 ) -> dict[str, jax.Array]:
     """The outputs asked for, by text; XLA computes nothing for the others."""
     wants_pooled = "pooled_output" in outputs
-    (last, pooled), kept = BertForPreTraining(config).apply(
+    (states, pooled), kept = BertForPreTraining(config).apply(
         {"params": params}, batch, wants_pooled, method=_encode, mutable=["intermediates"]
     )
-    inside = kept["intermediates"]["encoder"]
-    attention = [inside[f"layer_{i}"]["attention"] for i in range(config.num_layers)]
+    seen = kept["intermediates"]["encoder"]
+    attention = [seen[f"layer_{i}"]["attention"] for i in range(config.num_layers)]
     found = {
         "pooled_output": lambda: pooled,
-        "sequence_output": lambda: last,
-        "embedding_output": lambda: inside["hidden_states"][0],
-        "hidden_states": lambda: jnp.stack([inside["hidden_states"][i] for i in layers], axis=1),
+        "sequence_output": lambda: states[-1],
+        "embedding_output": lambda: states[0],
+        "hidden_states": lambda: jnp.stack([states[i] for i in layers], axis=1),
         "attention_maps": lambda: jnp.stack([a["attention_probabilities"][0] for a in attention], axis=1),
     }
     return {name: found[name]() for name in outputs}
 
 
-def _encode(model: BertForPreTraining, batch: dict, wants_pooled: bool) -> tuple[jax.Array, jax.Array | None]:
-    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-    last = model.encoder(*inputs, deterministic=True)
-    return last, model.pooler(last) if wants_pooled else None
+def _encode(
+    model: BertForPreTraining, batch: dict, wants_pooled: bool
+) -> tuple[list[jax.Array], jax.Array | None]:
+    states = model.encoder.hidden_states(batch, deterministic=True)
+    return states, model.pooler(states[-1]) if wants_pooled else None

@@ -13,7 +13,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning.settings import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
-from bert_jax.packing import instance_masks, instance_starts, instances_of
+from bert_jax.packing import instance_masks, instance_starts
 from bert_jax.task import Batch
 
 
@@ -24,16 +24,10 @@ def sequence_features(
 
     To be called in a compact module, whose parameters its own become: `encoder`, and what is new.
     """
-    encoder = Encoder(config, name="encoder")
-    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-    instances = instances_of(batch)
-    if features.layers == (-1,):
-        states = [encoder(*inputs, deterministic, None, instances)]
-    else:
-        every = encoder.hidden_states(*inputs, deterministic, instances)
-        states = [every[layer] for layer in features.layers]
-    x = _combine(states, features.combine)
-    assert instances is None or not features.lstm_layers, "a BiLSTM would read on from one to the next"
+    states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
+    x = _combine([states[layer] for layer in features.layers], features.combine)
+    is_packed = "instance_starts" in batch
+    assert not (is_packed and features.lstm_layers), "a BiLSTM would read on from one to the next"
     for number in range(features.lstm_layers):
         lstm = _bidirectional(features.lstm_width, number)
         x = cast(jax.Array, lstm(x, seq_lengths=batch["input_mask"].sum(-1)))
@@ -77,12 +71,11 @@ class LayerWeights(nn.Module):
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
     """[B x K, D]: the last layer where it is pooled; at [CLS] it is computed there alone."""
-    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     encoder = Encoder(config, name="encoder")
     if config.attention == "bidirectional":
-        pooled = encoder(*inputs, deterministic, instance_starts(batch), instances_of(batch))
+        pooled = encoder(batch, deterministic, instance_starts(batch))
         return pooled.reshape(-1, pooled.shape[-1])
-    return _at(encoder(*inputs, deterministic, None, instances_of(batch)), _last_tokens(batch))
+    return _at(encoder(batch, deterministic), _last_tokens(batch))
 
 
 def _last_tokens(batch: Batch) -> jax.Array:

@@ -14,6 +14,8 @@ from bert_jax.config import ModelConfig
 from bert_jax.model.attention import Attention, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear, initializer
+from bert_jax.packing import instances_of
+from bert_jax.task import Batch
 
 LAYER_INPUT = "layer_input"
 """Name of the values that are enough to compute a layer again (`ParallelConfig.remat`)."""
@@ -62,7 +64,7 @@ class Embeddings(nn.Module):
         input_ids: jax.Array,
         segment_ids: jax.Array,
         deterministic: bool,
-        instances: jax.Array | None = None,
+        instances: jax.Array | None,
     ) -> jax.Array:
         positions = jnp.arange(input_ids.shape[-1])
         if instances is not None:
@@ -105,9 +107,10 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embeddings and `num_layers` layers.
 
-    The collection "intermediates" receives `hidden_states` (num_layers + 1 arrays [B, T, D], the
-    embedding output first) and each layer's attention probabilities [B, N, T, T], for callers
-    that apply the module with it mutable.
+    Of a batch it reads int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
+    (0 for segment A, 1 for segment B), [B, T] each. Of rows that hold several instances it also reads
+    `instance_starts` [B, K] (`bert_jax.packing`): attention then stays inside an instance, and positions
+    count from its beginning. Other keys are ignored.
     """
 
     config: ModelConfig
@@ -116,70 +119,43 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(self.config)
         self.layers = [Layer(self.config, name=f"layer_{i}") for i in range(self.config.num_layers)]
 
-    def __call__(
-        self,
-        input_ids: jax.Array,
-        input_mask: jax.Array,
-        segment_ids: jax.Array,
-        deterministic: bool,
-        positions: jax.Array | None = None,
-        instances: jax.Array | None = None,
-    ) -> jax.Array:
+    def __call__(self, batch: Batch, deterministic: bool, positions: jax.Array | None = None) -> jax.Array:
         """Hidden states of the last layer, everywhere or at some positions.
 
         Args:
-          input_ids: int [B, T], token ids.
-          input_mask: int [B, T], 1 for real tokens and 0 for padding.
-          segment_ids: int [B, T], 0 for segment A and 1 for segment B.
+          batch: with the keys above.
           deterministic: False applies dropout, which needs a "dropout" key.
           positions: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these positions alone, which saves most of that layer.
             Bidirectional attention only.
-          instances: int [B, T] or None for one instance a row: the column where each position's
-            instance begins. Attention stays inside an instance; positions count from its beginning.
 
         Returns:
           [B, T, D] in the compute type, or [B, Q, D] with `positions`.
         """
-        bias = attention_bias(self.config, input_mask, instances)
-        states = self._before_last_layer(input_ids, segment_ids, bias, deterministic, instances)
-        x_BTD = states[-1]
-        queries = x_BTD if positions is None else jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
-        if positions is not None and instances is not None:
+        inputs, bias = self._layer_inputs(batch, deterministic)
+        x_BTD = inputs[-1]
+        if positions is None:
+            return self.layers[-1](x_BTD, x_BTD, bias, deterministic)
+        queries_BQD = jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
+        if "instance_starts" in batch:
             bias = jnp.take_along_axis(bias, positions[:, None, :, None], axis=2)
-        last = self.layers[-1](queries, x_BTD, bias, deterministic)
-        for state in (*states, last):
-            self.sow("intermediates", "hidden_states", state)
-        return last
+        return self.layers[-1](queries_BQD, x_BTD, bias, deterministic)
 
-    def hidden_states(
-        self,
-        input_ids: jax.Array,
-        input_mask: jax.Array,
-        segment_ids: jax.Array,
-        deterministic: bool,
-        instances: jax.Array | None = None,
-    ) -> list[jax.Array]:
+    def hidden_states(self, batch: Batch, deterministic: bool) -> list[jax.Array]:
         """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
-        bias = attention_bias(self.config, input_mask, instances)
-        states = self._before_last_layer(input_ids, segment_ids, bias, deterministic, instances)
-        return [*states, self.layers[-1](states[-1], states[-1], bias, deterministic)]
+        inputs, bias = self._layer_inputs(batch, deterministic)
+        return [*inputs, self.layers[-1](inputs[-1], inputs[-1], bias, deterministic)]
 
-    def _before_last_layer(
-        self,
-        input_ids: jax.Array,
-        segment_ids: jax.Array,
-        bias: jax.Array,
-        deterministic: bool,
-        instances: jax.Array | None,
-    ) -> list[jax.Array]:
-        """The inputs of all layers, num_layers arrays [B, T, D]."""
-        embedded = self.embeddings(input_ids, segment_ids, deterministic, instances)
-        states = [checkpoint_name(embedded, LAYER_INPUT)]
+    def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], jax.Array]:
+        """What each layer gets, num_layers arrays [B, T, D], and the bias of their attention scores."""
+        instances = instances_of(batch)
+        bias = attention_bias(self.config, batch["input_mask"], instances)
+        embedded = self.embeddings(batch["input_ids"], batch["segment_ids"], deterministic, instances)
+        inputs = [checkpoint_name(embedded, LAYER_INPUT)]
         for layer in self.layers[:-1]:
-            output = layer(states[-1], states[-1], bias, deterministic)
-            states.append(checkpoint_name(output, LAYER_INPUT))
-        return states
+            output = layer(inputs[-1], inputs[-1], bias, deterministic)
+            inputs.append(checkpoint_name(output, LAYER_INPUT))
+        return inputs, bias
 
     def word_embedding_table(self) -> jax.Array:
         """float32 [vocab_size, D]: the table that the language model head shares."""

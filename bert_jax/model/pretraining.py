@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,10 +11,7 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
-from bert_jax.packing import instances_of
 from bert_jax.task import Batch
-
-_Inputs: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, bool]
 
 
 class BertForPreTraining(nn.Module):
@@ -46,33 +43,30 @@ class BertForPreTraining(nn.Module):
           left-to-right objective, where position t predicts token t + 1; and float32 next
           sentence logits [B, 2], or [B, K, 2] of a packed batch.
         """
-        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"], deterministic)
         if "instance_starts" in batch:
-            predicting, pooling = self._encode_packed(inputs, batch)
+            predicting, pooling = self._encode_packed(batch, deterministic)
         elif self.config.objective == "ltr":
-            pooling = self.encoder(*inputs)
+            pooling = self.encoder(batch, deterministic)
             predicting = pooling[:, :-1]
         else:
             # The heads look at [CLS] and at the masked positions, so the last layer need not go on
             # to compute the others.
             positions = jnp.pad(batch["masked_lm_positions"], ((0, 0), (1, 0)))
-            pooling = self.encoder(*inputs, positions)
+            pooling = self.encoder(batch, deterministic, positions)
             predicting = pooling[:, 1:]
         logits = self.language_model(predicting, self.encoder.word_embedding_table())
         return logits, self.next_sentence(self.pooler(pooling))
 
-    def _encode_packed(self, inputs: _Inputs, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def _encode_packed(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
         """Hidden states that tokens are predicted from, [B, P or T-1, D], and of each [CLS], [B, K, 1, D]."""
         starts = batch["instance_starts"]
-        instances = instances_of(batch)
         if self.config.objective == "ltr":
-            sequence_BTD = self.encoder(*inputs, None, instances)
+            sequence_BTD = self.encoder(batch, deterministic)
             cls_BKD = jnp.take_along_axis(sequence_BTD, starts[..., None], axis=1)
             return sequence_BTD[:, :-1], cls_BKD[:, :, None]
         positions = jnp.concatenate([starts, batch["masked_lm_positions"]], axis=1)
-        cls_BKD, predicting = jnp.split(
-            self.encoder(*inputs, positions, instances), [starts.shape[1]], axis=1
-        )
+        states_BQD = self.encoder(batch, deterministic, positions)
+        cls_BKD, predicting = jnp.split(states_BQD, [starts.shape[1]], axis=1)
         return predicting, cls_BKD[:, :, None]
 
 

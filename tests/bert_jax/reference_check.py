@@ -63,11 +63,10 @@ def _loss(model: BertForPreTraining, params: dict, batch: dict) -> tuple[jax.Arr
     objective = model.config.objective
     batch = {name: jnp.asarray(value) for name, value in batch.items()}
     loss = objective_loss(numerators(logits, batch, objective), denominators(batch, objective), objective)
-    pooled, kept = model.apply(variables, batch, method=_encode, mutable=["intermediates"])
-    return loss, (logits, kept["intermediates"]["encoder"]["hidden_states"], pooled)
+    return loss, (logits, *model.apply(variables, batch, method=_encode))
 
 
-def _encode(model: BertForPreTraining, batch: dict) -> jax.Array:
-    """The pooled vector, after all positions of all layers."""
-    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-    return model.pooler(model.encoder(*inputs, deterministic=True))
+def _encode(model: BertForPreTraining, batch: dict) -> tuple[list[jax.Array], jax.Array]:
+    """All positions of all layers, and the pooled vector."""
+    states = model.encoder.hidden_states(batch, deterministic=True)
+    return states, model.pooler(states[-1])

@@ -139,12 +139,12 @@ def test_on_cpu_nothing_depends_on_the_kernel() -> None:
         vocab_size=50, num_layers=1, hidden_size=32, num_heads=2, intermediate_size=32, dtype="bfloat16"
     )
     ids = jnp.arange(2 * LENGTH).reshape(2, LENGTH) % 50
-    inputs = (ids, jnp.ones_like(ids), jnp.zeros_like(ids))
-    params = jax.jit(functools.partial(Encoder(config).init, deterministic=True))(jax.random.key(0), *inputs)
+    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
+    params = jax.jit(functools.partial(Encoder(config).init, deterministic=True))(jax.random.key(0), batch)
 
     def outputs(config: ModelConfig) -> np.ndarray:
         apply = functools.partial(Encoder(config).apply, deterministic=False)
-        return np.asarray(jax.jit(apply)(params, *inputs, rngs={"dropout": jax.random.key(1)}), np.float32)
+        return np.asarray(jax.jit(apply)(params, batch, rngs={"dropout": jax.random.key(1)}), np.float32)
 
     none = dataclasses.replace(config, attention_kernel="none")
     with jax.default_device(jax.devices("cpu")[0]):

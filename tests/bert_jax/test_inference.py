@@ -59,8 +59,8 @@ def test_a_pair_is_two_segments(model: Bert, encoded: Encoded) -> None:
     assert tokens == ["[CLS]", "d", "e", "f", "g", "[SEP]", "h", "i", "[SEP]"]
     ids = np.array([[pretrained.tokenizer.token_to_id(token) for token in tokens]])
     segments = np.array([[0] * 6 + [1] * 3])
-    encoder = Encoder(pretrained.config)
-    last = encoder.apply({"params": pretrained.params["encoder"]}, ids, np.ones_like(ids), segments, True)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": segments}
+    last = Encoder(pretrained.config).apply({"params": pretrained.params["encoder"]}, batch, True)
     np.testing.assert_allclose(encoded.sequence_output[1], last[0], atol=1e-5)
 
 

@@ -66,14 +66,13 @@ def test_matches_stored_numbers_of_hugging_face(case: str) -> None:
 def test_left_to_right_gradient_from_the_future_is_exactly_zero() -> None:
     config = dataclasses.replace(TINY, objective="ltr")
     encoder, batch = Encoder(config), make_batch(rows=1)
-    arguments = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     params = init(config)["encoder"]
     position = 4
 
     def at_position(positions: jax.Array) -> jax.Array:
         # Each position has a row of this table to itself, so its gradient is that position's.
         changed = {**params["embeddings"], "position_embeddings": {"embedding": positions}}
-        states = encoder.apply({"params": {**params, "embeddings": changed}}, *arguments, deterministic=True)
+        states = encoder.apply({"params": {**params, "embeddings": changed}}, batch, deterministic=True)
         return (states[0, position] * jnp.arange(config.hidden_size)).sum()
 
     table = params["embeddings"]["position_embeddings"]["embedding"]
@@ -159,11 +158,12 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_parameters_and_logits()
     config = dataclasses.replace(TINY, dtype="bfloat16")
     params, batch = init(config), make_batch()
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-    apply_model = functools.partial(
-        BertForPreTraining(config).apply, deterministic=True, mutable=["intermediates"]
-    )
-    (lm, nsp), seen = jax.jit(apply_model)({"params": params}, batch)
+    lm, nsp = apply(config, params, batch)
     assert (lm.dtype, nsp.dtype) == (jnp.float32, jnp.float32)
+    encode = functools.partial(
+        Encoder(config).apply, deterministic=True, method="hidden_states", mutable=["intermediates"]
+    )
+    seen = jax.eval_shape(encode, {"params": params["encoder"]}, batch)
     assert {x.dtype for x in jax.tree.leaves(seen)} == {jnp.dtype("bfloat16")}
     wide, _ = apply(TINY, params, batch)
     assert 0 < np.abs(lm - wide).max() < 0.05

@@ -85,15 +85,15 @@ def test_gradient_from_another_instance_is_exactly_zero(attention: str) -> None:
     config = dataclasses.replace(CONFIG, objective="ltr" if attention == "causal" else "mlm")
     encoder, params = Encoder(config), trainable_params(config)["encoder"]
     ids = jnp.arange(LENGTH)[None] + 5  # each position has a row of the word embeddings to itself
-    mask, segments = jnp.ones_like(ids), jnp.zeros_like(ids)
-    instances = instance_of_each_position(jnp.array([[0, 4, 9]]), LENGTH)
+    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
+    batch["instance_starts"] = jnp.array([[0, 4, 9]])
     everywhere = jnp.arange(LENGTH)[None]
 
     @jax.jit
     @jax.grad
     def influence_on(table: jax.Array, start: int, stop: int, positions: jax.Array | None) -> jax.Array:
         changed = {**params, "embeddings": {**params["embeddings"], "word_embeddings": {"embedding": table}}}
-        states = encoder.apply({"params": changed}, ids, mask, segments, True, positions, instances)
+        states = encoder.apply({"params": changed}, batch, True, positions)
         is_inside = (everywhere[0] >= start) & (everywhere[0] < stop)
         return (states[0] * is_inside[:, None] * jnp.arange(config.hidden_size)).sum()
 
