@@ -19,7 +19,7 @@ from bert_jax.checkpoints import Checkpoints
 from bert_jax.interrupt import Interrupt
 from bert_jax.metric_log import open_log
 from bert_jax.nonfinite import report_nonfinite
-from bert_jax.optimizer import learning_rate
+from bert_jax.optimizer import make_schedule
 from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.progress import ProgressDisplay
@@ -130,7 +130,7 @@ class _Run:
         self.first_step = first_step
         self.shapes_compiled: set[tuple[int, ...]] = set()
         self.max_seq_length = 0
-        self.rate = learning_rate(self.config.optimizer, self.config.num_train_steps)
+        self.rate = make_schedule(self.config.optimizer, self.config.num_train_steps)
         self.stopwatch = Stopwatch(
             program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
         )

@@ -15,7 +15,7 @@ from jax.tree_util import keystr, tree_map_with_path
 from bert_jax.config import BiasCorrection, OptimizerConfig
 
 
-def learning_rate(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
+def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
     """Linear warm-up from 0, then polynomial decay to 0 at `num_train_steps`.
 
     With `decay_start` step_0 the decay is counted from step 0, so that the rate drops from the

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig
-from bert_jax.optimizer import learning_rate, make_optimizer
+from bert_jax.optimizer import make_optimizer, make_schedule
 
 STEPS = 20
 CONFIG = OptimizerConfig(learning_rate=1e-2, warmup_steps=5)
@@ -89,7 +89,7 @@ def largest_difference(config: OptimizerConfig) -> float:
         updates, state = tx.update(gradient, state, params, learning_rate=rate, grad_norm=norm)
         return jax.tree.map(jnp.add, params, updates), state
 
-    state, apart, rate_of = tx.init(params), 0.0, learning_rate(config, STEPS)
+    state, apart, rate_of = tx.init(params), 0.0, make_schedule(config, STEPS)
     for i, (gradient, wanted) in enumerate(zip(gradients, expected, strict=True)):
         params, state = step(params, state, gradient, rate_of(i))
         ours = flatten(params)
@@ -118,7 +118,7 @@ def test_lamb_follows_its_paper() -> None:
 def test_the_first_update_is_of_rate_zero() -> None:
     params, gradients = make_trees()
     tx = make_optimizer(CONFIG)
-    rate_of = learning_rate(CONFIG, STEPS)
+    rate_of = make_schedule(CONFIG, STEPS)
     norm = optax.tree.norm(gradients[0])
     updates, _ = tx.update(gradients[0], tx.init(params), params, learning_rate=rate_of(0), grad_norm=norm)
     assert not any(np.asarray(x).any() for x in jax.tree.leaves(updates))
@@ -129,11 +129,11 @@ def test_the_first_update_is_of_rate_zero() -> None:
 )
 def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway: float) -> None:
     config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_start=decay_start)
-    rate_of = learning_rate(config, 1000)
+    rate_of = make_schedule(config, 1000)
     corners = {0: 0.0, 1: 0.02, 99: 1.98, 100: 2 * at_warmup_end, 550: 2 * halfway, 1000: 0.0, 1200: 0.0}
     np.testing.assert_allclose([rate_of(step) for step in corners], list(corners.values()), atol=1e-6)
 
 
 def test_schedule_power_and_no_warmup() -> None:
-    rate_of = learning_rate(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
+    rate_of = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
     np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)
