@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.tensors import Row, expand, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import Entry, expand, from_tensors, left_out, to_tensors
 from bert_jax.formats.vocabulary import FILES, Vocabulary, guess_casing
 from bert_jax.pretrained import Pretrained
 from data_pipeline.atomic import write_json
@@ -62,10 +62,10 @@ _TABLE = (
 )
 
 
-def rows(num_layers: int) -> list[Row]:
+def entries(num_layers: int) -> list[Entry]:
     """Our path and Google's name of each array; only the next sentence kernel is [out, in] there."""
     return [
-        Row(path, name, "out_in" if name.endswith("output_weights") else "in_out")
+        Entry(path, name, "out_in" if name.endswith("output_weights") else "in_out")
         for path, name in expand(_TABLE, num_layers)
     ]
 
@@ -91,7 +91,7 @@ def read(directory: Path) -> Pretrained:
         file = Path(folder) / "tensors.safetensors"
         _run_tensorflow("read", prefix, file)
         tensors = load_file(file)
-    table = rows(config.num_layers)
+    table = entries(config.num_layers)
     params = from_tensors(tensors, table, config, "bert/", prefix)
     return Pretrained(
         name=directory.resolve().name,
@@ -118,7 +118,7 @@ def write(folder: Path, model: Pretrained) -> None:
             "google-research/bert reads WordPiece alone, cased or uncased; write --format hf or npz"
         )
     file = folder / "tensors.safetensors"
-    save_file(to_tensors(model.params, rows(model.config.num_layers)), file)
+    save_file(to_tensors(model.params, entries(model.config.num_layers)), file)
     _run_tensorflow("write", folder / CHECKPOINT, file)
     file.unlink()
     (folder / vocabulary.file_name).write_bytes(vocabulary.content)

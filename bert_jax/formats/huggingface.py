@@ -19,7 +19,7 @@ from bert_jax.formats.configuration import SIZES, make_model_config, read_json, 
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
-from bert_jax.formats.tensors import Row, Tensors, expand, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import Entry, Tensors, expand, from_tensors, left_out, to_tensors
 from bert_jax.pretrained import Pretrained, TaskHead
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
@@ -91,10 +91,10 @@ _NO_PARAMETERS = (
 )
 
 
-def rows(num_layers: int) -> list[Row]:
+def entries(num_layers: int) -> list[Entry]:
     """Our path and Hugging Face's name of each array."""
     return [
-        Row(path, name, "out_in" if path[-1] == "kernel" else "in_out")
+        Entry(path, name, "out_in" if path[-1] == "kernel" else "in_out")
         for path, name in expand(_TABLE, num_layers)
     ]
 
@@ -123,7 +123,7 @@ def read(directory: Path) -> Pretrained:
     for file in files:
         tensors |= _load(file)
     tensors = _modern_names(tensors, directory)
-    table = rows(config.num_layers)
+    table = entries(config.num_layers)
     params = from_tensors(tensors, table, config, "bert.", directory)
     return Pretrained(
         name=directory.resolve().name,
@@ -140,7 +140,7 @@ def write(folder: Path, model: Pretrained) -> None:
     write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
     config = to_config(model, special_id(model.tokenizer, PAD))
     write_json(folder / CONFIG_FILE, config)
-    tensors = to_tensors(model.params, rows(model.config.num_layers)) | _head_tensors(model)
+    tensors = to_tensors(model.params, entries(model.config.num_layers)) | _head_tensors(model)
     if transformers_class(model) == "BertModel":
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
     # transformers refuses files that do not say for which framework they are.

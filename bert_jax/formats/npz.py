@@ -11,7 +11,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.config_text import from_json
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
-from bert_jax.formats.tensors import Row, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.pretrained import Pretrained
 from data_pipeline.atomic import write_json
@@ -22,9 +22,9 @@ WEIGHTS_FILE = "model.npz"
 _FORMAT = "bert-jax npz"
 
 
-def rows(model: ModelConfig) -> list[Row]:
+def entries(model: ModelConfig) -> list[Entry]:
     """Each array's path, which joined by "/" is its name: kernels are [in, out], heads joined."""
-    return [Row(path, "/".join(path), "in_out") for path in flatten_dict(abstract_params(model))]
+    return [Entry(path, "/".join(path), "in_out") for path in flatten_dict(abstract_params(model))]
 
 
 def recognises(directory: Path) -> bool:
@@ -46,7 +46,7 @@ def read(directory: Path) -> Pretrained:
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise bad_input(error, f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
-    table = rows(config)
+    table = entries(config)
     return Pretrained(
         name=directory.resolve().name,
         config=config,
@@ -61,5 +61,5 @@ def write(folder: Path, model: Pretrained) -> None:
     """Fills an existing folder."""
     config = {"format": _FORMAT, "model": dataclasses.asdict(model.config)}
     write_json(folder / CONFIG_FILE, config)
-    np.savez(folder / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, rows(model.config)))
+    np.savez(folder / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, entries(model.config)))
     write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)

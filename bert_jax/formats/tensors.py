@@ -23,7 +23,7 @@ Layout = Literal["in_out", "out_in"]
 _SHOWN = 3
 
 
-class Row(NamedTuple):
+class Entry(NamedTuple):
     """One array here and there."""
 
     path: ArrayPath
@@ -40,27 +40,27 @@ def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[Arra
     ]
 
 
-def to_tensors(params: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, np.ndarray]:
+def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
     """The arrays of those parts that `params` has, under their names and in their layout elsewhere."""
     arrays = flatten_dict(params)
     tensors = {}
-    for row in rows:
-        if row.path in arrays:
-            array = np.asarray(arrays[row.path]).reshape(_joined_shape(row.path, arrays))
-            tensors[row.name] = np.ascontiguousarray(array.T if row.layout == "out_in" else array)
+    for entry in entries:
+        if entry.path in arrays:
+            array = np.asarray(arrays[entry.path]).reshape(_joined_shape(entry.path, arrays))
+            tensors[entry.name] = np.ascontiguousarray(array.T if entry.layout == "out_in" else array)
     return tensors
 
 
 def from_tensors(
-    tensors: Tensors, rows: Sequence[Row], model: ModelConfig, encoder_prefix: str, source: Path
+    tensors: Tensors, entries: Sequence[Entry], model: ModelConfig, encoder_prefix: str, source: Path
 ) -> dict[str, Any]:
     """The inverse of `to_tensors`: nested float32 arrays.
 
     The encoder must be there and whole. A head may be absent, but not in part.
 
     Args:
-      tensors: by name; more than the rows name are ignored unless they are the encoder's.
-      rows: from a format's table.
+      tensors: by name; more than the entries name are ignored unless they are the encoder's.
+      entries: from a format's table.
       model: gives the shapes.
       encoder_prefix: how the names of the encoder's tensors begin.
       source: named in the error.
@@ -70,22 +70,22 @@ def from_tensors(
         this architecture, and how many there are.
     """
     shapes = flatten_dict(abstract_params(model))
-    parts = {"encoder"} | {row.path[0] for row in rows if row.name in tensors}
+    parts = {"encoder"} | {entry.path[0] for entry in entries if entry.name in tensors}
     arrays, faults = {}, []
-    for row in rows:
-        if row.path[0] not in parts:
+    for entry in entries:
+        if entry.path[0] not in parts:
             continue
-        shape = _joined_shape(row.path, shapes)
-        expected = shape[::-1] if row.layout == "out_in" else shape
-        if row.name not in tensors:
-            faults.append(f"{row.name} is missing")
-        elif tensors[row.name].shape != expected:
-            faults.append(f"{row.name} is {list(tensors[row.name].shape)} instead of {list(expected)}")
+        shape = _joined_shape(entry.path, shapes)
+        expected = shape[::-1] if entry.layout == "out_in" else shape
+        if entry.name not in tensors:
+            faults.append(f"{entry.name} is missing")
+        elif tensors[entry.name].shape != expected:
+            faults.append(f"{entry.name} is {list(tensors[entry.name].shape)} instead of {list(expected)}")
         else:
-            tensor = tensors[row.name].astype(np.float32)
-            array = tensor.T if row.layout == "out_in" else tensor
-            arrays[row.path] = np.ascontiguousarray(array.reshape(shapes[row.path].shape))
-    strangers = set(tensors) - {row.name for row in rows}
+            tensor = tensors[entry.name].astype(np.float32)
+            array = tensor.T if entry.layout == "out_in" else tensor
+            arrays[entry.path] = np.ascontiguousarray(array.reshape(shapes[entry.path].shape))
+    strangers = set(tensors) - {entry.name for entry in entries}
     faults += [f"{name} has no place in it" for name in sorted(strangers) if name.startswith(encoder_prefix)]
     if faults:
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
@@ -96,9 +96,9 @@ def from_tensors(
     return unflatten_dict(arrays)
 
 
-def left_out(tensors: Tensors, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Names of the tensors that no row names: other heads, for the most part."""
-    return tuple(sorted(set(tensors) - {row.name for row in rows}))
+def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Names of the tensors that no entry names: other heads, for the most part."""
+    return tuple(sorted(set(tensors) - {entry.name for entry in entries}))
 
 
 def _joined_shape(path: ArrayPath, arrays: Mapping[ArrayPath, Any]) -> tuple[int, ...]:

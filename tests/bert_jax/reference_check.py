@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.huggingface import rows
+from bert_jax.formats.huggingface import entries
 from bert_jax.formats.tensors import from_tensors, to_tensors
 from bert_jax.losses import denominators, numerators, objective_loss
 from bert_jax.model.pretraining import BertForPreTraining, abstract_params
@@ -39,7 +39,7 @@ def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> 
 
 
 def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
-    table = rows(config.num_layers)
+    table = entries(config.num_layers)
     params = from_tensors(weights, table, config, "bert.", GOLDEN)
     model = BertForPreTraining(config)
     if config.objective == "ltr":  # the other side has no pooler; ours wants one, of any values
