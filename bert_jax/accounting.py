@@ -3,18 +3,19 @@
 from bert_jax.config import Experiment, ModelConfig
 from data_pipeline.config import Phase, phase_ends
 
-# Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by words in its name.
-_PEAK_FLOPS = (
-    ("v6", 918e12),
-    ("v5p", 459e12),
-    ("v5 lite", 197e12),
-    ("v5e", 197e12),
-    ("v5", 459e12),
-    ("v4", 275e12),
-    ("h200", 989e12),
-    ("h100", 989e12),
-    ("a100", 312e12),
-)
+PEAK_FLOPS = {
+    "v6": 918e12,
+    "v5p": 459e12,
+    "v5 lite": 197e12,
+    "v5e": 197e12,
+    "v5": 459e12,
+    "v4": 275e12,
+    "h200": 989e12,
+    "h100": 989e12,
+    "a100": 312e12,
+}
+"""Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by words in its name; the first that
+stands in it counts."""
 
 
 def encoder_parameters(model: ModelConfig) -> int:
@@ -90,7 +91,7 @@ def flops_left(experiment: Experiment, step: int) -> int:
 
 def peak_flops(device_kind: str) -> float | None:
     """Dense bfloat16 FLOP/s of a device by its jax `device_kind`, or None where unknown."""
-    return next((peak for word, peak in _PEAK_FLOPS if word in device_kind.lower()), None)
+    return next((peak for word, peak in PEAK_FLOPS.items() if word in device_kind.lower()), None)
 
 
 def _steps_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from bert_jax.accounting import PEAK_FLOPS
 from data_pipeline.errors import UserError
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -46,10 +47,10 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", 275e12, 32, 1.228e12, 1.05e9, _CUBES, 2, _MEGACORE),
-        Chip("v5e", 197e12, 16, 0.819e12, 1.5e9, _FLAT),
-        Chip("v5p", 459e12, 95, 2.765e12, 1.75e9, _CUBES, 2, _MEGACORE),
-        Chip("v6e", 918e12, 32, 1.638e12, 1.75e9, _FLAT),
+        Chip("v4", PEAK_FLOPS["v4"], 32, 1.228e12, 1.05e9, _CUBES, 2, _MEGACORE),
+        Chip("v5e", PEAK_FLOPS["v5e"], 16, 0.819e12, 1.5e9, _FLAT),
+        Chip("v5p", PEAK_FLOPS["v5p"], 95, 2.765e12, 1.75e9, _CUBES, 2, _MEGACORE),
+        Chip("v6e", PEAK_FLOPS["v6"], 32, 1.638e12, 1.75e9, _FLAT),
     )
 }
 
