@@ -1,6 +1,5 @@
 """What is left behind when a loss or a gradient is NaN or infinite: the step, its batch, one line."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import processes
+from data_pipeline.atomic import write_json
 
 
 class NonFiniteError(Exception):
@@ -31,8 +31,7 @@ def report_nonfinite(
     file = folder / f"step-{step}{processes.file_suffix()}.npz"
     np.savez(file, allow_pickle=False, **batch)
     if processes.is_first():
-        text = json.dumps({"step": step, **identity}, indent=2)
-        (folder / f"step-{step}.json").write_text(text + "\n", encoding="utf-8")
+        write_json(folder / f"step-{step}.json", {"step": step, **identity})
     return NonFiniteError(
         f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
         f"{file} and the last good checkpoint is kept"
