@@ -15,10 +15,10 @@ from data_pipeline.config import DataConfig, Phase, phase_ends
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
-from data_pipeline.masking import mask_rows, mask_words, prediction_counts
-from data_pipeline.order import random_words, shuffled_columns, words_per_example
-from data_pipeline.packing import Places, fill_rows, join_rows, share_words
-from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, Rows, Spans, write_rows
+from data_pipeline.masking import mask_rows, num_mask_draws, prediction_counts
+from data_pipeline.order import draws_per_example, random_bits, shuffled_columns
+from data_pipeline.packing import Places, fill_rows, join_rows, share_bits
+from data_pipeline.pairs import PAIR_DRAWS, SPECIAL_TOKENS, Rows, Spans, write_rows
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_settings, check_shapes, parse_records
@@ -53,8 +53,8 @@ class Source(Protocol):
     """Instances by number, for rows of one length."""
 
     @property
-    def words(self) -> int:
-        """Random words that a row takes."""
+    def num_draws(self) -> int:
+        """Draws of 32 random bits that a row takes."""
 
     @property
     def instances_per_row(self) -> int:
@@ -63,7 +63,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b, instances_per_row], words uint32 [b, words]) -> the keys of `batch_features`."""
+        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_features`."""
 
 
 def training_batches(
@@ -193,34 +193,34 @@ class CorpusSource:
         return self.data.max_instances_per_row
 
     @property
-    def words(self) -> int:
-        return words_per_example(self.instances_per_row * PAIR_WORDS + mask_words(self.phase))
+    def num_draws(self) -> int:
+        return draws_per_example(self.instances_per_row * PAIR_DRAWS + num_mask_draws(self.phase))
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         return examples.map(self._make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
-    def draw(self, numbers: np.ndarray, words: np.ndarray) -> Drawn:
-        """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `words`."""
+    def draw(self, numbers: np.ndarray, bits: np.ndarray) -> Drawn:
+        """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `bits`."""
         length, limit = self.phase.max_seq_length, self.instances_per_row
-        spans, places = fill_rows(self.corpus, self.instances, numbers, words, self.data, length)
+        spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
         rows = write_rows(self.corpus, spans, length)
-        words = words[places.rows, limit * PAIR_WORDS :]
+        bits = bits[places.rows, limit * PAIR_DRAWS :]
         if limit == 1:
-            return Drawn(spans, places, rows, self._mask(rows, words, None))
+            return Drawn(spans, places, rows, self._mask(rows, bits, None))
         text_tokens = spans.a_length + spans.b_length
         slots_before = places.before(prediction_counts(rows.ends, text_tokens, self.data.masking.rate))
-        words = share_words(words, places.starts, slots_before, self.phase)
+        bits = share_bits(bits, places.starts, slots_before, self.phase)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
-        return Drawn(spans, places, rows, join_rows(self._mask(rows, words, room), places, limit))
+        return Drawn(spans, places, rows, join_rows(self._mask(rows, bits, room), places, limit))
 
-    def _mask(self, rows: Rows, words: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
+    def _mask(self, rows: Rows, bits: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
         """The seven keys, of rows of one instance each."""
         columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
         is_token = columns < rows.ends[:, np.newaxis]
         is_second = is_token & (columns >= rows.second_starts[:, np.newaxis])
         masked = mask_rows(
             rows,
-            words,
+            bits,
             self.data.masking,
             self.phase.max_predictions_per_seq,
             self.corpus.tokenizer.continues_word,
@@ -234,14 +234,14 @@ class CorpusSource:
             "next_sentence_labels": rows.labels,
         }
 
-    def _make_batch(self, numbers: tf.Tensor, words: tf.Tensor) -> dict[str, tf.Tensor]:
-        def make(numbers: np.ndarray, words: np.ndarray) -> list[np.ndarray]:
-            batch = self.draw(numbers, words).batch
+    def _make_batch(self, numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:
+        def make(numbers: np.ndarray, bits: np.ndarray) -> list[np.ndarray]:
+            batch = self.draw(numbers, bits).batch
             return [batch[key] for key in features]
 
         features = batch_features(self.phase, self.instances_per_row)
         types = [dtype for _, dtype in features.values()]
-        values = tf.numpy_function(make, [numbers, words], types, stateful=False)
+        values = tf.numpy_function(make, [numbers, bits], types, stateful=False)
         for value, (shape, _) in zip(values, features.values(), strict=True):
             value.set_shape([None, *shape])
         return dict(zip(features, values, strict=True))
@@ -253,7 +253,7 @@ class RecordSource:
 
     records: Records
     phase: Phase
-    words: int = 4
+    num_draws: int = 4
     """Not used, but a stream has at least one count of the generator."""
     instances_per_row: int = 1
 
@@ -270,36 +270,36 @@ class RecordSource:
 def _place(
     firsts: tf.data.Dataset, source: Source, rows: RowRanges, seed: int, stream: int
 ) -> tf.data.Dataset:
-    """First positions of batches -> numbers of their instances, in shuffled order, and random words."""
+    """First positions of batches -> numbers of their instances, in shuffled order, and random bits."""
 
     def place(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        positions, words = _positions_and_words(
+        positions, bits = _positions_and_bits(
             [(first + start, first + stop) for start, stop in rows], source, seed, stream
         )
-        return shuffled_columns(seed, stream, positions, len(source), source.instances_per_row), words
+        return shuffled_columns(seed, stream, positions, len(source), source.instances_per_row), bits
 
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _spread(firsts: tf.data.Dataset, source: Source, rows: RowRanges, wanted: int) -> tf.data.Dataset:
-    """First positions of batches -> numbers and words of every (len / wanted)-th example."""
+    """First positions of batches -> numbers and bits of every (len / wanted)-th example."""
 
     def spread(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         ends = [tf.minimum(first + tf.constant(pair, tf.int64), wanted) for pair in rows]
         ranges = [(pair[0], pair[1]) for pair in ends]
-        positions, words = _positions_and_words(ranges, source, EVALUATION_SEED, EVALUATION_STREAM)
-        return (positions * len(source) // wanted)[:, tf.newaxis], words
+        positions, bits = _positions_and_bits(ranges, source, EVALUATION_SEED, EVALUATION_STREAM)
+        return (positions * len(source) // wanted)[:, tf.newaxis], bits
 
     return firsts.map(spread)
 
 
-def _positions_and_words(
+def _positions_and_bits(
     ranges: list[tuple[tf.Tensor, tf.Tensor]], source: Source, seed: int, stream: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """int64 [n] positions of half-open ranges, one behind the other, and the random words of each."""
+    """int64 [n] positions of half-open ranges, one behind the other, and the random bits of each."""
     positions = [tf.range(start, stop) for start, stop in ranges]
-    words = [random_words(seed, stream, start, stop - start, source.words) for start, stop in ranges]
-    return tf.concat(positions, axis=0), tf.concat(words, axis=0)
+    bits = [random_bits(seed, stream, start, stop - start, source.num_draws) for start, stop in ranges]
+    return tf.concat(positions, axis=0), tf.concat(bits, axis=0)
 
 
 def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:

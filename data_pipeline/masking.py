@@ -1,6 +1,6 @@
 """Masked language modelling, drawn anew at each visit (paper, section 3.1).
 
-A whole batch at once; every draw comes from words that the caller hands in, so the masks are a
+A whole batch at once; every draw comes from bits that the caller hands in, so the masks are a
 function of those alone. In numpy, whose vectorised sort takes a twentieth of the time of TensorFlow's
 top_k.
 """
@@ -13,19 +13,19 @@ from data_pipeline.pairs import Rows
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
-Words = NDArray[np.uint32]
+Bits = NDArray[np.uint32]
 
-_WORDS_PER_PREDICTION = 2  # what replaces the token; which random id
+_DRAWS_PER_PREDICTION = 2  # what replaces the token; which random id
 
 
-def mask_words(phase: Phase) -> int:
-    """Random words that an example's masks take: a key for each token, two for each prediction."""
-    return phase.max_seq_length + _WORDS_PER_PREDICTION * phase.max_predictions_per_seq
+def num_mask_draws(phase: Phase) -> int:
+    """Draws of 32 bits that an example's masks take: a key for each token, two for each prediction."""
+    return phase.max_seq_length + _DRAWS_PER_PREDICTION * phase.max_predictions_per_seq
 
 
 def mask_rows(
     rows: Rows,
-    words: Words,
+    bits: Bits,
     masking: MaskingConfig,
     max_predictions_per_seq: int,
     continues_word: Flags,
@@ -37,7 +37,7 @@ def mask_rows(
 
     Args:
       rows: the text.
-      words: [b, mask_words or more].
+      bits: [b, num_mask_draws or more].
       continues_word: [V], the ids that continue the word before them.
       room: [b], predictions at most in each row; max_predictions_per_seq in all if None.
 
@@ -47,7 +47,7 @@ def mask_rows(
       all three (as google-research/bert, create_pretraining_data.py:130-150).
     """
     length, slots = rows.input_ids.shape[1], max_predictions_per_seq
-    keys, actions, draws, _ = np.split(words, np.cumsum([length, slots, slots]), axis=1)
+    keys, actions, id_draws, _ = np.split(bits, np.cumsum([length, slots, slots]), axis=1)
     chosen = text_positions(rows)
     count = prediction_counts(rows.ends, chosen.sum(axis=1), masking.rate)
     count = np.minimum(count, slots if room is None else room)
@@ -58,7 +58,7 @@ def mask_rows(
     ids = np.take_along_axis(rows.input_ids, positions, axis=1)
     corrupted = rows.input_ids.copy()
     # Unused slots write what stands at their position 0 already.
-    now = np.where(is_used, _corrupt(ids, actions, draws, masking, mask_id, len(continues_word)), ids)
+    now = np.where(is_used, _corrupt(ids, actions, id_draws, masking, mask_id, len(continues_word)), ids)
     np.put_along_axis(corrupted, positions, now, axis=1)
     return {
         "input_ids": corrupted,
@@ -92,7 +92,7 @@ def prediction_counts(
 
 
 def _choose_positions(
-    keys: Words, candidates: Flags, count: NDArray[np.int64], slots: int
+    keys: Bits, candidates: Flags, count: NDArray[np.int64], slots: int
 ) -> tuple[Ids, Flags]:
     """A uniform subset of `count` [b] candidates: positions [b, slots] ascending, and which are used."""
     length = keys.shape[1]
@@ -103,14 +103,14 @@ def _choose_positions(
     return np.where(is_used, positions, 0).astype(np.int32), is_used
 
 
-def _keys_with_columns(keys: Words, allowed: Flags) -> Words:
+def _keys_with_columns(keys: Bits, allowed: Flags) -> Bits:
     """Keys whose low bits hold the column, so that sorting carries it along; allowed ones are the larger."""
     low = np.uint32((1 << _column_bits(keys.shape[1])) - 1)
     high = np.where(allowed, keys >> np.uint32(1) | np.uint32(1 << 31), np.uint32(0))
     return high & ~low | np.arange(keys.shape[1], dtype=np.uint32)
 
 
-def _columns_of(keys: Words, columns: int) -> NDArray[np.int32]:
+def _columns_of(keys: Bits, columns: int) -> NDArray[np.int32]:
     return (keys & np.uint32((1 << _column_bits(columns)) - 1)).astype(np.int32)
 
 
@@ -119,7 +119,7 @@ def _column_bits(columns: int) -> int:
 
 
 def _choose_words(
-    input_ids: Ids, candidates: Flags, keys: Words, room: NDArray[np.int64], continues_word: Flags
+    input_ids: Ids, candidates: Flags, keys: Bits, room: NDArray[np.int64], continues_word: Flags
 ) -> Flags:
     """[b, T]: pieces of whole words, drawn in random order as far as they fit into `room` [b].
 
@@ -153,10 +153,10 @@ def _fill(sizes: NDArray[np.int64], room: NDArray[np.int64]) -> Flags:
 
 
 def _corrupt(
-    ids: Ids, actions: Words, draws: Words, masking: MaskingConfig, mask_id: int, vocab_size: int
+    ids: Ids, actions: Bits, id_draws: Bits, masking: MaskingConfig, mask_id: int, vocab_size: int
 ) -> Ids:
     """What stands in place of `ids` [b, P]: [MASK], the id itself, or a uniform one of the vocabulary."""
     mask_below = np.uint64(round(masking.mask * 2**32))
     same_below = np.uint64(round((masking.mask + masking.same) * 2**32))
-    random_ids = ((draws.astype(np.uint64) * np.uint64(vocab_size)) >> np.uint64(32)).astype(np.int32)
+    random_ids = ((id_draws.astype(np.uint64) * np.uint64(vocab_size)) >> np.uint64(32)).astype(np.int32)
     return np.where(actions < mask_below, mask_id, np.where(actions < same_below, ids, random_ids))

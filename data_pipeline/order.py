@@ -1,4 +1,4 @@
-"""Which instance stands at which position of a stream, and the random words that it is made with.
+"""Which instance stands at which position of a stream, and the random bits that it is made with.
 
 Both are pure functions of (seed, stream, position), where a position counts examples from the start
 of the stream. So any process can make any batch, in any order, at the same cost.
@@ -10,26 +10,28 @@ _PHILOX = 1
 # Four rounds, TensorFlow's default, leave a correlation between index and result that is visible at
 # 1,000 instances (standard deviation 2 where a random permutation has 1); eight do not.
 _SHUFFLE_ROUNDS = 8
-_WORDS_PER_COUNT = 4  # Philox makes 128 bits for each value of its counter
+_DRAWS_PER_COUNT = 4  # of 32 bits; Philox makes 128 for each value of its counter
 
 
-def words_per_example(needed: int) -> int:
+def draws_per_example(needed: int) -> int:
     """`needed` rounded up to what one count of the generator gives."""
-    return -(-needed // _WORDS_PER_COUNT) * _WORDS_PER_COUNT
+    return -(-needed // _DRAWS_PER_COUNT) * _DRAWS_PER_COUNT
 
 
-def random_words(seed: int, stream: int, first_position: tf.Tensor, rows: tf.Tensor, words: int) -> tf.Tensor:
-    """uint32 [rows, words] of independent random bits; row r depends on (seed, stream, first_position + r).
+def random_bits(
+    seed: int, stream: int, first_position: tf.Tensor, rows: tf.Tensor, num_draws: int
+) -> tf.Tensor:
+    """uint32 [rows, num_draws] of random bits; row r depends on (seed, stream, first_position + r).
 
     Args:
       seed, stream: below 2**32 each; together they are the generator's key.
       first_position: int64 scalar.
       rows: how many consecutive positions.
-      words: a multiple of 4, the same for all positions of a stream.
+      num_draws: a multiple of 4, the same for all positions of a stream.
     """
-    count = tf.cast(first_position, tf.uint64) * tf.constant(words // _WORDS_PER_COUNT, tf.uint64)
+    count = tf.cast(first_position, tf.uint64) * tf.constant(num_draws // _DRAWS_PER_COUNT, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[rows, words],
+        shape=[rows, num_draws],
         key=tf.constant([(seed << 32) | stream], tf.uint64),
         counter=tf.stack([count, tf.constant(0, tf.uint64)]),
         alg=_PHILOX,

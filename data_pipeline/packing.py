@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus import Corpus
 from data_pipeline.instances import Instances
-from data_pipeline.pairs import PAIR_WORDS, Spans, choose_spans
+from data_pipeline.pairs import PAIR_DRAWS, Spans, choose_spans
 
 Ints = NDArray[np.int64]
-Words = NDArray[np.uint32]
+Bits = NDArray[np.uint32]
 NumpyBatch = dict[str, np.ndarray]
 
 # Space below a sixteenth of a row stays empty: its sentences would be scraps, but each would count
@@ -45,35 +45,35 @@ class Places:
 
 
 def fill_rows(
-    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, data: DataConfig, max_seq_length: int
+    corpus: Corpus, instances: Instances, numbers: Ints, bits: Bits, data: DataConfig, max_seq_length: int
 ) -> tuple[Spans, Places]:
     """Draws the n instances of b rows, the first of `numbers` [b, K] that find space in each.
 
     Args:
-      words: [b, K * 16 or more].
+      bits: [b, K * 16 or more].
     """
     smallest = max(_SMALLEST, max_seq_length // _SMALLEST_SHARE)
     room = np.full(len(numbers), max_seq_length, np.int64)
     drawn, places = [], []
     for number, column in enumerate(numbers.T):
         rows = np.flatnonzero(room >= smallest)
-        own_words = words[rows, number * PAIR_WORDS : (number + 1) * PAIR_WORDS]
-        spans = choose_spans(corpus, instances, column[rows], own_words, data, room[rows])
+        own_bits = bits[rows, number * PAIR_DRAWS : (number + 1) * PAIR_DRAWS]
+        spans = choose_spans(corpus, instances, column[rows], own_bits, data, room[rows])
         drawn.append(spans)
         places.append(Places(rows, max_seq_length - room[rows], np.full_like(rows, number)))
         room[rows] -= spans.lengths
     return _concatenate(drawn), _concatenate(places)
 
 
-def share_words(words: Words, starts: Ints, slots_before: Ints, phase: Phase) -> Words:
-    """The words of each instance for `mask_rows`, of those [n, mask_words] of its row.
+def share_bits(bits: Bits, starts: Ints, slots_before: Ints, phase: Phase) -> Bits:
+    """The bits of each instance for `mask_rows`, of those [n, num_mask_draws] of its row.
 
     They are in order from its first column and slot on, so none that is used serves two instances.
     """
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
     keys = (starts[:, np.newaxis] + np.arange(length)) % length
     actions = length + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
-    return np.take_along_axis(words, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
+    return np.take_along_axis(bits, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
 
 
 def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBatch:

@@ -1,7 +1,7 @@
 """Sequences from instances, drawn anew at each visit: where A ends, what B is, what is cut.
 
 Everything is computed for a whole batch at once, from the tables of sentence and document starts and
-16 random words an example; only copying the tokens goes row by row.
+16 draws of random bits an example; only copying the tokens goes row by row.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from data_pipeline.corpus import Corpus
 from data_pipeline.instances import Instances
 
 Ints = NDArray[np.int64]
-Words = NDArray[np.uint32]
+Bits = NDArray[np.uint32]
 
-# Columns of an example's random words; the last two are the first of four each.
+# Columns of an example's random bits, 32 in each; the last two are the first of four each.
 _IS_SHORT, _TARGET, _FIRST_SENTENCE, _SPLIT, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE = range(7)
 _CUT_A, _CUT_B = 8, 12
-PAIR_WORDS = 16
+PAIR_DRAWS = 16
 
 # [CLS] A [SEP] B [SEP], [CLS] text [SEP]
 SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
@@ -65,11 +65,11 @@ def choose_spans(
     corpus: Corpus,
     instances: Instances,
     numbers: Ints,
-    words: Words,
+    bits: Bits,
     data: DataConfig,
     max_seq_length: Ints | int,
 ) -> Spans:
-    """Draws the sequences of the instances `numbers` [b], with `words` [b, >= 16].
+    """Draws the sequences of the instances `numbers` [b], with `bits` [b, >= 16].
 
     `max_seq_length` [b], or one for all, is at least 5. Of an instance that was cut for longer sequences
     a part is taken, from a random sentence on.
@@ -80,24 +80,22 @@ def choose_spans(
     visit, since the next visit draws anew, where the original goes on from there.
     """
     limit = max_seq_length - SPECIAL_TOKENS[data.pairing]
-    first, last, target, is_short = _choose_text(
-        corpus, instances, numbers, words, data.short_seq_prob, limit
-    )
+    first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
     if data.pairing == "contiguous":
-        return _one_span(corpus.sentence_starts, first, last, words, limit, is_short)
-    middle = first + 1 + _below(words[:, _SPLIT], last - first - 1)
+        return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)
+    middle = first + 1 + _below(bits[:, _SPLIT], last - first - 1)
     is_forced = last - first == 1
-    is_random = is_forced | _happens(words[:, _IS_RANDOM], data.random_next_prob)
+    is_random = is_forced | _happens(bits[:, _IS_RANDOM], data.random_next_prob)
     a_length = _tokens(corpus.sentence_starts, first, middle)
-    other_first, other_last = _choose_other(corpus, first, target - a_length, words)
+    other_first, other_last = _choose_other(corpus, first, target - a_length, bits)
     b_first = np.where(is_random, other_first, middle)
     b_last = np.where(is_random, other_last, last)
     b_length = _tokens(corpus.sentence_starts, b_first, b_last)
     a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
     return Spans(
-        a_start=corpus.sentence_starts[first] + heads(a_length - a_kept, words[:, _CUT_A : _CUT_A + 4]),
+        a_start=corpus.sentence_starts[first] + heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
         a_length=a_kept,
-        b_start=corpus.sentence_starts[b_first] + heads(b_length - b_kept, words[:, _CUT_B : _CUT_B + 4]),
+        b_start=corpus.sentence_starts[b_first] + heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
         b_length=b_kept,
         label=is_random.astype(np.int32),
         is_short=is_short,
@@ -106,16 +104,16 @@ def choose_spans(
 
 
 def _choose_text(
-    corpus: Corpus, instances: Instances, numbers: Ints, words: Words, short_prob: float, limit: Ints | int
+    corpus: Corpus, instances: Instances, numbers: Ints, bits: Bits, short_prob: float, limit: Ints | int
 ) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     """Sentences [first, last) of each example, the number of tokens aimed at, and whether that is short."""
     first = instances.first_sentences[numbers].astype(np.int64)
     last = instances.first_sentences[numbers + 1].astype(np.int64)
-    is_short = _happens(words[:, _IS_SHORT], short_prob)
-    target = np.where(is_short, 2 + _below(words[:, _TARGET], np.int64(limit) - 1), limit)
+    is_short = _happens(bits[:, _IS_SHORT], short_prob)
+    target = np.where(is_short, 2 + _below(bits[:, _TARGET], np.int64(limit) - 1), limit)
     # An instance cut for this limit reaches it with its last sentence at the earliest.
     is_part = is_short | (_tokens(corpus.sentence_starts, first, last - 1) >= limit)
-    part_first = first + _below(words[:, _FIRST_SENTENCE], last - first)
+    part_first = first + _below(bits[:, _FIRST_SENTENCE], last - first)
     part_last = _reach(corpus, part_first, target, _documents(corpus, first))
     return (
         np.where(is_part, part_first, first),
@@ -125,13 +123,13 @@ def _choose_text(
     )
 
 
-def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, words: Words) -> tuple[Ints, Ints]:
+def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, bits: Bits) -> tuple[Ints, Ints]:
     """Sentences of a uniformly drawn other document, from a random one on, of `tokens` or a little more."""
     own = _documents(corpus, first)
-    other = _below(words[:, _OTHER_DOCUMENT], np.int64(len(corpus.document_starts) - 2))
+    other = _below(bits[:, _OTHER_DOCUMENT], np.int64(len(corpus.document_starts) - 2))
     other += other >= own
     start, stop = corpus.document_starts[other], corpus.document_starts[other + 1]
-    other_first = start + _below(words[:, _OTHER_SENTENCE], stop - start)
+    other_first = start + _below(bits[:, _OTHER_SENTENCE], stop - start)
     return other_first, _reach(corpus, other_first, np.maximum(tokens, 1), other)
 
 
@@ -139,13 +137,13 @@ def _one_span(
     sentence_starts: Ints,
     first: Ints,
     last: Ints,
-    words: Words,
+    bits: Bits,
     limit: Ints | int,
     is_short: NDArray[np.bool_],
 ) -> Spans:
     length = _tokens(sentence_starts, first, last)
     kept = np.minimum(length, limit)
-    start = sentence_starts[first] + heads(length - kept, words[:, _CUT_A : _CUT_A + 4])
+    start = sentence_starts[first] + heads(length - kept, bits[:, _CUT_A : _CUT_A + 4])
     nothing = np.zeros_like(start)
     return Spans(
         a_start=start,
@@ -168,15 +166,15 @@ def truncated_lengths(a: Ints, b: Ints, limit: Ints | int) -> tuple[Ints, Ints]:
     return a_kept, np.minimum(b, limit - a_kept)
 
 
-def heads(flips: Ints, words: Words) -> Ints:
+def heads(flips: Ints, bits: Bits) -> Ints:
     """Heads among `flips` [b] fair coins: how many of the cut tokens are taken from the front.
 
-    Counts random bits, 32 to each of the `words` [b, 4]; flips past the 128th are split evenly.
+    Counts random bits, 32 to each of `bits` [b, 4]; flips past the 128th are split evenly.
     """
-    bits = 32 * words.shape[1]
-    counted = np.clip(flips[:, np.newaxis] - 32 * np.arange(words.shape[1]), 0, 32).astype(np.uint64)
-    kept = words & ((np.uint64(1) << counted) - np.uint64(1))
-    return np.bitwise_count(kept).sum(axis=1, dtype=np.int64) + np.maximum(flips - bits, 0) // 2
+    num_bits = 32 * bits.shape[1]
+    counted = np.clip(flips[:, np.newaxis] - 32 * np.arange(bits.shape[1]), 0, 32).astype(np.uint64)
+    kept = bits & ((np.uint64(1) << counted) - np.uint64(1))
+    return np.bitwise_count(kept).sum(axis=1, dtype=np.int64) + np.maximum(flips - num_bits, 0) // 2
 
 
 def write_rows(corpus: Corpus, spans: Spans, max_seq_length: int) -> Rows:
@@ -218,10 +216,10 @@ def _tokens(sentence_starts: Ints, first: Ints, last: Ints) -> Ints:
     return sentence_starts[last] - sentence_starts[first]
 
 
-def _below(words: Words, bound: Ints | np.int64) -> Ints:
+def _below(bits: Bits, bound: Ints | np.int64) -> Ints:
     """Uniform integers from 0 to `bound` - 1 (0 for bound 0), off by at most bound / 2**32."""
-    return ((words.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
+    return ((bits.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
 
 
-def _happens(words: Words, probability: float) -> NDArray[np.bool_]:
-    return words < np.uint64(round(probability * 2**32))
+def _happens(bits: Bits, probability: float) -> NDArray[np.bool_]:
+    return bits < np.uint64(round(probability * 2**32))

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipeline.batches import CorpusSource, Drawn
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.order import random_words, shuffled_columns
+from data_pipeline.order import random_bits, shuffled_columns
 from data_pipeline.tensorflow_cpu import tf
 
 _BATCH = 256
@@ -67,8 +67,8 @@ def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size
     """The rows at positions first, ..., first + size - 1 of a stream."""
     positions = tf.range(first, first + size, dtype=tf.int64)
     numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
-    words = random_words(seed, stream, tf.constant(first, tf.int64), size, source.words).numpy()
-    return source.draw(numbers, words)
+    bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws).numpy()
+    return source.draw(numbers, bits)
 
 
 def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:

@@ -71,17 +71,17 @@ def _random_16_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     # The two rows that share words are neighbours on the first axis: there, unlike further in, no
     # compiler has to move anything to take the words apart.
     rows, *others = shape
-    words = _random_words(key, ((rows + 1) // 2, 1, *others))
+    bits = _random_bits(key, ((rows + 1) // 2, 1, *others))
     shifts = jnp.array([0, 16], jnp.uint32).reshape(1, 2, *(1 for _ in others))
-    return (words << shifts).reshape(-1, *others)[:rows]
+    return (bits << shifts).reshape(-1, *others)[:rows]
 
 
-def _random_words(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32, from an accelerator's own generator where the key asks for it."""
     if not _is_rbg(key):
-        return threefry.random_words(key, shape)
+        return threefry.random_bits(key, shape)
     hardware = functools.partial(jax.random.bits, shape=shape, dtype=jnp.uint32)
-    counters = functools.partial(threefry.random_words, shape=shape)
+    counters = functools.partial(threefry.random_bits, shape=shape)
     return jax.lax.platform_dependent(key, cpu=counters, default=hardware)
 
 

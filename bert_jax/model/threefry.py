@@ -17,7 +17,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def random_words(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32 of `shape`, whose first axis and whose others together have fewer than 2**32 places."""
     key0, key1 = jax.random.bits(key, (2,), jnp.uint32)
     row = jax.lax.broadcasted_iota(jnp.uint32, shape, 0)

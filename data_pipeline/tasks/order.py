@@ -15,9 +15,9 @@ def rows_of_step(num_rows: int, batch_size: int, seed: int, step: int) -> np.nda
 def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     """int64 [R]: the rows in the order of an epoch.
 
-    Sorting raw words, since numpy promises the same raw words for ever but not the same `permutation`.
+    Sorting raw bits, since numpy promises the same raw bits for ever but not the same `permutation`.
     """
-    words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(num_rows)
-    order = np.argsort(words, kind="stable")
+    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(num_rows)
+    order = np.argsort(bits, kind="stable")
     order.flags.writeable = False
     return order

@@ -96,14 +96,14 @@ def test_the_generator_is_threefry() -> None:
 
 
 @pytest.mark.parametrize("prng", ["rbg", "threefry2x32"])
-def test_each_element_has_a_word_of_its_own(prng: str) -> None:
+def test_each_element_has_bits_of_its_own(prng: str) -> None:
     key = jax.random.key(7, impl=prng)
-    words = threefry.random_words(key, (2, 3, 4, 5))
+    bits = threefry.random_bits(key, (2, 3, 4, 5))
     key0, key1 = jax.random.bits(key, (2,), jnp.uint32)
     row, column = jnp.indices((2, 3 * 4 * 5), jnp.uint32)
     expected, _ = threefry.threefry2x32((key0, key1), (row, column), rounds=13)
-    np.testing.assert_array_equal(words.reshape(2, -1), expected)
-    assert len(np.unique(words)) == words.size
+    np.testing.assert_array_equal(bits.reshape(2, -1), expected)
+    assert len(np.unique(bits)) == bits.size
 
 
 def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.masking import mask_rows, mask_words
+from data_pipeline.masking import mask_rows, num_mask_draws
 from data_pipeline.pairs import Rows
 from tests.data_pipeline.small_corpus import count_bounds
 
@@ -45,14 +45,14 @@ def make_text(rows: int, seed: int = 0, length: int = LENGTH) -> Text:
     return Text(ids.astype(np.int32), second_starts.astype(np.int32), ends.astype(np.int32))
 
 
-def make_words(rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH) -> np.ndarray:
-    words = mask_words(Phase(length, slots))
-    return np.random.default_rng(seed + 1000).integers(0, 2**32, (rows, words), np.uint32)
+def make_bits(rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH) -> np.ndarray:
+    num_draws = num_mask_draws(Phase(length, slots))
+    return np.random.default_rng(seed + 1000).integers(0, 2**32, (rows, num_draws), np.uint32)
 
 
-def mask(text: Text, words: np.ndarray, masking=PAPER, slots: int = SLOTS) -> dict[str, np.ndarray]:
+def mask(text: Text, bits: np.ndarray, masking=PAPER, slots: int = SLOTS) -> dict[str, np.ndarray]:
     rows = Rows(text.ids, text.second_starts, text.ends, np.zeros(len(text.ids), np.int32))
-    return mask_rows(rows, words, masking, slots, CONTINUES, MASK)
+    return mask_rows(rows, bits, masking, slots, CONTINUES, MASK)
 
 
 def chosen(batch: dict[str, np.ndarray]) -> np.ndarray:
@@ -67,7 +67,7 @@ def chosen(batch: dict[str, np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize("unit", ["token", "whole_word"])
 def test_only_text_is_ever_chosen_or_changed(unit, length):
     text = make_text(3000, length=length)
-    batch = mask(text, make_words(3000, length=length), MaskingConfig(rate=0.3, unit=unit))
+    batch = mask(text, make_bits(3000, length=length), MaskingConfig(rate=0.3, unit=unit))
     assert chosen(batch).sum() == batch["masked_lm_weights"].sum()
     assert not (chosen(batch) & ~text.is_text).any()
     np.testing.assert_array_equal(batch["input_ids"][~chosen(batch)], text.ids[~chosen(batch)])
@@ -76,7 +76,7 @@ def test_only_text_is_ever_chosen_or_changed(unit, length):
 @pytest.mark.parametrize("unit", ["token", "whole_word"])
 def test_labels_restore_the_text(unit):
     text = make_text(3000)
-    batch = mask(text, make_words(3000), MaskingConfig(unit=unit))
+    batch = mask(text, make_bits(3000), MaskingConfig(unit=unit))
     restored = batch["input_ids"].copy()
     rows, slots = np.nonzero(batch["masked_lm_weights"])
     restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
@@ -86,14 +86,14 @@ def test_labels_restore_the_text(unit):
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.95])
 def test_number_of_predictions_is_that_of_the_definition(rate):
     text = make_text(2000)
-    batch = mask(text, make_words(2000), MaskingConfig(rate=rate))
+    batch = mask(text, make_bits(2000), MaskingConfig(rate=rate))
     for row, end in enumerate(text.ends.tolist()):
         expected = min(SLOTS, max(1, round(end * rate)), int(text.is_text[row].sum()))
         assert batch["masked_lm_weights"][row].sum() == expected
 
 
 def test_positions_ascend_and_unused_slots_are_zero():
-    batch = mask(make_text(2000), make_words(2000))
+    batch = mask(make_text(2000), make_bits(2000))
     used = batch["masked_lm_weights"] == 1
     assert (np.diff(used.astype(int), axis=1) <= 0).all()
     rising = np.diff(batch["masked_lm_positions"], axis=1) > 0
@@ -105,7 +105,7 @@ def test_positions_ascend_and_unused_slots_are_zero():
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.0, 0.2, 0.8), (0.7, 0.3, 0.0), (1.0, 0.0, 0.0)])
 def test_shares_of_mask_same_and_random_are_as_promised(shares):
     text = make_text(8000)
-    batch = mask(text, make_words(8000), MaskingConfig(mask=shares[0], same=shares[1], random=shares[2]))
+    batch = mask(text, make_bits(8000), MaskingConfig(mask=shares[0], same=shares[1], random=shares[2]))
     was, now = text.ids[chosen(batch)], batch["input_ids"][chosen(batch)]
     chance = shares[2] / VOCABULARY  # a random id may be the one that was there, or [MASK]
     for hits, share in ((now == MASK, shares[0] + chance), (now == was, shares[1] + chance)):
@@ -114,7 +114,7 @@ def test_shares_of_mask_same_and_random_are_as_promised(shares):
 
 
 def test_random_ids_are_even_over_the_whole_vocabulary():
-    batch = mask(make_text(20_000), make_words(20_000), MaskingConfig(mask=0.0, same=0.0, random=1.0))
+    batch = mask(make_text(20_000), make_bits(20_000), MaskingConfig(mask=0.0, same=0.0, random=1.0))
     now = batch["input_ids"][chosen(batch)]
     low, high = count_bounds(len(now), 1 / VOCABULARY)
     counts = np.bincount(now, minlength=VOCABULARY)
@@ -126,7 +126,7 @@ def test_every_place_is_chosen_alike():
     rows = 20_000
     text = make_text(1)
     text = Text(*(np.repeat(a, rows, axis=0) for a in (text.ids, text.second_starts, text.ends)))
-    counts = chosen(mask(text, make_words(rows))).sum(axis=0)[text.is_text[0]]
+    counts = chosen(mask(text, make_bits(rows))).sum(axis=0)[text.is_text[0]]
     low, high = count_bounds(rows, counts.sum() / rows / len(counts))
     assert (low < counts).all()
     assert (counts < high).all()
@@ -151,11 +151,11 @@ def choose_words_literally(ids: list[int], is_text: list[bool], keys: list[int],
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**31), rate=st.floats(0.02, 0.9), slots=st.integers(1, 20))
 def test_whole_words_are_those_of_a_literal_loop(seed, rate, slots):
-    text, words = make_text(40, seed), make_words(40, slots, seed)
-    flags = chosen(mask(text, words, MaskingConfig(rate=rate, unit="whole_word"), slots))
+    text, bits = make_text(40, seed), make_bits(40, slots, seed)
+    flags = chosen(mask(text, bits, MaskingConfig(rate=rate, unit="whole_word"), slots))
     for row, end in enumerate(text.ends.tolist()):
         room = min(slots, max(1, round(end * rate)))
-        keys = words[row, :LENGTH].tolist()
+        keys = bits[row, :LENGTH].tolist()
         expected = choose_words_literally(text.ids[row].tolist(), text.is_text[row].tolist(), keys, room)
         assert set(np.flatnonzero(flags[row])) == expected
 
@@ -167,7 +167,7 @@ def test_rate_zero_and_no_slots_leave_the_text_alone():
         (MaskingConfig(), 0),
         (MaskingConfig(rate=0.0), 0),
     ):
-        batch = mask(text, make_words(50, slots), masking, slots)
+        batch = mask(text, make_bits(50, slots), masking, slots)
         np.testing.assert_array_equal(batch["input_ids"], text.ids)
         assert not batch["masked_lm_weights"].any()
         assert batch["masked_lm_ids"].shape == (50, slots)

@@ -1,16 +1,16 @@
-"""Order and random words depend on (seed, stream, position) and nothing else."""
+"""Order and random bits depend on (seed, stream, position) and nothing else."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.order import random_words, shuffled_instances, words_per_example
+from data_pipeline.order import draws_per_example, random_bits, shuffled_instances
 from data_pipeline.tensorflow_cpu import tf
 
 
-def draw(seed: int, stream: int, first: int, rows: int, words: int) -> np.ndarray:
-    return random_words(seed, stream, tf.constant(first, tf.int64), rows, words).numpy()
+def draw(seed: int, stream: int, first: int, rows: int, num_draws: int) -> np.ndarray:
+    return random_bits(seed, stream, tf.constant(first, tf.int64), rows, num_draws).numpy()
 
 
 def place(seed: int, stream: int, positions: range, instances: int) -> np.ndarray:
@@ -26,21 +26,21 @@ def place(seed: int, stream: int, positions: range, instances: int) -> np.ndarra
     rows=st.integers(1, 60),
     quads=st.integers(1, 90),
 )
-def test_words_of_a_position_do_not_depend_on_the_batch(seed, stream, start, skipped, rows, quads):
+def test_bits_of_a_position_do_not_depend_on_the_batch(seed, stream, start, skipped, rows, quads):
     whole = draw(seed, stream, start, 100, 4 * quads)
     part = draw(seed, stream, start + skipped, rows, 4 * quads)
     np.testing.assert_array_equal(part, whole[skipped : skipped + rows])
 
 
-def test_words_of_all_positions_seeds_and_streams_differ():
+def test_bits_of_all_positions_seeds_and_streams_differ():
     draws = [draw(seed, stream, 0, 500, 4) for seed in (0, 1, 2**32 - 1) for stream in (0, 1)]
     assert len(np.unique(np.concatenate(draws), axis=0)) == 6 * 500
 
 
-def test_words_are_even_in_every_bit():
-    words = draw(5, 0, 10**9, 1000, 16).ravel()
-    ones = [int((words >> bit & 1).sum()) for bit in range(32)]
-    assert all(abs(count - len(words) / 2) < 5 * len(words) ** 0.5 / 2 for count in ones)
+def test_bits_are_even_in_every_place():
+    bits = draw(5, 0, 10**9, 1000, 16).ravel()
+    ones = [int((bits >> bit & 1).sum()) for bit in range(32)]
+    assert all(abs(count - len(bits) / 2) < 5 * len(bits) ** 0.5 / 2 for count in ones)
 
 
 @pytest.mark.parametrize("instances", [1, 2, 3, 7, 100, 1023, 1025])
@@ -75,5 +75,5 @@ def test_order_is_not_correlated_with_the_corpus():
     assert np.std(correlations) * 1000**0.5 == pytest.approx(1, abs=0.4)
 
 
-def test_words_per_example_fills_whole_counts():
-    assert [words_per_example(n) for n in (1, 4, 5, 184)] == [4, 4, 8, 184]
+def test_draws_per_example_fills_whole_counts():
+    assert [draws_per_example(n) for n in (1, 4, 5, 184)] == [4, 4, 8, 184]

@@ -9,10 +9,10 @@ import pytest
 from data_pipeline.batches import Drawn, evaluation_batches, make_corpus_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from data_pipeline.masking import mask_words
+from data_pipeline.masking import num_mask_draws
 from data_pipeline.order import shuffled_columns
-from data_pipeline.packing import share_words
-from data_pipeline.pairs import PAIR_WORDS
+from data_pipeline.packing import share_bits
+from data_pipeline.pairs import PAIR_DRAWS
 from data_pipeline.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
 from tests.data_pipeline.test_batches import assert_same
@@ -125,25 +125,25 @@ def test_every_column_visits_every_instance_once_an_epoch():
         assert columns[:, column].tolist() == longer[100 + ahead : 200 + ahead].tolist()
 
 
-def test_no_random_word_serves_two_tokens_or_two_slots():
-    words = np.tile(np.arange(mask_words(PHASE), dtype=np.uint32), (3, 1))
+def test_no_draw_serves_two_tokens_or_two_slots():
+    bits = np.tile(np.arange(num_mask_draws(PHASE), dtype=np.uint32), (3, 1))
     lengths, slots = (50, 60, 18), (8, 9, 3)
     starts, before = np.cumsum([0, *lengths[:-1]]), np.cumsum([0, *slots[:-1]])
-    shared = share_words(words, starts, before, PHASE)
-    keys, actions, draws = np.split(shared, [LENGTH, LENGTH + SLOTS], axis=1)
+    shared = share_bits(bits, starts, before, PHASE)
+    keys, actions, id_draws = np.split(shared, [LENGTH, LENGTH + SLOTS], axis=1)
     used = [keys[i, :n].tolist() for i, n in enumerate(lengths)]
-    used += [part[i, :n].tolist() for part in (actions, draws) for i, n in enumerate(slots)]
-    assert sorted(itertools.chain.from_iterable(used)) == list(range(mask_words(PHASE)))
+    used += [part[i, :n].tolist() for part in (actions, id_draws) for i, n in enumerate(slots)]
+    assert sorted(itertools.chain.from_iterable(used)) == list(range(num_mask_draws(PHASE)))
 
 
-def test_instances_of_a_row_draw_from_words_of_their_own(corpus):
+def test_instances_of_a_row_draw_from_bits_of_their_own(corpus):
     source = make_corpus_source(corpus, DATA, PHASE)
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, len(source), (200, INSTANCES))
-    words = rng.integers(0, 2**32, (200, source.words), np.uint32)
-    changed = words.copy()
-    changed[:, PAIR_WORDS : 2 * PAIR_WORDS] ^= np.uint32(0xFFFFFFFF)
-    before, after = source.draw(numbers, words), source.draw(numbers, changed)
+    bits = rng.integers(0, 2**32, (200, source.num_draws), np.uint32)
+    changed = bits.copy()
+    changed[:, PAIR_DRAWS : 2 * PAIR_DRAWS] ^= np.uint32(0xFFFFFFFF)
+    before, after = source.draw(numbers, bits), source.draw(numbers, changed)
     firsts = slice(0, 200)
     assert before.spans.a_start[firsts].tolist() == after.spans.a_start[firsts].tolist()
     seconds = [d.spans.a_start[d.places.numbers == 1] for d in (before, after)]

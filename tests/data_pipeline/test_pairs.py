@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
 from data_pipeline.instances import cut_instances
-from data_pipeline.pairs import PAIR_WORDS, SPECIAL_TOKENS, choose_spans, heads, truncated_lengths, write_rows
+from data_pipeline.pairs import PAIR_DRAWS, SPECIAL_TOKENS, choose_spans, heads, truncated_lengths, write_rows
 from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH = 64
@@ -35,11 +35,11 @@ def test_truncation_is_that_of_a_literal_loop(a, b, limit):
 
 
 @settings(max_examples=200, deadline=None)
-@given(flips=st.integers(0, 400), words=st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=4))
-def test_heads_are_counted_bit_by_bit(flips, words):
-    coins = [word >> bit & 1 for word in words for bit in range(32)]
+@given(flips=st.integers(0, 400), bits=st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=4))
+def test_heads_are_counted_bit_by_bit(flips, bits):
+    coins = [draw >> bit & 1 for draw in bits for bit in range(32)]
     expected = sum(coins[:flips]) + max(flips - 128, 0) // 2
-    assert heads(np.array([flips]), np.array([words], np.uint32)).tolist() == [expected]
+    assert heads(np.array([flips]), np.array([bits], np.uint32)).tolist() == [expected]
 
 
 @functools.cache
@@ -49,8 +49,8 @@ def visit(corpus, data: DataConfig = PAPER, max_seq_length: int = LENGTH, seed: 
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, len(instances), VISITS)
-    words = rng.integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
-    return instances, numbers, choose_spans(corpus, instances, numbers, words, data, max_seq_length)
+    bits = rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
+    return instances, numbers, choose_spans(corpus, instances, numbers, bits, data, max_seq_length)
 
 
 def documents_of(corpus, positions: np.ndarray) -> np.ndarray:
@@ -94,9 +94,9 @@ def test_long_sequences_are_cut_to_exactly_the_limit(corpus):
 def test_of_an_instance_that_is_too_long_a_part_is_taken_from_any_sentence_on(corpus):
     data = DataConfig(pairing="contiguous", short_seq_prob=0.0)
     instances, numbers, _ = visit(corpus, data)
-    words = np.random.default_rng(1).integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
+    bits = np.random.default_rng(1).integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
     limits = np.where(np.arange(VISITS) % 2, LENGTH, 24)
-    spans = choose_spans(corpus, instances, numbers, words, data, limits)
+    spans = choose_spans(corpus, instances, numbers, bits, data, limits)
     assert spans.lengths[::2].max() == 24
     assert spans.lengths[1::2].max() == LENGTH
     last_sentence = corpus.sentence_starts[instances.first_sentences[numbers + 1].astype(int) - 1]
@@ -144,9 +144,9 @@ def test_share_of_short_sequences_is_as_promised(corpus, pairing):
 def test_short_sequences_go_on_to_the_first_boundary_that_reaches_the_target(corpus):
     data = DataConfig(pairing="contiguous", short_seq_prob=1.0)
     instances, _, spans = visit(corpus, data, max_seq_length=512)
-    words = np.random.default_rng(0)
-    words.integers(0, len(instances), VISITS)
-    targets = 2 + (words.integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)[:, 1].astype(int) * 509 >> 32)
+    rng = np.random.default_rng(0)
+    rng.integers(0, len(instances), VISITS)
+    targets = 2 + (rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)[:, 1].astype(int) * 509 >> 32)
     ends = corpus.sentence_starts[corpus.document_starts][documents_of(corpus, spans.a_start) + 1]
     for start, length, target, end in zip(
         spans.a_start[:2000], spans.a_length[:2000], targets[:2000], ends[:2000], strict=True
@@ -191,27 +191,27 @@ def test_rows_are_laid_out_as_the_paper_says(corpus, pairing):
         assert rows.ends[row] == len(expected)
 
 
-def test_same_words_same_spans_whatever_the_batch(corpus):
+def test_same_bits_same_spans_whatever_the_batch(corpus):
     instances, numbers, spans = visit(corpus)
     rng = np.random.default_rng(0)
     rng.integers(0, len(instances), VISITS)
-    words = rng.integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
-    part = choose_spans(corpus, instances, numbers[7:19], words[7:19], DataConfig(), LENGTH)
+    bits = rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
+    part = choose_spans(corpus, instances, numbers[7:19], bits[7:19], DataConfig(), LENGTH)
     for field in dataclasses.fields(spans):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(spans, field.name)[7:19])
 
 
-def words_of_visit(instances) -> np.ndarray:
-    """The words that `visit` drew."""
+def bits_of_visit(instances) -> np.ndarray:
+    """The bits that `visit` drew."""
     rng = np.random.default_rng(0)
     rng.integers(0, len(instances), VISITS)
-    return rng.integers(0, 2**32, (VISITS, PAIR_WORDS), np.uint32)
+    return rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
 
 
 def test_random_b_goes_on_to_the_first_boundary_that_fills_up_the_target(corpus):
     data = DataConfig(short_seq_prob=1.0, random_next_prob=1.0)
     instances, _, spans = visit(corpus, data, max_seq_length=512)
-    targets = 2 + (words_of_visit(instances)[:, 1].astype(int) * 508 >> 32)
+    targets = 2 + (bits_of_visit(instances)[:, 1].astype(int) * 508 >> 32)
     ends = corpus.sentence_starts[corpus.document_starts][documents_of(corpus, spans.b_start) + 1]
     stops = spans.b_start + spans.b_length
     missing = np.maximum(targets - spans.a_length, 1)
@@ -261,11 +261,11 @@ def test_random_b_begins_at_any_sentence_of_its_document(corpus):
     assert abs(correlation) < 5 / np.sqrt(whole.sum())
 
 
-def test_a_and_b_are_cut_by_words_of_their_own(corpus):
+def test_a_and_b_are_cut_by_bits_of_their_own(corpus):
     instances, numbers, spans = visit(corpus)
     for first, moved, kept in ((8, "a_start", "b_start"), (12, "b_start", "a_start")):
-        words = words_of_visit(instances)
-        words[:, first : first + 4] ^= np.uint32(2**32 - 1)
-        changed = choose_spans(corpus, instances, numbers, words, PAPER, LENGTH)
+        bits = bits_of_visit(instances)
+        bits[:, first : first + 4] ^= np.uint32(2**32 - 1)
+        changed = choose_spans(corpus, instances, numbers, bits, PAPER, LENGTH)
         assert (getattr(changed, moved) != getattr(spans, moved)).any()
         np.testing.assert_array_equal(getattr(changed, kept), getattr(spans, kept))
