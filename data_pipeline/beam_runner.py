@@ -1,7 +1,7 @@
 """Shards made by an Apache Beam pipeline, on as many machines as its runner has.
 
 The workers meet in the folder of the corpus, which all of them and this machine must see under one
-name. A file is read by one worker, twice: to measure it, and to cut it into pieces.
+name. A file is read by one worker, twice: to measure it, and to cut it into shards.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from data_pipeline.atomic import write_bytes
 from data_pipeline.beam import PipelineOptions, beam, quiet_logging
 from data_pipeline.corpus import TOKENIZER_DIRECTORY, Split
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_pieces, measure, split_inputs
-from data_pipeline.pieces import Piece, finish_piece
+from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_shard_texts, measure, split_inputs
 from data_pipeline.progress import Progress
 from data_pipeline.readers import Document, Inputs
+from data_pipeline.shard_texts import ShardText, finish_shard
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import load_tokenizer
 from data_pipeline.versions import library_versions
@@ -212,9 +212,9 @@ class _Cut(_Step):
     ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document] | None, int]]]:
         part, before, after = element
         job, inputs = self._job, self._job.parts[part]
-        for piece in cut_part(inputs.documents(), job.bar, before, after, str(inputs.parts[0])):
-            is_made = (job.directory / piece.file).exists()
-            yield (piece.split, piece.number), (part, None if is_made else piece.documents, piece.size)
+        for text in cut_part(inputs.documents(), job.bar, before, after, str(inputs.parts[0])):
+            is_made = (job.directory / text.file).exists()
+            yield (text.split, text.number), (part, None if is_made else text.documents, text.size)
 
 
 class _Finish(_Step):
@@ -227,13 +227,15 @@ class _Finish(_Step):
     ) -> Iterator[tuple[Split, ShardSummary, int]]:
         (split, number), ends = element
         in_order = sorted(ends, key=operator.itemgetter(0))
-        piece = join_pieces(Piece(split, number, documents or [], size) for _, documents, size in in_order)
-        path = self._job.directory / piece.file
-        work = None if path.exists() else piece.documents
+        text = join_shard_texts(
+            ShardText(split, number, documents or [], size) for _, documents, size in in_order
+        )
+        path = self._job.directory / text.file
+        work = None if path.exists() else text.documents
         if work is not None and any(documents is None for _, documents, _ in in_order):
             # Over NFS a worker's view of the folder may be old. To write it would be to lose those documents.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
-        yield split, finish_piece(path, work, self._tokenizer, self._job.language), piece.size
+        yield split, finish_shard(path, work, self._tokenizer, self._job.language), text.size
 
 
 class _AddUp(beam.CombineFn):

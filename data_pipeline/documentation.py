@@ -155,8 +155,8 @@ def prose_sentences(paragraph: str) -> list[str]:
     for pattern, replacement in _MARKUP:
         paragraph = pattern.sub(replacement, paragraph)
     # A full stop without a blank after it is inside a name, as in tf.Tensor.
-    pieces = _INSIDE_NAME.sub(_JOINT, paragraph)
-    sentences = (piece.strip().replace(_JOINT, ".") for piece in sentencex.segment("en", pieces))
+    joined = _INSIDE_NAME.sub(_JOINT, paragraph)
+    sentences = (segment.strip().replace(_JOINT, ".") for segment in sentencex.segment("en", joined))
     return [sentence for sentence in sentences if _is_english(sentence)]
 
 

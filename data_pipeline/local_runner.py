@@ -1,6 +1,6 @@
 """Shards made by processes of this machine.
 
-One process reads and hands pieces of documents to workers; at most one more piece than there are
+One process reads and hands the texts of shards to workers; at most one more shard than there are
 workers is under way, so memory depends on neither the corpus nor its files.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from data_pipeline.corpus import TOKENIZER_DIRECTORY
 from data_pipeline.errors import UserError
-from data_pipeline.pieces import Piece, finish_piece, gather_pieces
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Document, Inputs
+from data_pipeline.shard_texts import ShardText, finish_shard, gather_shard_texts
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.worker_pool import count_cores, worker_pool
@@ -35,24 +35,24 @@ class LocalRunner:
     ) -> Totals:
         """Fill `directory`; see `data_pipeline.prepare.Runner`."""
         workers = self.workers or count_cores()
-        pieces = gather_pieces(read_documents(inputs, "tokenising", on_progress), bar)
+        texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), bar)
         totals = Totals()
         with worker_pool(workers) as pool:
-            for piece, shard in _make_shards(directory, pieces, language, pool, workers):
-                totals.add(piece.split, shard, piece.size)
+            for text, shard in _make_shards(directory, texts, language, pool, workers):
+                totals.add(text.split, shard, text.size)
         return totals
 
 
 def _make_shards(
-    directory: Path, pieces: Iterator[Piece], language: str, pool: Executor, workers: int
-) -> Iterator[tuple[Piece, ShardSummary]]:
+    directory: Path, texts: Iterator[ShardText], language: str, pool: Executor, workers: int
+) -> Iterator[tuple[ShardText, ShardSummary]]:
     """Each shard in order; those already there are not made again."""
-    under_way: collections.deque[tuple[Piece, Future[ShardSummary]]] = collections.deque()
-    for piece in pieces:
-        path = directory / piece.file
-        work = None if path.exists() else piece.documents
-        future = pool.submit(_finish_piece, path, work, directory / TOKENIZER_DIRECTORY, language)
-        under_way.append((piece._replace(documents=[]), future))
+    under_way: collections.deque[tuple[ShardText, Future[ShardSummary]]] = collections.deque()
+    for text in texts:
+        path = directory / text.file
+        work = None if path.exists() else text.documents
+        future = pool.submit(_finish_shard, path, work, directory / TOKENIZER_DIRECTORY, language)
+        under_way.append((text._replace(documents=[]), future))
         if len(under_way) > workers:
             done, future = under_way.popleft()
             yield done, future.result()
@@ -60,10 +60,10 @@ def _make_shards(
         yield done, future.result()
 
 
-def _finish_piece(
+def _finish_shard(
     path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str
 ) -> ShardSummary:
-    return finish_piece(path, documents, _tokenizer(tokenizer_directory), language)
+    return finish_shard(path, documents, _tokenizer(tokenizer_directory), language)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,8 +1,8 @@
-"""Inputs read in parts by several machines, and cut into the pieces that one reader would make.
+"""Inputs read in parts by several machines, and cut into the shards that one reader would make.
 
-Where a piece ends depends on the sizes of all documents before it. So each part is measured first;
-the sizes tell how full the pieces are where each part begins; then each part is cut by itself, and the
-ends that meet in one piece are joined.
+Where a shard ends depends on the sizes of all documents before it. So each part is measured first;
+the sizes tell how full the shards are where each part begins; then each part is cut by itself, and the
+ends that meet in one shard are joined.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ import numpy as np
 
 from data_pipeline.corpus import Split
 from data_pipeline.errors import UserError
-from data_pipeline.pieces import Level, Piece, digest, empty_levels, gather_pieces
 from data_pipeline.readers import Document, InputFile, Inputs
+from data_pipeline.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
 
 SIZES = np.dtype([("bytes", np.uint32), ("is_heldout", np.bool_)])
 """Of a document: all that decides where it goes."""
@@ -45,7 +45,7 @@ def measure(documents: Iterable[Document], bar: int) -> np.ndarray:
 
 
 def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
-    """How full the pieces are before and after each part, given `SIZES` [documents] of each in order."""
+    """How full the shards are before and after each part, given `SIZES` [documents] of each in order."""
     levels = empty_levels()
     for sizes in parts:
         before = dict(levels)
@@ -58,19 +58,19 @@ def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
 
 def cut_part(
     documents: Iterable[Document], bar: int, before: Levels, after: Levels, name: str
-) -> Iterator[Piece]:
-    """The pieces of one part; the first and the last of a split may be ends of pieces.
+) -> Iterator[ShardText]:
+    """The texts of one part's shards; the first and the last of a split may be ends of shards.
 
     Raises UserError at the end if the part is not the one that was measured; `name` is its first file.
     """
     levels = dict(before)
-    yield from gather_pieces(documents, bar, levels)
+    yield from gather_shard_texts(documents, bar, levels)
     if levels != after:
         raise UserError(f"{name}, or a file after it, is not the same on every worker or changed meanwhile")
 
 
-def join_pieces(ends: Iterable[Piece]) -> Piece:
-    """One piece of all its ends, in order."""
+def join_shard_texts(ends: Iterable[ShardText]) -> ShardText:
+    """One shard's text from all its ends, in order."""
     first, *more = ends
-    documents = [document for piece in (first, *more) for document in piece.documents]
-    return first._replace(documents=documents, size=first.size + sum(piece.size for piece in more))
+    documents = [document for end in (first, *more) for document in end.documents]
+    return first._replace(documents=documents, size=first.size + sum(end.size for end in more))

@@ -15,10 +15,10 @@ from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, TOKENIZER_DIRECT
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import check_output, claim, publish
-from data_pipeline.pieces import PIECE_BYTES, as_text, digest, heldout_bar
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
+from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, heldout_bar
 from data_pipeline.summary import Totals
 from data_pipeline.tokenizer import Casing, Kind, Tokenizer, load_tokenizer, load_vocabulary
 from data_pipeline.versions import library_versions
@@ -175,7 +175,7 @@ def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) 
         "vocab": given.sha256 if given else None,
         "inputs": inputs.fingerprint(),
         "versions": library_versions(),
-        "piece_bytes": PIECE_BYTES,
+        "shard_text_bytes": SHARD_TEXT_BYTES,
     }
 
 

@@ -14,8 +14,8 @@ def split_sentences(document: Document, language: str) -> list[str]:
     """The sentences of a document, none empty; no sentence crosses a line end of the text."""
     if isinstance(document, list):
         return document
-    pieces = (piece for line in document.split("\n") for piece in sentencex.segment(language, line))
-    return [sentence for piece in pieces if (sentence := piece.strip())]
+    segments = (segment for line in document.split("\n") for segment in sentencex.segment(language, line))
+    return [sentence for segment in segments if (sentence := segment.strip())]
 
 
 def check_language(language: str) -> None:

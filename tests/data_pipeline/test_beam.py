@@ -17,7 +17,7 @@ import zstandard
 
 from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
-from data_pipeline import pieces
+from data_pipeline import shard_texts
 from data_pipeline.corpus import TOKENIZER_DIRECTORY
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
@@ -49,9 +49,9 @@ def small_parts(monkeypatch):
 
 
 @pytest.fixture
-def small_pieces(monkeypatch):
+def small_shards(monkeypatch):
     """Many shards of little text. What runs in this process sees it; LocalRunner's workers need not."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1500)
+    monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 1500)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def assert_same_corpus(settings: PrepareSettings, folder: Path, runner: Runner) 
 
 @needs_beam
 @pytest.mark.parametrize("form", ["sentences", "text", "wikiextractor", "jsonl"])
-def test_the_corpus_is_the_same_byte_for_byte(tmp_path, vocabulary, small_pieces, form):
+def test_the_corpus_is_the_same_byte_for_byte(tmp_path, vocabulary, small_shards, form):
     source = Source((str(write_files(tmp_path / "in", form)),), format=form)
     settings = PrepareSettings(source, vocab=vocabulary, holdout=0.3)
     manifest = assert_same_corpus(settings, tmp_path, direct())
@@ -118,14 +118,14 @@ def test_the_corpus_is_the_same_byte_for_byte(tmp_path, vocabulary, small_pieces
 
 
 @needs_beam
-def test_a_vocabulary_is_learned_alike(tmp_path, small_pieces):
+def test_a_vocabulary_is_learned_alike(tmp_path, small_shards):
     source = Source((str(write_files(tmp_path / "in", "jsonl")),))
     settings = PrepareSettings(source, train_vocab="wordpiece", vocab_size=120)
     assert_same_corpus(settings, tmp_path, direct())
 
 
 @needs_beam
-def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_pieces):
+def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_shards):
     texts = [{"text": f"the cat sat {i}"} for i in range(300)]
     store(tmp_path / "tfds", "tiny_text", text_features(), {"train": texts})
     source = Source(("tfds:tiny_text",), tfds_data_dir=str(tmp_path / "tfds"))
@@ -165,7 +165,7 @@ def test_workers_in_another_folder_find_the_inputs(tmp_path, vocabulary, monkeyp
 
 
 @needs_beam
-def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, vocabulary, small_pieces):
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, vocabulary, small_shards):
     folder = write_files(tmp_path / "in", "sentences")
     for name in ("part-2", "part-5"):
         with (folder / f"{name}.sentences").open("ab") as file:
@@ -179,11 +179,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, vocabulary, small_pi
 @needs_beam
 @pytest.mark.parametrize("next_runner", [direct, lambda: ONE_WORKER], ids=["direct", "local"])
 def test_a_pipeline_that_fails_leaves_no_corpus_and_any_runner_goes_on(
-    tmp_path, vocabulary, small_pieces, monkeypatch, next_runner
+    tmp_path, vocabulary, small_shards, monkeypatch, next_runner
 ):
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     settings = PrepareSettings(source, vocab=vocabulary, holdout=0.3)
-    output, tokenize = tmp_path / "beam", pieces.tokenize_document
+    output, tokenize = tmp_path / "beam", shard_texts.tokenize_document
     left = 100
 
     def fail_later(*args):
@@ -194,7 +194,7 @@ def test_a_pipeline_that_fails_leaves_no_corpus_and_any_runner_goes_on(
         return tokenize(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pieces, "tokenize_document", fail_later)
+        patch.setattr(shard_texts, "tokenize_document", fail_later)
         with pytest.raises(Unfinished, match=r"failed on direct \(.*the machine is gone.*\); run the same"):
             prepare(settings, output, runner=direct())
     assert not output.exists()
@@ -209,7 +209,7 @@ def test_ctrl_c_inside_a_step_is_ctrl_c(tmp_path, vocabulary, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pieces, "tokenize_document", interrupt)
+    monkeypatch.setattr(shard_texts, "tokenize_document", interrupt)
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     with pytest.raises(KeyboardInterrupt):
         prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
@@ -240,7 +240,7 @@ def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, 
 
 
 @needs_beam
-def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, vocabulary, small_pieces):
+def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, vocabulary, small_shards):
     folder = write_files(tmp_path / "in", "sentences")
     settings = PrepareSettings(Source((str(folder),), format="sentences"), vocab=vocabulary, holdout=0.3)
     output = tmp_path / "beam"

@@ -10,9 +10,9 @@ import pytest
 from data_pipeline.corpus import Corpus, open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.local_runner import LocalRunner
-from data_pipeline.pieces import as_text
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source, find_inputs
+from data_pipeline.shard_texts import as_text
 from data_pipeline.tokenizer import SPECIAL_TOKENS
 
 WORDS = [
@@ -55,7 +55,7 @@ def prepared(tmp_path_factory):
     text = write_text(folder / "text.txt")
     source = Source((str(text),), format="sentences")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("data_pipeline.pieces.PIECE_BYTES", 600)
+        patch.setattr("data_pipeline.shard_texts.SHARD_TEXT_BYTES", 600)
         prepare(
             PrepareSettings(source, vocab=str(vocabulary), holdout=0.3),
             folder / "made",

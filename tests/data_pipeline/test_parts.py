@@ -1,38 +1,38 @@
-"""Parts: however the inputs are parted, the pieces are those of one reader."""
+"""Parts: however the inputs are parted, the shards are those of one reader."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline import pieces
+from data_pipeline import shard_texts
 from data_pipeline.errors import UserError
-from data_pipeline.parts import cut_part, find_levels, join_pieces, measure, split_inputs
-from data_pipeline.pieces import Piece, gather_pieces
+from data_pipeline.parts import cut_part, find_levels, join_shard_texts, measure, split_inputs
 from data_pipeline.readers import Document, InputFile, Inputs, Source
+from data_pipeline.shard_texts import ShardText, gather_shard_texts
 
 BAR = 1 << 62  # holds out one document in four
 
 documents = st.text("ab \nü", min_size=1, max_size=60) | st.lists(st.text("cd", min_size=1), min_size=1)
 
 
-def pieces_of_parts(parts: list[list[Document]]) -> list[Piece]:
+def shard_texts_of_parts(parts: list[list[Document]]) -> list[ShardText]:
     """Measured, cut and joined, as several machines would."""
     levels = find_levels(measure(part, BAR) for part in parts)
-    ends: dict[str, list[Piece]] = {}
+    ends: dict[str, list[ShardText]] = {}
     for part, (before, after) in zip(parts, levels, strict=True):
-        for piece in cut_part(part, BAR, before, after, "a part"):
-            ends.setdefault(piece.file, []).append(piece)
-    return [join_pieces(found) for found in ends.values()]
+        for text in cut_part(part, BAR, before, after, "a part"):
+            ends.setdefault(text.file, []).append(text)
+    return [join_shard_texts(found) for found in ends.values()]
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(documents, max_size=12), max_size=6))
-def test_pieces_of_parts_are_those_of_one_reader(parts):
+def test_shard_texts_of_parts_are_those_of_one_reader(parts):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE_BYTES", 100)
-        whole = list(gather_pieces([document for part in parts for document in part], BAR))
-        assert sorted(pieces_of_parts(parts)) == sorted(whole)
+        patch.setattr(shard_texts, "SHARD_TEXT_BYTES", 100)
+        whole = list(gather_shard_texts([document for part in parts for document in part], BAR))
+        assert sorted(shard_texts_of_parts(parts)) == sorted(whole)
 
 
 def test_small_files_are_read_together(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_small_files_are_read_together(tmp_path, monkeypatch):
 
 def test_sizes_are_found_in_blocks(monkeypatch):
     monkeypatch.setattr("data_pipeline.parts._ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 10)
     (_, after), *more = find_levels([measure(["a" * 7] * 8, bar=0), np.empty(0, measure([], 0).dtype)])
     assert after["train"] == (4, 0)
     assert more == [(after, after)]

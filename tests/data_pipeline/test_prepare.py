@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipeline import pieces
+from data_pipeline import shard_texts
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner, _make_shards
 from data_pipeline.partial import claim, partial_directory
-from data_pipeline.pieces import Piece, digest, gather_pieces, heldout_bar, tokenize_document
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source
+from data_pipeline.shard_texts import ShardText, digest, gather_shard_texts, heldout_bar, tokenize_document
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
@@ -32,13 +32,13 @@ ROOT = Path(__file__).parents[2]
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
-# Small pieces make many shards out of little text. Workers never look at the size of a piece.
+# Small shards are many of little text. Workers never look at the size of one.
 # A shell's background processes ignore Ctrl-C; these must not, wherever the tests run.
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from data_pipeline import pieces
-pieces.PIECE_BYTES = 1500
+from data_pipeline import shard_texts
+shard_texts.SHARD_TEXT_BYTES = 1500
 from bert_jax.cli.main import main
 if __name__ == "__main__":
     sys.exit(main(["prepare", *sys.argv[1:]]))
@@ -292,22 +292,22 @@ def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind)
     assert corpus.tokenizer.decode(corpus.read(0, int(corpus.sentence_starts[1])))
 
 
-def test_pieces_depend_on_the_documents_alone(monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 100)
+def test_shard_texts_depend_on_the_documents_alone(monkeypatch):
+    monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 100)
     documents = [f"document {i:03d}." for i in range(60)]
-    found = list(gather_pieces(iter(documents), bar=1 << 62))
-    assert [piece.size for piece in found] == [len("".join(piece.documents)) for piece in found]
-    assert all(piece.size >= 100 for piece in found[:-2])
+    found = list(gather_shard_texts(iter(documents), bar=1 << 62))
+    assert [text.size for text in found] == [len("".join(text.documents)) for text in found]
+    assert all(text.size >= 100 for text in found[:-2])
     assert [p.number for p in found if p.split == "train"] == list(
         range(sum(p.split == "train" for p in found))
     )
-    assert sorted(d for piece in found for d in piece.documents) == documents
-    assert all(len("".join(piece.documents)) < 100 + 13 for piece in found)
+    assert sorted(d for text in found for d in text.documents) == documents
+    assert all(len("".join(text.documents)) < 100 + 13 for text in found)
 
 
-def test_pieces_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary):
+def test_shard_texts_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary):
     load_vocabulary(vocabulary, "uncased").save(tmp_path / "tokenizer")
-    waiting = iter([Piece("train", number, ["the cat sat"], 11) for number in range(20)])
+    waiting = iter([ShardText("train", number, ["the cat sat"], 11) for number in range(20)])
     with ThreadPoolExecutor(2) as pool:
         made = _make_shards(tmp_path, waiting, "en", pool, workers=2)
         next(made)
@@ -359,7 +359,7 @@ def test_two_writers_of_one_shard_leave_it_whole(tmp_path):
 def test_shards_add_up_in_any_order_and_in_any_parts(tmp_path):
     shards = []
     for number in (0, 1, 2, 99999, 100000):
-        path = tmp_path / Piece("train", number, [], 0).file
+        path = tmp_path / ShardText("train", number, [], 0).file
         documents = [[[5, 6, number % 7], [7] * (i + 1)] for i in range(3)]
         write_shard(path, make_shard(documents, np.dtype(np.uint16)))
         shards.append(summarize_shard(path, unk_id=7))
@@ -400,8 +400,8 @@ def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, v
     with pytest.raises(KeyboardInterrupt):
         prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1), on_progress=stop)
     vocabulary.write_text(vocabulary.read_text() + "owl\n")
-    monkeypatch.setattr("data_pipeline.prepare.PIECE_BYTES", 1000)
-    with pytest.raises(UserError, match=r"made\.partial was begun with other piece_bytes, vocab;"):
+    monkeypatch.setattr("data_pipeline.prepare.SHARD_TEXT_BYTES", 1000)
+    with pytest.raises(UserError, match=r"made\.partial was begun with other shard_text_bytes, vocab;"):
         prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
 
 

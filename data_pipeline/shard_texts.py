@@ -1,7 +1,7 @@
-"""From documents to shards in pieces of bounded size: pure functions that any runner can call.
+"""From documents to shards of bounded text: pure functions that any runner can call.
 
-Documents fill pieces in reading order and piece i of a split becomes its shard i, so the shards do
-not depend on how many processes made them, nor on which of them were made before a restart.
+Documents fill the shards of a split in reading order, one after the other, so the shards do not depend
+on how many processes made them, nor on which of them were made before a restart.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import ShardSummary, summarize_shard
 from data_pipeline.tokenizer import Tokenizer
 
-PIECE_BYTES = 2 << 20
-"""Bytes of text from which a piece is full."""
+SHARD_TEXT_BYTES = 2 << 20
+"""Bytes of text from which a shard is full."""
 
 _SENTENCES_AT_ONCE = 256  # what the tokenizer returns for them is large
 
@@ -36,20 +36,22 @@ class Digest(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How far the pieces of a split are filled."""
+    """How far the shards of a split are filled."""
 
     number: int = 0
-    """Of the piece that the next document goes into."""
+    """Of the shard that the next document goes into."""
     size: int = 0
     """Bytes of text in it."""
 
     def after(self, size: int) -> "Level":
-        """With a document of `size` bytes more. A piece that is full makes way for the next one."""
+        """With a document of `size` bytes more. A shard that is full makes way for the next one."""
         filled = self.size + size
-        return Level(self.number, filled) if filled < PIECE_BYTES else Level(self.number + 1, 0)
+        return Level(self.number, filled) if filled < SHARD_TEXT_BYTES else Level(self.number + 1, 0)
 
 
-class Piece(NamedTuple):
+class ShardText(NamedTuple):
+    """The documents of one shard, or of one end of it."""
+
     split: Split
     number: int
     documents: list[Document]
@@ -97,22 +99,22 @@ def empty_levels() -> dict[Split, Level]:
     return {"train": Level(), "heldout": Level()}
 
 
-def gather_pieces(
+def gather_shard_texts(
     documents: Iterable[Document], bar: int, levels: dict[Split, Level] | None = None
-) -> Iterator[Piece]:
-    """Pieces as they fill up; then what is left of both splits.
+) -> Iterator[ShardText]:
+    """The texts of shards as they fill up; then what is left of both splits.
 
-    `levels` is where the first document goes, if it is not the first of the corpus: the first pieces are
-    then the ends of pieces that were begun elsewhere. It moves along, and ends where the next document goes.
+    `levels` is where the first document goes, if it is not the first of the corpus: the first ones are
+    then the ends of shards that were begun elsewhere. It moves along, and ends where the next document goes.
     """
     levels = empty_levels() if levels is None else levels
     gathered: dict[Split, list[Document]] = {"train": [], "heldout": []}
     sizes: dict[Split, int] = {"train": 0, "heldout": 0}
 
-    def take(split: Split, number: int) -> Piece:
-        piece = Piece(split, number, gathered[split], sizes[split])
+    def take(split: Split, number: int) -> ShardText:
+        full = ShardText(split, number, gathered[split], sizes[split])
         gathered[split], sizes[split] = [], 0
-        return piece
+        return full
 
     for document in documents:
         found = digest(document)
@@ -135,7 +137,7 @@ def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -
     return [np.array(ids, tokenizer.id_dtype) for batch in batches for ids in batch if ids]
 
 
-def finish_piece(
+def finish_shard(
     path: Path, documents: list[Document] | None, tokenizer: Tokenizer, language: str
 ) -> ShardSummary:
     """Tokenise `documents` into the shard `path`, or take the one that is there if they are None."""
