@@ -55,11 +55,11 @@ class BeamRunner:
         self._make_pipeline()
 
     def make_shards(
-        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
         """Fill `directory`; see `data_pipeline.prepare.Runner`."""
         parts = tuple(split_inputs(inputs.absolute()))
-        job = Job(directory.absolute(), parts, bar, language, library_versions())
+        job = Job(directory.absolute(), parts, heldout_threshold, language, library_versions())
         shutil.rmtree(job.scratch, ignore_errors=True)
         job.scratch.mkdir()
         write_bytes(job.scratch / "job", pickle.dumps(job))
@@ -107,7 +107,7 @@ class Job:
 
     directory: Path
     parts: tuple[Inputs, ...]
-    bar: int
+    heldout_threshold: int
     language: str
     versions: dict[str, str]
 
@@ -178,7 +178,7 @@ class _Measure(_Step):
         job = self._job
         try:
             _check_versions(job.versions)
-            sizes = measure(job.parts[part].documents(), job.bar)
+            sizes = measure(job.parts[part].documents(), job.heldout_threshold)
         except UserError as error:
             return error
         except (FileNotFoundError, PermissionError) as error:
@@ -212,7 +212,7 @@ class _Cut(_Step):
     ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document] | None, int]]]:
         part, before, after = element
         job, inputs = self._job, self._job.parts[part]
-        for text in cut_part(inputs.documents(), job.bar, before, after, str(inputs.parts[0])):
+        for text in cut_part(inputs.documents(), job.heldout_threshold, before, after, str(inputs.parts[0])):
             is_made = (job.directory / text.file).exists()
             yield (text.split, text.number), (part, None if is_made else text.documents, text.size)
 

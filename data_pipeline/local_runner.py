@@ -31,11 +31,11 @@ class LocalRunner:
             raise UserError(f"--workers is {self.workers}; it must be at least 1")
 
     def make_shards(
-        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
         """Fill `directory`; see `data_pipeline.prepare.Runner`."""
         workers = self.workers or count_cores()
-        texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), bar)
+        texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), heldout_threshold)
         totals = Totals()
         with worker_pool(workers) as pool:
             for text, shard in _make_shards(directory, texts, language, pool, workers):

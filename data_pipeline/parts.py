@@ -38,10 +38,10 @@ def split_inputs(inputs: Inputs) -> Iterator[Inputs]:
     yield Inputs(inputs.source, tuple(run))
 
 
-def measure(documents: Iterable[Document], bar: int) -> np.ndarray:
-    """`SIZES` [documents]; those whose `Digest.split` is below `bar` are held out."""
+def measure(documents: Iterable[Document], heldout_threshold: int) -> np.ndarray:
+    """`SIZES` [documents]; those whose `Digest.split` is below `heldout_threshold` are held out."""
     found = map(digest, documents)
-    return np.fromiter(((one.size, one.split < bar) for one in found), SIZES)
+    return np.fromiter(((one.size, one.split < heldout_threshold) for one in found), SIZES)
 
 
 def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
@@ -57,14 +57,14 @@ def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
 
 
 def cut_part(
-    documents: Iterable[Document], bar: int, before: Levels, after: Levels, name: str
+    documents: Iterable[Document], heldout_threshold: int, before: Levels, after: Levels, name: str
 ) -> Iterator[ShardText]:
     """The texts of one part's shards; the first and the last of a split may be ends of shards.
 
     Raises UserError at the end if the part is not the one that was measured; `name` is its first file.
     """
     levels = dict(before)
-    yield from gather_shard_texts(documents, bar, levels)
+    yield from gather_shard_texts(documents, heldout_threshold, levels)
     if levels != after:
         raise UserError(f"{name}, or a file after it, is not the same on every worker or changed meanwhile")
 

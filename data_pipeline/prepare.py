@@ -18,7 +18,7 @@ from data_pipeline.partial import check_output, claim, publish
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
-from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, heldout_bar
+from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
 from data_pipeline.summary import Totals
 from data_pipeline.tokenizer import Casing, Kind, Tokenizer, load_tokenizer, load_vocabulary
 from data_pipeline.versions import library_versions
@@ -29,12 +29,12 @@ class Runner(Protocol):
     """Where shards are made. They do not depend on it."""
 
     def make_shards(
-        self, directory: Path, inputs: Inputs, bar: int, language: str, on_progress: Progress
+        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
         """Make every shard that `directory` lacks with the tokenizer that it holds, and add all up.
 
-        `bar` is what `heldout_bar` gave. Raises UserError if there is something wrong with the inputs,
-        Unfinished if the same call can go on with what was made.
+        `heldout_threshold` is what `find_heldout_threshold` gave. Raises UserError if there is something
+        wrong with the inputs, Unfinished if the same call can go on with what was made.
         """
         ...
 
@@ -116,9 +116,11 @@ def _fill(
     runner: Runner,
     on_progress: Progress,
 ) -> dict[str, Any]:
-    bar = heldout_bar(inputs.documents(), settings.holdout)
-    tokenizer = _settle_tokenizer(directory / TOKENIZER_DIRECTORY, settings, inputs, given, bar, on_progress)
-    totals = runner.make_shards(directory, inputs, bar, settings.language, on_progress)
+    heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
+    tokenizer = _settle_tokenizer(
+        directory / TOKENIZER_DIRECTORY, settings, inputs, given, heldout_threshold, on_progress
+    )
+    totals = runner.make_shards(directory, inputs, heldout_threshold, settings.language, on_progress)
     splits = totals.splits()
     _check_not_empty(splits, settings)
     return {
@@ -143,24 +145,28 @@ def _settle_tokenizer(
     settings: PrepareSettings,
     inputs: Inputs,
     given: Tokenizer | None,
-    bar: int,
+    heldout_threshold: int,
     on_progress: Progress,
 ) -> Tokenizer:
     """The given tokenizer, that of the interrupted run, or one learned from the training documents."""
     if directory.exists():
         return load_tokenizer(directory)
-    tokenizer = given or _learn(settings, inputs, bar, on_progress)
+    tokenizer = given or _learn(settings, inputs, heldout_threshold, on_progress)
     with atomically(directory) as partial:
         tokenizer.save(partial)
     return tokenizer
 
 
-def _learn(settings: PrepareSettings, inputs: Inputs, bar: int, on_progress: Progress) -> Tokenizer:
+def _learn(
+    settings: PrepareSettings, inputs: Inputs, heldout_threshold: int, on_progress: Progress
+) -> Tokenizer:
     assert settings.train_vocab is not None
     assert settings.vocab_size is not None
     documents = read_documents(inputs, "choosing text for the vocabulary", on_progress)
     digests = ((digest(document), document) for document in documents)
-    training = ((found.sample, as_text(document)) for found, document in digests if found.split >= bar)
+    training = (
+        (found.sample, as_text(document)) for found, document in digests if found.split >= heldout_threshold
+    )
     texts = sample_texts(training, SAMPLE_BYTES[settings.train_vocab])
     on_progress("learning the vocabulary", 0, None)
     return train_vocabulary(texts, settings.train_vocab, settings.vocab_size, settings.casing)

@@ -28,7 +28,7 @@ class Digest(NamedTuple):
     """What is decided by a document's text alone, so that duplicates share the decision."""
 
     split: int
-    """64 bits: held out if below a bar."""
+    """64 bits: held out if below a threshold."""
     sample: int
     """64 bits, independent of `split`: learned from if low."""
     size: int
@@ -74,7 +74,7 @@ def digest(document: Document) -> Digest:
     return Digest(int.from_bytes(hashed[:8]), int.from_bytes(hashed[8:]), len(text))
 
 
-def heldout_bar(documents: Iterable[Document], fraction: float) -> int:
+def find_heldout_threshold(documents: Iterable[Document], fraction: float) -> int:
     """Documents whose `Digest.split` is below this are held out: about `fraction` of them, at least two.
 
     Next sentence prediction draws a random B from another document, so it takes two to measure it, and
@@ -84,14 +84,14 @@ def heldout_bar(documents: Iterable[Document], fraction: float) -> int:
     """
     if fraction == 0:
         return 0
-    bar = int(fraction * (1 << 64))
+    threshold = int(fraction * (1 << 64))
     lowest: list[int] = []
     for document in documents:
         lowest = sorted({*lowest, digest(document).split})[:4]
-        if len(lowest) > 1 and lowest[1] < bar:
-            return bar
+        if len(lowest) > 1 and lowest[1] < threshold:
+            return threshold
     least = lowest[1] if len(lowest) == 4 else lowest[0]
-    return max(bar, least + 1)
+    return max(threshold, least + 1)
 
 
 def empty_levels() -> dict[Split, Level]:
@@ -100,7 +100,7 @@ def empty_levels() -> dict[Split, Level]:
 
 
 def gather_shard_texts(
-    documents: Iterable[Document], bar: int, levels: dict[Split, Level] | None = None
+    documents: Iterable[Document], heldout_threshold: int, levels: dict[Split, Level] | None = None
 ) -> Iterator[ShardText]:
     """The texts of shards as they fill up; then what is left of both splits.
 
@@ -118,7 +118,7 @@ def gather_shard_texts(
 
     for document in documents:
         found = digest(document)
-        split: Split = "heldout" if found.split < bar else "train"
+        split: Split = "heldout" if found.split < heldout_threshold else "train"
         gathered[split].append(document)
         sizes[split] += found.size
         before, levels[split] = levels[split], levels[split].after(found.size)

@@ -177,7 +177,7 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
             "of the tokens are [UNK]: the vocabulary does not fit this text. Check --casing.",
         ),
     )
-    return [f"{statistics[name]:.1%} {text}" for name, bar, text in judgements if statistics[name] > bar]
+    return [f"{statistics[name]:.1%} {text}" for name, most, text in judgements if statistics[name] > most]
 
 
 def _hash_runs(values: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -107,16 +107,16 @@ def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
     `texts` are pairs of a 64-bit hash and a text; at most twice the limit is held at any time.
     """
     kept: list[tuple[int, str]] = []
-    size, bar = 0, 1 << 64
+    size, threshold = 0, 1 << 64
     for digest, text in texts:
-        if digest >= bar:
+        if digest >= threshold:
             continue
         kept.append((digest, text))
         size += len(text.encode())
         if size > limit:
             middle = sorted(digest for digest, _ in kept)[len(kept) // 2]
-            bar = max(middle, 1)
-            kept = [row for row in kept if row[0] < bar] or kept[:1]
+            threshold = max(middle, 1)
+            kept = [row for row in kept if row[0] < threshold] or kept[:1]
             size = sum(len(text.encode()) for _, text in kept)
     return [text for _, text in kept]
 

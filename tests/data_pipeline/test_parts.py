@@ -11,17 +11,17 @@ from data_pipeline.parts import cut_part, find_levels, join_shard_texts, measure
 from data_pipeline.readers import Document, InputFile, Inputs, Source
 from data_pipeline.shard_texts import ShardText, gather_shard_texts
 
-BAR = 1 << 62  # holds out one document in four
+THRESHOLD = 1 << 62  # holds out one document in four
 
 documents = st.text("ab \nü", min_size=1, max_size=60) | st.lists(st.text("cd", min_size=1), min_size=1)
 
 
 def shard_texts_of_parts(parts: list[list[Document]]) -> list[ShardText]:
     """Measured, cut and joined, as several machines would."""
-    levels = find_levels(measure(part, BAR) for part in parts)
+    levels = find_levels(measure(part, THRESHOLD) for part in parts)
     ends: dict[str, list[ShardText]] = {}
     for part, (before, after) in zip(parts, levels, strict=True):
-        for text in cut_part(part, BAR, before, after, "a part"):
+        for text in cut_part(part, THRESHOLD, before, after, "a part"):
             ends.setdefault(text.file, []).append(text)
     return [join_shard_texts(found) for found in ends.values()]
 
@@ -31,7 +31,7 @@ def shard_texts_of_parts(parts: list[list[Document]]) -> list[ShardText]:
 def test_shard_texts_of_parts_are_those_of_one_reader(parts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shard_texts, "SHARD_TEXT_BYTES", 100)
-        whole = list(gather_shard_texts([document for part in parts for document in part], BAR))
+        whole = list(gather_shard_texts([document for part in parts for document in part], THRESHOLD))
         assert sorted(shard_texts_of_parts(parts)) == sorted(whole)
 
 
@@ -50,7 +50,7 @@ def test_small_files_are_read_together(tmp_path, monkeypatch):
 def test_sizes_are_found_in_blocks(monkeypatch):
     monkeypatch.setattr("data_pipeline.parts._ROWS_AT_ONCE", 3)
     monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 10)
-    (_, after), *more = find_levels([measure(["a" * 7] * 8, bar=0), np.empty(0, measure([], 0).dtype)])
+    (_, after), *more = find_levels([measure(["a" * 7] * 8, 0), np.empty(0, measure([], 0).dtype)])
     assert after["train"] == (4, 0)
     assert more == [(after, after)]
 

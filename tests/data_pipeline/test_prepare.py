@@ -21,7 +21,13 @@ from data_pipeline.local_runner import LocalRunner, _make_shards
 from data_pipeline.partial import claim, partial_directory
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source
-from data_pipeline.shard_texts import ShardText, digest, gather_shard_texts, heldout_bar, tokenize_document
+from data_pipeline.shard_texts import (
+    ShardText,
+    digest,
+    find_heldout_threshold,
+    gather_shard_texts,
+    tokenize_document,
+)
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
@@ -258,23 +264,23 @@ def test_two_documents_are_held_out_where_two_remain():
     for count, fewest in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (100, 2)):
         documents = [f"document {i}" for i in range(count)]
         for share in (1e-9, 0.3):
-            heldout = sum(digest(d).split < heldout_bar(documents, share) for d in documents)
+            heldout = sum(digest(d).split < find_heldout_threshold(documents, share) for d in documents)
             wanted = sum(digest(d).split < int(share * 2**64) for d in documents)
             assert heldout == max(fewest, wanted)
 
 
 def test_the_share_held_out_is_about_what_was_asked_for():
     documents = [f"document {i}" for i in range(4000)]
-    bar = heldout_bar(documents, 0.1)
-    assert 330 <= sum(digest(d).split < bar for d in documents) <= 470
-    assert heldout_bar(documents, 0) == 0
+    threshold = find_heldout_threshold(documents, 0.1)
+    assert 330 <= sum(digest(d).split < threshold for d in documents) <= 470
+    assert find_heldout_threshold(documents, 0) == 0
 
 
 def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
-    bar = int(0.1 * 2**64)
-    aside = [d for i in range(300) if digest([d := f"qqq number{i}"]).split < bar]
+    threshold = int(0.1 * 2**64)
+    aside = [d for i in range(300) if digest([d := f"qqq number{i}"]).split < threshold]
     text.write_text(
-        "\n\n".join([*(d for i in range(300) if digest([d := f"cat number{i}"]).split >= bar), *aside])
+        "\n\n".join([*(d for i in range(300) if digest([d := f"cat number{i}"]).split >= threshold), *aside])
     )
     settings = settings_for(text, None, train_vocab="wordpiece", vocab_size=100)
     manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
@@ -295,7 +301,7 @@ def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind)
 def test_shard_texts_depend_on_the_documents_alone(monkeypatch):
     monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 100)
     documents = [f"document {i:03d}." for i in range(60)]
-    found = list(gather_shard_texts(iter(documents), bar=1 << 62))
+    found = list(gather_shard_texts(iter(documents), heldout_threshold=1 << 62))
     assert [text.size for text in found] == [len("".join(text.documents)) for text in found]
     assert all(text.size >= 100 for text in found[:-2])
     assert [p.number for p in found if p.split == "train"] == list(
