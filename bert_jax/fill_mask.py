@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.huggingface_tokenizer import MASK, special_id
+from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import MASK
 
 
 def fill_mask(model: Pretrained, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:

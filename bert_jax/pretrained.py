@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning.settings import FeatureConfig
-from bert_jax.formats.vocabulary import Vocabulary
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import Vocabulary
 
 HEADS = ("pooler", "language_model", "next_sentence")
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
-TOKENIZER_FOLDER = "tokenizer"
-"""In the folder of a run as in that of a corpus."""
 CORPUS_FOLDER = "corpus"
 """The corpus of the installed documentation, which a run makes for itself."""
 _LOCK = "lock"

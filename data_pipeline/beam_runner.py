@@ -18,7 +18,7 @@ import numpy as np
 
 from data_pipeline.atomic import write_bytes
 from data_pipeline.beam import PipelineOptions, beam, quiet_logging
-from data_pipeline.corpus import TOKENIZER_DIRECTORY, Split
+from data_pipeline.corpus import Split
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_shard_texts, measure, split_inputs
 from data_pipeline.progress import Progress
@@ -27,6 +27,7 @@ from data_pipeline.shard_texts import ShardText, finish_shard
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import load_tokenizer
 from data_pipeline.versions import library_versions
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 RunnerName = Literal["direct", "prism", "dataflow", "flink", "spark", "portable"]
 
@@ -220,7 +221,7 @@ class _Cut(_Step):
 class _Finish(_Step):
     def setup(self) -> None:
         super().setup()
-        self._tokenizer = load_tokenizer(self._job.directory / TOKENIZER_DIRECTORY)
+        self._tokenizer = load_tokenizer(self._job.directory / TOKENIZER_FOLDER)
 
     def process(
         self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document] | None, int]]]

@@ -16,10 +16,10 @@ import numpy as np
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.shards import read_shard
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-TOKENIZER_DIRECTORY = "tokenizer"
 
 Split = Literal["train", "heldout"]
 
@@ -78,10 +78,10 @@ def open_corpus(directory: str | Path, split: Split) -> Corpus:
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
-    tokenizer = load_tokenizer(directory / TOKENIZER_DIRECTORY)
+    tokenizer = load_tokenizer(directory / TOKENIZER_FOLDER)
     if tokenizer.sha256 != manifest["tokenizer"]["sha256"]:
         raise UserError(
-            f"the vocabulary in {directory / TOKENIZER_DIRECTORY} and the shards of {directory} don't "
+            f"the vocabulary in {directory / TOKENIZER_FOLDER} and the shards of {directory} don't "
             f"belong together: the shards were made with another one"
         )
     shards = _shards(manifest, split)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
-from data_pipeline.corpus import TOKENIZER_DIRECTORY
 from data_pipeline.errors import UserError
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Document, Inputs
 from data_pipeline.shard_texts import ShardText, finish_shard, gather_shard_texts
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 from data_pipeline.worker_pool import count_cores, worker_pool
 
 
@@ -51,7 +51,7 @@ def _make_shards(
     for text in texts:
         path = directory / text.file
         work = None if path.exists() else text.documents
-        future = pool.submit(_finish_shard, path, work, directory / TOKENIZER_DIRECTORY, language)
+        future = pool.submit(_finish_shard, path, work, directory / TOKENIZER_FOLDER, language)
         under_way.append((text._replace(documents=[]), future))
         if len(under_way) > workers:
             done, future = under_way.popleft()

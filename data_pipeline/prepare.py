@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_pipeline.atomic import atomically, write_json
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, TOKENIZER_DIRECTORY, Split
+from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, Split
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import check_output, claim, publish
@@ -20,9 +20,10 @@ from data_pipeline.readers import Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
 from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
 from data_pipeline.summary import Totals
-from data_pipeline.tokenizer import Casing, Kind, Tokenizer, load_tokenizer, load_vocabulary
+from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary
 from data_pipeline.versions import library_versions
 from data_pipeline.vocabulary import SAMPLE_BYTES, sample_texts, train_vocabulary
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind
 
 
 class Runner(Protocol):
@@ -49,7 +50,7 @@ class PrepareSettings:
     source: Source
     vocab: str | None = None
     """A vocab.txt or SentencePiece .model; exactly one of this and `train_vocab`."""
-    train_vocab: Kind | None = None
+    train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
     """Pieces to learn at most, with `train_vocab`."""
     casing: Casing = "uncased"
@@ -118,7 +119,7 @@ def _fill(
 ) -> dict[str, Any]:
     heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
     tokenizer = _settle_tokenizer(
-        directory / TOKENIZER_DIRECTORY, settings, inputs, given, heldout_threshold, on_progress
+        directory / TOKENIZER_FOLDER, settings, inputs, given, heldout_threshold, on_progress
     )
     totals = runner.make_shards(directory, inputs, heldout_threshold, settings.language, on_progress)
     splits = totals.splits()

@@ -7,37 +7,37 @@ document can smuggle a special token into a corpus. Whoever means the token puts
 import abc
 import functools
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import sentencepiece
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from data_pipeline.errors import UserError, bad_input
+from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import (
+    CLS,
+    LONGEST_WORD,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    Casing,
+    TokenizerKind,
+    Vocabulary,
+    read_vocabulary,
+    write_vocabulary,
+)
 
-Casing = Literal["cased", "uncased"]
-Kind = Literal["wordpiece", "sentencepiece"]
-
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-WORDPIECE_FILE = "vocab.txt"
-SENTENCEPIECE_FILE = "spiece.model"
-_SETTINGS_FILE = "settings.json"
 _WORD_START = "\u2581"  # how SentencePiece writes the space before a word
-
-# A longer word is one [UNK]. Hugging Face's limit, so that exports tokenise alike;
-# google-research/bert allows 200 (tokenization.py:304).
-_LONGEST_WORD = 100
 
 
 class Tokenizer(abc.ABC):
     """A vocabulary and the one way of cutting text into its pieces."""
 
-    kind: Kind
+    kind: TokenizerKind
     casing: Casing
     vocab_size: int
     """Number of ids; every id is below it."""
@@ -63,7 +63,8 @@ class Tokenizer(abc.ABC):
     def _continues(self, token: str) -> bool: ...
 
     @abc.abstractmethod
-    def _save_vocabulary(self, directory: Path) -> None: ...
+    def _content(self) -> bytes:
+        """Of the vocabulary's file."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without special tokens."""
@@ -71,10 +72,7 @@ class Tokenizer(abc.ABC):
 
     def save(self, directory: Path) -> None:
         """Write the vocabulary in the form that Hugging Face reads, and what else loading needs."""
-        directory.mkdir(parents=True, exist_ok=True)
-        self._save_vocabulary(directory)
-        settings = {"kind": self.kind, "casing": self.casing}
-        (directory / _SETTINGS_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+        write_vocabulary(directory, Vocabulary(self.kind, self.casing, self._content()))
 
     @functools.cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -120,7 +118,7 @@ class Tokenizer(abc.ABC):
 class WordPiece(Tokenizer):
     """BERT's own: basic tokenising on blanks, punctuation and Han characters, then longest match."""
 
-    kind: Kind = "wordpiece"
+    kind: TokenizerKind = "wordpiece"
 
     def __init__(self, tokens: Sequence[str], casing: Casing) -> None:
         """`tokens` by id; a repeated token keeps its last id, as in Hugging Face."""
@@ -128,7 +126,7 @@ class WordPiece(Tokenizer):
         self._lines = tuple(tokens)
         self.vocab_size = len(self._lines)
         ids = {token: index for index, token in enumerate(self._lines)}
-        model = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=_LONGEST_WORD)
+        model = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
         self._tokenizer = HuggingFaceTokenizer(model)
         self._tokenizer.normalizer = bert_normalizer(casing)
         self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -152,15 +150,14 @@ class WordPiece(Tokenizer):
     def _continues(self, token: str) -> bool:
         return token.startswith("##")
 
-    def _save_vocabulary(self, directory: Path) -> None:
-        text = "".join(f"{token}\n" for token in self._lines)
-        (directory / WORDPIECE_FILE).write_text(text, encoding="utf-8", newline="\n")
+    def _content(self) -> bytes:
+        return "".join(f"{token}\n" for token in self._lines).encode()
 
 
 class SentencePiece(Tokenizer):
     """A trained SentencePiece model; its own normalisation decides the casing."""
 
-    kind: Kind = "sentencepiece"
+    kind: TokenizerKind = "sentencepiece"
 
     def __init__(self, model: bytes) -> None:
         """`model` is the content of a .model file. Raises RuntimeError if it is not one."""
@@ -186,8 +183,8 @@ class SentencePiece(Tokenizer):
     def _continues(self, token: str) -> bool:
         return not token.startswith(_WORD_START)
 
-    def _save_vocabulary(self, directory: Path) -> None:
-        (directory / SENTENCEPIECE_FILE).write_bytes(self._model)
+    def _content(self) -> bytes:
+        return self._model
 
 
 def bert_normalizer(casing: Casing) -> normalizers.BertNormalizer:
@@ -205,9 +202,19 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
     """
     if not file.is_file():
         raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
-    content = file.read_bytes()
-    tokenizer = _from_model(file, content) if file.suffix == ".model" else _from_lines(file, content, casing)
-    if tokenizer.casing != casing:
+    kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
+    return _make_tokenizer(Vocabulary(kind, casing, file.read_bytes()), file)
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """What `Tokenizer.save` wrote. Raises UserError where there is none."""
+    vocabulary = read_vocabulary(directory)
+    return _make_tokenizer(vocabulary, directory / vocabulary.file_name)
+
+
+def _make_tokenizer(vocabulary: Vocabulary, file: Path) -> Tokenizer:
+    tokenizer = (_wordpiece if vocabulary.kind == "wordpiece" else _sentencepiece)(vocabulary, file)
+    if tokenizer.casing != vocabulary.casing:
         raise UserError(
             f"vocabulary {file} is {tokenizer.casing} by itself; give --casing {tokenizer.casing}"
         )
@@ -219,29 +226,15 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
     return tokenizer
 
 
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote. Raises UserError where there is none."""
+def _sentencepiece(vocabulary: Vocabulary, file: Path) -> Tokenizer:
     try:
-        settings = json.loads((directory / _SETTINGS_FILE).read_text(encoding="utf-8"))
-        kind, casing = settings["kind"], settings["casing"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise bad_input(error, f"{directory} holds no tokenizer; `bert-jax prepare` writes one") from None
-    name = WORDPIECE_FILE if kind == "wordpiece" else SENTENCEPIECE_FILE
-    return load_vocabulary(directory / name, casing)
-
-
-def _from_model(file: Path, content: bytes) -> SentencePiece:
-    try:
-        return SentencePiece(content)
+        return SentencePiece(vocabulary.content)
     except RuntimeError:
         raise UserError(f"vocabulary {file} is not a SentencePiece model") from None
 
 
-def _from_lines(file: Path, content: bytes, casing: Casing) -> WordPiece:
+def _wordpiece(vocabulary: Vocabulary, file: Path) -> Tokenizer:
     try:
-        text = content.decode("utf-8-sig")
+        return WordPiece(vocabulary.pieces(), vocabulary.casing)
     except UnicodeDecodeError as error:
         raise UserError(f"vocabulary {file} is not UTF-8 at byte {error.start}") from None
-    # Not splitlines: it also splits at characters such as U+2028 that vocabularies hold.
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    return WordPiece(lines, casing)

@@ -10,23 +10,11 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
 from data_pipeline.errors import UserError
-from data_pipeline.tokenizer import (
-    CLS,
-    MASK,
-    PAD,
-    SEP,
-    SPECIAL_TOKENS,
-    UNK,
-    Casing,
-    Kind,
-    SentencePiece,
-    Tokenizer,
-    WordPiece,
-    bert_normalizer,
-)
+from data_pipeline.tokenizer import SentencePiece, Tokenizer, WordPiece, bert_normalizer
+from data_pipeline.vocabulary_file import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Casing, TokenizerKind
 
 # Bytes of text to learn from. Counting words is cheap; SentencePiece's suffix array is not.
-SAMPLE_BYTES: dict[Kind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
+SAMPLE_BYTES: dict[TokenizerKind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
 
 SMALLEST_VOCABULARY = 100
 
@@ -39,7 +27,7 @@ _SENTENCEPIECE_THREADS = 8
 _SENTENCEPIECE_LONGEST_LINE = 16384  # bytes; longer lines are not learned from
 
 
-def train_vocabulary(texts: Iterable[str], kind: Kind, vocab_size: int, casing: Casing) -> Tokenizer:
+def train_vocabulary(texts: Iterable[str], kind: TokenizerKind, vocab_size: int, casing: Casing) -> Tokenizer:
     """Learn at most `vocab_size` pieces from `texts`. Raises UserError if that is too few or too small."""
     train = train_wordpiece if kind == "wordpiece" else train_sentencepiece
     return train(texts, vocab_size, casing)

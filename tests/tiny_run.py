@@ -14,9 +14,10 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import saved_steps
 from bert_jax.metric_log import read_rows
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, TOKENIZER_DIRECTORY, checksum
+from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, checksum
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.tokenizer import load_vocabulary
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 _WORDS = ("the", "a", "old", "young", "cat", "dog", "bird", "sees", "hears", "likes", "small", "house")
 
@@ -49,7 +50,7 @@ def write_corpus(directory: Path, *, seed: int = 0, more_words: Sequence[str] = 
     file = directory / "vocab.txt"
     file.write_text("\n".join(words) + "\n", encoding="utf-8")
     tokenizer = load_vocabulary(file, "uncased")
-    tokenizer.save(directory / TOKENIZER_DIRECTORY)
+    tokenizer.save(directory / TOKENIZER_FOLDER)
     draw = random.Random(seed)
     splits = {}
     for split, size in (("train", 40), ("heldout", 8)):

@@ -95,9 +95,8 @@ def _corpus_of(workdir: Path, experiment: Experiment) -> str:
 def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
     """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
     from bert_jax.formats.run import find_tokenizer
-    from bert_jax.formats.vocabulary import read_vocabulary
-    from bert_jax.workdir import TOKENIZER_FOLDER
     from data_pipeline.store import is_prepared
+    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
 
     if not is_prepared(corpus):
         return  # TFRecords do not tell

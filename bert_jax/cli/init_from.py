@@ -64,9 +64,8 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
       UserError: some id of the corpus is another token to the model, or there is no corpus.
     """
     from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-    from bert_jax.formats.vocabulary import read_vocabulary
-    from bert_jax.workdir import TOKENIZER_FOLDER
     from data_pipeline.store import is_prepared
+    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
 
     if not is_prepared(corpus):
         say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")

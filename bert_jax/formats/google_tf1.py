@@ -19,10 +19,10 @@ from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.tensors import Entry, expand, from_tensors, left_out, to_tensors
-from bert_jax.formats.vocabulary import FILES, Vocabulary, guess_casing
 from bert_jax.pretrained import Pretrained
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import FILES, Vocabulary, guess_casing
 
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"

@@ -17,12 +17,13 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.config import Activation, ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
-from bert_jax.formats.huggingface_tokenizer import PAD, read_tokenizer, special_id, write_tokenizer
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.tensors import Entry, Tensors, expand, from_tensors, left_out, to_tensors
 from bert_jax.pretrained import Pretrained, TaskHead
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.vocabulary_file import PAD
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

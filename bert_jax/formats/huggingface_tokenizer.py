@@ -11,10 +11,19 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax.formats.configuration import read_json
-from bert_jax.formats.vocabulary import FILES, Casing, Vocabulary, guess_casing
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import (
+    CLS,
+    FILES,
+    LONGEST_WORD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    Casing,
+    Vocabulary,
+    guess_casing,
+)
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
 # Of a folder with a vocab.txt alone; others part text otherwise, such as BertJapaneseTokenizer with MeCab.
@@ -174,7 +183,7 @@ def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:
         ids = {piece: index for index, piece in enumerate(vocabulary.pieces())}
     except UnicodeDecodeError as error:
         raise UserError(f"the model's {vocabulary.file_name} is not UTF-8 at byte {error.start}") from None
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD))
     uncased = vocabulary.casing == "uncased"
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=uncased, strip_accents=uncased)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

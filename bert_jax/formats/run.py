@@ -7,13 +7,13 @@ from bert_jax.checkpoints import load_params
 from bert_jax.config import Objective
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.vocabulary import read_vocabulary
 from bert_jax.metric_log import FILE_NAME as METRICS_FILE
 from bert_jax.metric_log import read_rows
 from bert_jax.pretrained import Pretrained
 from bert_jax.record import FILE_NAME, RunRecord, read_record
-from bert_jax.workdir import CORPUS_FOLDER, TOKENIZER_FOLDER
+from bert_jax.workdir import CORPUS_FOLDER
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
 
 # Every run has all heads; those that its objective leaves out stay as they were drawn.
 _TRAINED: dict[Objective, frozenset[str]] = {

@@ -14,8 +14,8 @@ from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.vocabulary import read_vocabulary
 from data_pipeline.atomic import write_json
+from data_pipeline.vocabulary_file import read_vocabulary
 from tests.bert_jax.small_run import make_experiment
 from tests.bert_jax.small_run import make_tokenizer as make_small_tokenizer
 

@@ -18,14 +18,14 @@ import zstandard
 from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
 from data_pipeline import shard_texts
-from data_pipeline.corpus import TOKENIZER_DIRECTORY
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import partial_directory
 from data_pipeline.prepare import PrepareSettings, Runner, prepare
 from data_pipeline.readers import Source
 from data_pipeline.summary import warnings_about
-from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
+from data_pipeline.tokenizer import load_vocabulary
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
 from tests.data_pipeline.test_corpus import WORDS
 from tests.data_pipeline.tiny_tfds import store, text_features
 
@@ -264,7 +264,7 @@ def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp
     job = Job(tmp_path, (), 0, "en", {})
     job.scratch.mkdir()
     (job.scratch / "job").write_bytes(pickle.dumps(job))
-    load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_DIRECTORY)
+    load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_FOLDER)
     finish = _Finish(job.scratch)
     finish.setup()
     shard = tmp_path / "train-00000.arrow"

@@ -13,7 +13,7 @@ from data_pipeline.local_runner import LocalRunner
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source, find_inputs
 from data_pipeline.shard_texts import as_text
-from data_pipeline.tokenizer import SPECIAL_TOKENS
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
 WORDS = [
     "the",

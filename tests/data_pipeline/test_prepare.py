@@ -30,7 +30,8 @@ from data_pipeline.shard_texts import (
 )
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
-from data_pipeline.tokenizer import SPECIAL_TOKENS, load_vocabulary
+from data_pipeline.tokenizer import load_vocabulary
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.worker_pool import worker_pool
 from tests.data_pipeline.test_corpus import WORDS, write_text
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tokenizer import SPECIAL_TOKENS, load_tokenizer, load_vocabulary
+from data_pipeline.tokenizer import load_tokenizer, load_vocabulary
 from data_pipeline.vocabulary import sample_texts, train_vocabulary
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
 PIECES = [
     *SPECIAL_TOKENS,

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline.tokenizer import SPECIAL_TOKENS, Casing, load_vocabulary
+from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary import train_wordpiece
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 pytestmark = pytest.mark.parity
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from data_pipeline.tokenizer import SPECIAL_TOKENS
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from tests.golden.make_model_golden import GOLDEN, SIZES
 
 PIECES = [*SPECIAL_TOKENS, *(chr(ord("a") + i) for i in range(26)), *(f"##{i}" for i in range(30))]

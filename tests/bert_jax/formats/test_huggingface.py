@@ -9,9 +9,9 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import normalizers
 
 from bert_jax.convert import convert
-from bert_jax.formats.vocabulary import Vocabulary
 from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import Vocabulary
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
 
 ENCODER = ("embeddings.", "encoder.", "pooler.")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bert_jax.formats.huggingface_tokenizer import SPECIAL_TOKENS, read_tokenizer
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
 CHARACTERS = string.ascii_lowercase + string.digits
 VOCABULARY = (

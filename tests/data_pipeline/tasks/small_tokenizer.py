@@ -5,9 +5,9 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bert_jax.formats import huggingface_tokenizer
-from bert_jax.formats.vocabulary import read_vocabulary
 from data_pipeline.tasks.encode import TaskTokenizer, make_task_tokenizer
-from data_pipeline.tokenizer import SPECIAL_TOKENS, WordPiece
+from data_pipeline.tokenizer import WordPiece
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, read_vocabulary
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789")
 SIGNS = ("[", "]", ".", ",", '"', "'", "-")

@@ -1,4 +1,7 @@
-"""A model's vocabulary in the form that this project and google-research/bert keep it: one file."""
+"""A vocabulary as it is kept: one file and its settings, in the `tokenizer` folder of a corpus or of a run.
+
+On the standard library alone, so that whoever trains, exports or serves a model reads it by the same rules.
+"""
 
 import dataclasses
 import json
@@ -8,9 +11,20 @@ from typing import Literal
 from data_pipeline.errors import bad_input
 
 Casing = Literal["cased", "uncased"]
-Kind = Literal["wordpiece", "sentencepiece"]
+TokenizerKind = Literal["wordpiece", "sentencepiece"]
 
-FILES: dict[Kind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "spiece.model"}
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+TOKENIZER_FOLDER = "tokenizer"
+"""In the folder of a run as in that of a corpus."""
+
+FILES: dict[TokenizerKind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "spiece.model"}
+"""What Hugging Face and google-research/bert call them."""
+
+# Characters. A longer word is one [UNK] in WordPiece. Hugging Face's limit, so that exports tokenise alike;
+# google-research/bert allows 200 (tokenization.py:304).
+LONGEST_WORD = 100
+
 _SETTINGS_FILE = "settings.json"
 
 
@@ -18,7 +32,7 @@ _SETTINGS_FILE = "settings.json"
 class Vocabulary:
     """All that decides which ids a text gets."""
 
-    kind: Kind
+    kind: TokenizerKind
     casing: Casing
     content: bytes = dataclasses.field(repr=False)
     """Of `vocab.txt`, a piece a line, or of `spiece.model`."""
@@ -29,14 +43,14 @@ class Vocabulary:
         return FILES[self.kind]
 
     def pieces(self) -> list[str]:
-        """The lines of a `vocab.txt`, by id."""
+        """The lines of a `vocab.txt`, by id. Raises UnicodeDecodeError if it is not UTF-8."""
         # Not splitlines: it also splits at characters such as U+2028 that vocabularies hold.
         text = self.content.decode("utf-8-sig").replace("\r\n", "\n")
         return text.removesuffix("\n").split("\n")
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary in the `tokenizer` folder of a prepared corpus or of a run.
+    """What `write_vocabulary` wrote, in the `tokenizer` folder of a prepared corpus or of a run.
 
     Raises:
       UserError: the folder holds none.
@@ -47,6 +61,14 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         return Vocabulary(kind, casing, (folder / FILES[kind]).read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise bad_input(error, f"{folder} holds no tokenizer; `bert-jax prepare` writes one") from None
+
+
+def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
+    """Makes the folder if it is not there: the file, and the settings that loading it needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / vocabulary.file_name).write_bytes(vocabulary.content)
+    settings = {"kind": vocabulary.kind, "casing": vocabulary.casing}
+    (folder / _SETTINGS_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
 
 
 def guess_casing(content: bytes) -> Casing:
