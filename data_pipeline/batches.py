@@ -18,7 +18,7 @@ from data_pipeline.instances import Instances, cut_instances
 from data_pipeline.masking import mask_rows, num_mask_draws, prediction_counts
 from data_pipeline.order import draws_per_example, random_bits, shuffled_columns
 from data_pipeline.packing import Places, fill_rows, join_rows, share_bits
-from data_pipeline.pairs import PAIR_DRAWS, SPECIAL_TOKENS, Rows, Spans, write_rows
+from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Rows, Spans, write_rows
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_settings, check_shapes, parse_records
@@ -155,7 +155,7 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
             f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
             f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
-    target = phase.max_seq_length - SPECIAL_TOKENS[data.pairing]
+    target = phase.max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
     if not len(instances):
         raise UserError(f"the {corpus.split} split of {corpus.directory} is empty; it gives no example")

@@ -22,7 +22,7 @@ _CUT_A, _CUT_B = 8, 12
 PAIR_DRAWS = 16
 
 # [CLS] A [SEP] B [SEP], [CLS] text [SEP]
-SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
+NUM_SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def choose_spans(
     the original gives up after ten draws. And a random B leaves the rest of its instance unused in this
     visit, since the next visit draws anew, where the original goes on from there.
     """
-    limit = max_seq_length - SPECIAL_TOKENS[data.pairing]
+    limit = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
     if data.pairing == "contiguous":
         return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
 from data_pipeline.instances import cut_instances
-from data_pipeline.pairs import PAIR_DRAWS, SPECIAL_TOKENS, choose_spans, heads, truncated_lengths, write_rows
+from data_pipeline.pairs import (
+    NUM_SPECIAL_TOKENS,
+    PAIR_DRAWS,
+    choose_spans,
+    heads,
+    truncated_lengths,
+    write_rows,
+)
 from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH = 64
@@ -45,7 +52,7 @@ def test_heads_are_counted_bit_by_bit(flips, bits):
 @functools.cache
 def visit(corpus, data: DataConfig = PAPER, max_seq_length: int = LENGTH, seed: int = 0):
     """Instances, the numbers of those visited, and their spans."""
-    target = max_seq_length - SPECIAL_TOKENS[data.pairing]
+    target = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, len(instances), VISITS)
