@@ -1,16 +1,14 @@
 """Writes a pretrained model in another format; the folder appears whole or not at all."""
 
 from pathlib import Path
-from typing import Literal
 
 from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
+from bert_jax.names import ModelFormat
 from bert_jax.open_model import open_model
 from bert_jax.pretrained import Pretrained
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
-
-Format = Literal["hf", "tf1", "npz"]
 
 _WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
 
@@ -18,7 +16,7 @@ _WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
 def convert(
     directory: Path,
     output: Path,
-    output_format: Format = "hf",
+    output_format: ModelFormat = "hf",
     step: int | None = None,
     activation: Activation | None = None,
 ) -> Pretrained:

@@ -8,15 +8,15 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bert_jax.inference import Bert, Encoded, Text
+from bert_jax.names import Pooling
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
-Pooling = Literal["none", "mean", "cls"]
 Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
 """Tokens of some texts, and for each layer their vectors [D], or with pooling none [T, D]."""
 

@@ -12,14 +12,13 @@ import pickle
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from data_pipeline.atomic import write_bytes
 from data_pipeline.beam import PipelineOptions, beam, quiet_logging
-from data_pipeline.corpus import Split
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.names import RunnerName, Split
 from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_shard_texts, measure, split_inputs
 from data_pipeline.progress import Progress
 from data_pipeline.readers import Document, Inputs
@@ -28,8 +27,6 @@ from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import load_tokenizer
 from data_pipeline.versions import library_versions
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
-
-RunnerName = Literal["direct", "prism", "dataflow", "flink", "spark", "portable"]
 
 # Beam's own DirectRunner would first try to download Prism.
 _BEAM_NAMES: dict[RunnerName, str] = {

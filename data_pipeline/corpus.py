@@ -9,19 +9,18 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.names import Split
 from data_pipeline.shards import read_shard
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-
-Split = Literal["train", "heldout"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_pipeline.corpus import Split
 from data_pipeline.errors import UserError
+from data_pipeline.names import Split
 from data_pipeline.readers import Document, InputFile, Inputs
 from data_pipeline.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_pipeline.atomic import atomically, write_json
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, Split
+from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner
+from data_pipeline.names import Split
 from data_pipeline.partial import check_output, claim, publish
 from data_pipeline.progress import Progress, read_documents
 from data_pipeline.readers import Inputs, Source, find_inputs

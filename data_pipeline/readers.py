@@ -15,18 +15,16 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import zstandard
 
 from data_pipeline import tfds
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.names import EncodingErrors, FileFormat, Format
 
 Document = str | list[str]
-FileFormat = Literal["sentences", "text", "wikiextractor", "jsonl"]
-Format = Literal["auto", "sentences", "text", "wikiextractor", "jsonl"]
-EncodingErrors = Literal["strict", "replace"]
 
 # Characters. A longer document (a whole library in one file) is cut between lines; training
 # never looks further than a few hundred tokens, so only the bookkeeping notices.
@@ -49,7 +47,6 @@ class Source:
     text_field: str = "text"
     """The field that holds the text, in JSONL and TFDS."""
     encoding_errors: EncodingErrors = "strict"
-    """strict: bytes that are not UTF-8 are an error. replace: they become U+FFFD."""
     tfds_data_dir: str | None = None
     """Where TFDS keeps its data; None for its default."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_pipeline.corpus import Split
+from data_pipeline.names import Split
 from data_pipeline.readers import Document
 from data_pipeline.sentences import split_sentences
 from data_pipeline.shards import make_shard, write_shard

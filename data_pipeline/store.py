@@ -7,8 +7,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from data_pipeline.corpus import MANIFEST_FILE, Corpus, Split, open_corpus, read_manifest
+from data_pipeline.corpus import MANIFEST_FILE, Corpus, open_corpus, read_manifest
 from data_pipeline.errors import UserError
+from data_pipeline.names import Split
 from data_pipeline.tfrecords import Records, find_records, index_records
 
 Store = Corpus | Records

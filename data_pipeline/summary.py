@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from data_pipeline.corpus import Split, checksum
+from data_pipeline.corpus import checksum
+from data_pipeline.names import Split
 from data_pipeline.shards import read_shard
 
 _SKETCH_SIZE = 1 << 17

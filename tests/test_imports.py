@@ -111,7 +111,14 @@ def test_flags_of_commands_are_read_without_heavy_imports() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["pretrain", "--help"], ["pretrain", "base", "--help"], ["experiments"]],
+    [
+        ["--help"],
+        ["pretrain", "--help"],
+        ["pretrain", "base", "--help"],
+        ["prepare", "--help"],
+        ["convert", "--help"],
+        ["experiments"],
+    ],
     ids=" ".join,
 )
 def test_help_imports_neither_jax_nor_tensorflow(arguments: list[str]) -> None:

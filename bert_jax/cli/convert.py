@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax.cli.model_source import ModelSource
+from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:
     from bert_jax.pretrained import Pretrained
@@ -24,7 +25,7 @@ class Convert:
     source: Annotated[ModelSource, tyro.conf.arg(name="")]
     output: Path
     """Folder to make; it must not exist."""
-    format: typing.Literal["hf", "tf1", "npz"] = "hf"
+    format: ModelFormat = "hf"
     """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
 
 

@@ -1,13 +1,13 @@
 """`bert-jax features --model DIR --input FILE --output FILE`: hidden states of texts, in a file."""
 
 import dataclasses
-import typing
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from bert_jax.cli.model_source import ModelSource
+from bert_jax.names import Pooling
 from data_pipeline.errors import UserError
 
 
@@ -25,7 +25,7 @@ class Features:
     """File to make: .parquet is written as texts are read, .npz is collected in memory."""
     layers: str = "-1"
     """Layers with commas, as --layers=-1,-2: 0 is the embedding output, -1 the last layer."""
-    pooling: typing.Literal["none", "mean", "cls"] = "none"
+    pooling: Pooling = "none"
     """none: a vector for each token. mean: their mean. cls: that of [CLS]."""
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 import tyro
 
@@ -61,6 +61,11 @@ def parse_flags(
     if unknown:
         raise UserError(_name_unknown(unknown[0], kind, command, default))
     return value
+
+
+def choices(names: Any) -> str:
+    """The words of a Literal as a help text shows them, for a flag that may also be None."""
+    return f"{{{','.join(get_args(names))}}}"
 
 
 def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: str, page: str) -> str:

@@ -10,6 +10,7 @@ import tyro
 
 from bert_jax.config import check_seed
 from data_pipeline.errors import UserError
+from data_pipeline.names import Split
 
 if typing.TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +18,7 @@ if typing.TYPE_CHECKING:
 
     from data_pipeline.batches import CorpusSource, Drawn
     from data_pipeline.config import DataConfig, Phase
-    from data_pipeline.corpus import Corpus, Split
+    from data_pipeline.corpus import Corpus
     from data_pipeline.statistics import Statistics
 
 
@@ -33,7 +34,7 @@ class Inspect:
     """Folder made by `bert-jax prepare`."""
     experiment: Annotated[str, tyro.conf.arg(metavar="NAME")] = "base"
     """Experiment whose data settings are taken; `bert-jax experiments` lists them."""
-    split: typing.Literal["train", "heldout"] = "train"
+    split: Split = "train"
     """Documents to train on, or those kept aside."""
     max_seq_length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Look at this length alone, instead of the experiment's phases."""

@@ -5,15 +5,17 @@ import dataclasses
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from bert_jax.cli.flags import parse_flags
+from bert_jax.cli.flags import choices, parse_flags
 from data_pipeline.errors import UserError
+from data_pipeline.names import EncodingErrors, Format, RunnerName
+from data_pipeline.vocabulary_file import Casing, TokenizerKind
 
 if TYPE_CHECKING:
-    from data_pipeline.prepare import Runner
+    from data_pipeline.prepare import PrepareSettings, Runner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +41,16 @@ class Prepare:
     """Files, folders, globs (.gz, .zst too), tfds:wikipedia/20230601.en or such, installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
-    format: Literal["auto", "sentences", "text", "wikiextractor", "jsonl"] = "auto"
+    format: Format = "auto"
     """sentences: one a line, blank line between documents. text: a file is a document.
     auto: WikiExtractor or JSONL, which show themselves."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
-    train_vocab: Annotated[
-        Literal["wordpiece", "sentencepiece"] | None, tyro.conf.arg(metavar="{wordpiece,sentencepiece}")
-    ] = None
+    train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Pieces to learn at most; needed with --train-vocab."""
-    casing: Literal["cased", "uncased"] = "uncased"
+    casing: Casing = "uncased"
     """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece)."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Whose rules split text into sentences."""
@@ -58,16 +58,13 @@ class Prepare:
     """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field with the text, in JSONL and TFDS."""
-    encoding_errors: Literal["strict", "replace"] = "strict"
+    encoding_errors: EncodingErrors = "strict"
     """Bytes that are not UTF-8: stop and name them, or replace them by U+FFFD."""
     tfds_data_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Where TFDS keeps its data."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes; every core by default. The result does not depend on it."""
-    runner: Annotated[
-        Literal["direct", "prism", "dataflow", "flink", "spark", "portable"] | None,
-        tyro.conf.arg(metavar="{direct,prism,dataflow,flink,spark,portable}"),
-    ] = None
+    runner: Annotated[RunnerName | None, tyro.conf.arg(metavar=choices(RunnerName))] = None
     """Make the same shards by Apache Beam (extra [beam]) on this runner; its options stand after --."""
     runner_options: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()
     """What stands after --."""
@@ -161,7 +158,7 @@ def _runner(args: Prepare) -> "Runner":
     return BeamRunner(args.runner, args.runner_options)
 
 
-def _settings(args: Prepare) -> Any:
+def _settings(args: Prepare) -> "PrepareSettings":
     from data_pipeline.prepare import PrepareSettings
     from data_pipeline.readers import Source
 

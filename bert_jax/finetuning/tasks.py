@@ -9,7 +9,7 @@ and a row that is not there counts nowhere.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,10 +20,9 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.losses import cross_entropy
+from bert_jax.names import RankingLoss
 from bert_jax.packing import is_instance
 from bert_jax.task import Batch, Sums
-
-RankingLoss = Literal["in_batch", "triplet"]
 
 _SCALE = 20.0
 _MARGIN = 0.2

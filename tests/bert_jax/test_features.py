@@ -8,8 +8,8 @@ import pytest
 
 import bert_jax
 from bert_jax.cli.main import main
-from bert_jax.features import Pooling
 from bert_jax.inference import Bert
+from bert_jax.names import Pooling
 from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
 
 LINES = ["a b c", "d e\tf", "", *("g " * (i % 9) + "h" for i in range(200))]

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RecordForm
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
+from bert_jax.names import RankingLoss
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class RankingSettings:
 
     max_seq_length: int = 128
     """Of each text; longer ones are cut."""
-    loss: Literal["in_batch", "triplet"] = "in_batch"
+    loss: RankingLoss = "in_batch"
     """in_batch: the other rows of a batch are negatives too. triplet: needs negatives."""
     query_column: str = "query"
     """Of train: the column, or the field of JSONL, with the query."""
