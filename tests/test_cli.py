@@ -11,7 +11,7 @@ from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.main import COMMANDS, main
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
-from tests.data_pipeline.test_tfrecords import write_records
+from tests.data_pipeline.small_records import write_records
 from tests.tiny_run import arguments, write_corpus
 
 

@@ -1,6 +1,5 @@
 """A run small enough for tests: a corpus of made-up sentences and a model of one layer."""
 
-import json
 import os
 import random
 import sys
@@ -14,12 +13,11 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import saved_steps
 from bert_jax.metric_log import read_rows
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, checksum
-from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.tokenizer import load_vocabulary
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
+from data_pipeline.tokenizer import WordPiece
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
+from tests.data_pipeline import small_corpus
 
-_WORDS = ("the", "a", "old", "young", "cat", "dog", "bird", "sees", "hears", "likes", "small", "house")
+WORDS = ("the", "a", "old", "young", "cat", "dog", "bird", "sees", "hears", "likes", "small", "house")
 
 FLAGS = {
     "--model.vocab-size": 20,
@@ -43,30 +41,20 @@ FLAGS = {
 """Turn `quickstart` into a run of seconds."""
 
 
-def write_corpus(directory: Path, *, seed: int = 0, more_words: Sequence[str] = ()) -> Path:
-    """Writes a corpus of 40 documents for training and 8 held out; the same seed, the same text."""
-    directory.mkdir(parents=True)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "tree", "near", "far", *more_words]
-    file = directory / "vocab.txt"
-    file.write_text("\n".join(words) + "\n", encoding="utf-8")
-    tokenizer = load_vocabulary(file, "uncased")
-    tokenizer.save(directory / TOKENIZER_FOLDER)
+def write_corpus(
+    directory: Path, *, seed: int = 0, words: Sequence[str] = WORDS, more_words: Sequence[str] = ()
+) -> Path:
+    """Writes a corpus of 40 documents for training and 8 held out; the same seed, the same text.
+
+    Args:
+      words: in the order that they have in the vocabulary.
+      more_words: further ones of the vocabulary, which the text does not use.
+    """
+    tokenizer = WordPiece([*SPECIAL_TOKENS, *words, "tree", "near", "far", *more_words], "uncased")
     draw = random.Random(seed)
-    splits = {}
-    for split, size in (("train", 40), ("heldout", 8)):
-        texts = [[" ".join(draw.choices(_WORDS, k=6)) for _ in range(8)] for _ in range(size)]
-        documents = [tokenizer.encode_batch(sentences) for sentences in texts]
-        path = directory / f"{split}-00000.arrow"
-        write_shard(path, make_shard(documents, np.dtype(np.uint16)))
-        shard = {"file": path.name, "bytes": path.stat().st_size, "sha256": checksum(path)}
-        splits[split] = {"documents": size, "shards": [shard]}
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        "tokenizer": {"sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
-        "splits": splits,
-    }
-    (directory / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
-    return directory
+    texts = [[" ".join(draw.choices(words, k=6)) for _ in range(8)] for _ in range(48)]
+    documents = [tokenizer.encode_batch(sentences) for sentences in texts]
+    return small_corpus.write_corpus(directory, [documents[:40]], [documents[40:]], tokenizer)
 
 
 def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:

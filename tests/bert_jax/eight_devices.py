@@ -43,7 +43,7 @@ from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.tasks.batches import training_batches
 from data_pipeline.tasks.packing import Packing
-from tests.bert_jax.finetuning.test_packed import make_rows
+from tests.bert_jax.finetuning.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
 PROCESSES = int(os.environ["JAX_NUM_PROCESSES"])

@@ -27,8 +27,7 @@ from bert_jax.record import read_record, write_record
 from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
-from tests import tiny_run
-from tests.tiny_run import FLAGS, arguments, deterministic_rows, final_state, write_corpus
+from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, final_state, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -300,13 +299,9 @@ def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> N
 
 
 def test_evaluate_refuses_a_corpus_of_another_vocabulary(
-    finished: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tiny_run, "_WORDS", tiny_run._WORDS[::-1])
-    other = write_corpus(tmp_path / "other")
+    other = write_corpus(tmp_path / "other", words=WORDS[::-1])
     assert main(["evaluate", "--workdir", str(finished), "--data.corpus", str(other)]) == 2
     assert f"{other} has another vocabulary than the run in {finished}" in capsys.readouterr().err
 

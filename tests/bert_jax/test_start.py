@@ -9,7 +9,7 @@ from bert_jax.finetuning.config import FineTuning
 from bert_jax.finetuning.run import Programs
 from bert_jax.start import start_from
 from data_pipeline.errors import UserError
-from tests.bert_jax.finetuning.test_tasks import MODEL
+from tests.bert_jax.finetuning.small_batch import MODEL
 from tests.bert_jax.small_run import random_params
 
 CONFIG = FineTuning(model=MODEL, global_batch_size=4, num_train_steps=10)

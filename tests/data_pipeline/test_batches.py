@@ -11,6 +11,7 @@ from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import cut_instances
 from data_pipeline.store import has_heldout, open_store
+from tests.data_pipeline.same_batches import assert_same
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
 
 PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
@@ -32,15 +33,6 @@ def train(corpus, data=DATA, **changes):
 @pytest.fixture(scope="module")
 def batches(corpus):
     return train(corpus)
-
-
-def assert_same(left, right):
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        assert a.keys() == b.keys()
-        for key in a:
-            assert a[key].dtype == b[key].dtype
-            assert a[key].tobytes() == b[key].tobytes(), key
 
 
 def test_batches_are_the_seven_keys_in_the_length_of_the_phase(batches):

@@ -26,7 +26,7 @@ from data_pipeline.readers import Source
 from data_pipeline.summary import warnings_about
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
-from tests.data_pipeline.test_corpus import WORDS
+from tests.data_pipeline.small_text import WORDS
 from tests.data_pipeline.tiny_tfds import store, text_features
 
 ROOT = Path(__file__).parents[2]

@@ -14,36 +14,7 @@ from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source, find_inputs
 from data_pipeline.shard_texts import as_text
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
-
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "ran",
-    "on",
-    "under",
-    "mat",
-    "hill",
-    "and",
-    "then",
-    "it",
-    "was",
-    "old",
-]
-
-
-def write_text(path: Path, documents: int = 40) -> Path:
-    """Documents of one to five sentences, in google-research/bert's format."""
-    draw = np.random.default_rng(3)
-    lines = []
-    for _ in range(documents):
-        for _ in range(draw.integers(1, 6)):
-            lines.append(" ".join(draw.choice(WORDS, draw.integers(2, 12))))
-        lines.append("")
-    path.write_text("\n".join(lines) + "\n")
-    return path
+from tests.data_pipeline.small_text import WORDS, write_text
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from data_pipeline.packing import share_bits
 from data_pipeline.pairs import PAIR_DRAWS
 from data_pipeline.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
-from tests.data_pipeline.test_batches import assert_same
+from tests.data_pipeline.same_batches import assert_same
 
 LENGTH, SLOTS, INSTANCES = 128, 20, 6
 PHASE = Phase(LENGTH, SLOTS)

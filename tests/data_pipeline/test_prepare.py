@@ -33,7 +33,7 @@ from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warn
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.worker_pool import worker_pool
-from tests.data_pipeline.test_corpus import WORDS, write_text
+from tests.data_pipeline.small_text import WORDS, write_text
 
 ROOT = Path(__file__).parents[2]
 

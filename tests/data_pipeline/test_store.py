@@ -7,7 +7,7 @@ import pytest
 from data_pipeline.errors import UserError
 from data_pipeline.store import fingerprint, has_heldout, is_prepared, open_store, verify, vocabulary_size
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
-from tests.data_pipeline.test_tfrecords import write_records
+from tests.data_pipeline.small_records import write_records
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from bert_jax.finetuning.config import Kind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.train_step import predict_step
 from data_pipeline.errors import UserError
-from tests.bert_jax.finetuning.test_tasks import make_batch
+from tests.bert_jax.finetuning.small_batch import make_batch
 from tests.bert_jax.small_finetuned import make_cell
 
 pytestmark = pytest.mark.parity

@@ -17,40 +17,12 @@ from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, train_step
 from data_pipeline.tasks.batches import training_batches
 from data_pipeline.tasks.packing import Packing
-from data_pipeline.tasks.rows import Rows
+from tests.bert_jax.finetuning.small_rows import LABELS, ROWS, make_rows
 from tests.bert_jax.tiny_model import TINY
 
 MODEL = dataclasses.replace(TINY, initializer_range=0.5, dropout_rate=0.0, attention_dropout_rate=0.0)
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WIDTHS = {"choice": 3, "in_batch_ranking": 3, "triplet_ranking": 3}
-LABELS, ROWS = 3, 6
 PACKING = Packing(length=40, max_rows=4, unit=2)
-
-
-def make_rows(kind: Kind) -> Rows:
-    random = np.random.default_rng(0)
-    width = WIDTHS.get(kind, 1)
-    lengths = random.integers(4, 10, ROWS * width)
-    if kind == "choice":
-        lengths[[2, 8]] = 0  # two rows have a choice less
-    ids = [random.integers(1, MODEL.vocab_size, length).astype(np.int32) for length in lengths]
-    targets = {
-        "labels": random.integers(0, 2, ROWS).astype(np.int32),
-        "values": random.normal(size=ROWS).astype(np.float32),
-        "start_positions": random.integers(0, 3, ROWS).astype(np.int32),
-        "end_positions": random.integers(0, 4, ROWS).astype(np.int32),
-        "entity_positions": random.integers(0, 4, (ROWS, 2)).astype(np.int32),
-    }
-    return Rows(
-        tokens={
-            "input_ids": ids,
-            "segment_ids": [(np.arange(len(x)) > 2).astype(np.int32) for x in ids],
-            "tag_ids": [np.where(np.arange(len(x)) % 2, x % LABELS, -1).astype(np.int32) for x in ids],
-        },
-        targets=targets,
-        example=np.arange(ROWS, dtype=np.int32),
-        sequences_per_row=width,
-    )
 
 
 def batches(kind: Kind) -> tuple[dict, dict]:

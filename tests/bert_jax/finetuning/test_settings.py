@@ -15,7 +15,7 @@ from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError
-from tests.bert_jax.finetuning.test_tasks import LABELS, MODEL, make_batch
+from tests.bert_jax.finetuning.small_batch import LABELS, MODEL, make_batch
 
 TWO_LAYERS = dataclasses.replace(MODEL, num_layers=2)
 CONFIG = FineTuning(kind="tagging", model=TWO_LAYERS, num_labels=LABELS)

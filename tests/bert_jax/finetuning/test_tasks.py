@@ -11,12 +11,9 @@ import pytest
 from bert_jax.finetuning.config import FineTuning, Kind, make_task
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.train_step import eval_step, predict_step
-from tests.bert_jax.tiny_model import TINY
+from tests.bert_jax.finetuning.small_batch import LABELS, MODEL, ROWS, make_batch
 
-MODEL = dataclasses.replace(TINY, initializer_range=0.5)
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LABELS = 3
-ROWS, LENGTH = 4, 8
 
 
 @functools.cache
@@ -25,34 +22,6 @@ def make(kind: Kind) -> tuple[FineTuningTask, dict]:
     task = make_task(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
     init = functools.partial(task.module.init, deterministic=True)
     return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
-
-
-def make_batch(kind: Kind, rows: int = ROWS, length: int = LENGTH, padding_rows: int = 0) -> dict:
-    """The same rows whatever `length` they are padded to, then rows of padding."""
-    random = np.random.default_rng(0)
-    width = {"choice": (3,), "in_batch_ranking": (3,), "triplet_ranking": (3,)}.get(kind, ())
-    lengths = random.integers(4, LENGTH + 1, (rows, *width, 1))
-    ids = random.integers(1, MODEL.vocab_size, (rows, *width, LENGTH)).astype(np.int32)
-    mask = np.arange(length) < lengths
-    wide = np.zeros((rows, *width, length), np.int32)
-    wide[..., : min(length, LENGTH)] = ids[..., :length]
-    batch = {
-        "input_ids": wide * mask,
-        "input_mask": mask.astype(np.int32),
-        "segment_ids": (np.arange(length) > 2).astype(np.int32) * mask,
-        "labels": random.integers(0, LABELS, rows).astype(np.int32),
-        "values": random.normal(size=rows).astype(np.float32),
-        "start_positions": random.integers(0, 3, rows).astype(np.int32),
-        "end_positions": random.integers(0, 4, rows).astype(np.int32),
-        "entity_positions": random.integers(0, 4, (rows, 2)).astype(np.int32),
-        "tag_ids": np.where((np.arange(length) % 2 == 1) & mask, 2, -1).astype(np.int32),
-    }
-    return {name: _append_padding(name, x, padding_rows) for name, x in batch.items()}
-
-
-def _append_padding(name: str, x: np.ndarray, rows: int) -> np.ndarray:
-    filler = -1 if name == "tag_ids" else 0
-    return np.concatenate([x, np.full((rows, *x.shape[1:]), filler, x.dtype)])
 
 
 def outputs(kind: Kind, batch: dict) -> np.ndarray:

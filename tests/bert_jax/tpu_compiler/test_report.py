@@ -8,14 +8,10 @@ from bert_jax.accounting import total_parameters
 from bert_jax.config import Experiment, ModelConfig
 from bert_jax.tpu_compiler.report import Report, TooLarge, compile_step
 from bert_jax.tpu_compiler.topology import open_slice
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig
+from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 
 pytestmark = pytest.mark.tpu
-
-PHASE = Phase(max_seq_length=128, max_predictions_per_seq=16)
-MODEL = ModelConfig(
-    vocab_size=1024, num_layers=2, hidden_size=128, num_heads=2, intermediate_size=512, dtype="bfloat16"
-)
 
 
 def compile_model(model: ModelConfig) -> Report:

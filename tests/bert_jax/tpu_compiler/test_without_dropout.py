@@ -6,7 +6,7 @@ from bert_jax.config import Experiment
 from bert_jax.parallel import make_program
 from bert_jax.pretraining import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.topology import open_slice
-from tests.bert_jax.tpu_compiler.test_report import MODEL, PHASE
+from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 
 pytestmark = pytest.mark.tpu
 
