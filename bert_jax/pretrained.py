@@ -22,7 +22,7 @@ class TaskHead:
     """The new layer of a fine-tuned model."""
 
     kind: str
-    """As `bert_jax.finetuning.config.Kind`."""
+    """As `bert_jax.finetuning.config.HeadKind`."""
     labels: tuple[str, ...]
     """In the order of its outputs."""
     params: Mapping[str, np.ndarray]

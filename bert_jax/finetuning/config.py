@@ -17,7 +17,7 @@ from bert_jax.finetuning.tasks import (
 )
 from data_pipeline.errors import UserError
 
-Kind = Literal[
+HeadKind = Literal[
     "classification",
     "regression",
     "choice",
@@ -33,7 +33,7 @@ Kind = Literal[
 class FineTuning(RunConfig):
     """One run: a model, the kind of its head, and how it is trained."""
 
-    kind: Kind = "classification"
+    kind: HeadKind = "classification"
     model: ModelConfig = ModelConfig()
     num_labels: int = 2
     """Of classification, tagging and relation."""

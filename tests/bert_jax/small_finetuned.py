@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from bert_jax.checkpoints import Checkpoints
-from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.settings import FeatureConfig
@@ -24,7 +24,7 @@ LAST_LAYER = FeatureConfig()
 
 def make_cell(
     folder: Path,
-    kind: Kind,
+    kind: HeadKind,
     task: str,
     labels: tuple[str, ...] = (),
     *,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.convert import convert
-from bert_jax.finetuning.config import Kind, make_task
+from bert_jax.finetuning.config import HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.train_step import predict_step
 from data_pipeline.errors import UserError
@@ -16,7 +16,7 @@ from tests.bert_jax.small_finetuned import make_cell
 pytestmark = pytest.mark.parity
 
 LABELS = ("alpha", "beta", "gamma")
-CLASSES: dict[Kind, str] = {
+CLASSES: dict[HeadKind, str] = {
     "classification": "BertForSequenceClassification",
     "regression": "BertForSequenceClassification",
     "choice": "BertForMultipleChoice",
@@ -26,7 +26,7 @@ CLASSES: dict[Kind, str] = {
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_the_task_classes_give_the_same_outputs(tmp_path: Path, kind: Kind) -> None:
+def test_the_task_classes_give_the_same_outputs(tmp_path: Path, kind: HeadKind) -> None:
     import torch
     import transformers
 
@@ -59,7 +59,7 @@ def test_the_task_classes_give_the_same_outputs(tmp_path: Path, kind: Kind) -> N
     "features", [FeatureConfig(layers=(-2,)), FeatureConfig(lstm_layers=1, lstm_width=4)]
 )
 def test_heads_that_see_more_than_the_last_layer_are_refused(
-    tmp_path: Path, kind: Kind, features: FeatureConfig
+    tmp_path: Path, kind: HeadKind, features: FeatureConfig
 ) -> None:
     make_cell(tmp_path, kind, str(kind), features=features)
     with pytest.raises(UserError, match=r"fine-tuned with --features\.\*"):

@@ -16,7 +16,7 @@ from data_pipeline.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.choice import ChoiceExample
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
@@ -90,7 +90,7 @@ class ChoiceSettings:
 class ChoiceData:
     """A `TaskData` of contexts with choices."""
 
-    kind: "Kind" = "choice"
+    kind: "HeadKind" = "choice"
     labels: tuple[str, ...] = ()
     metric = "accuracy"
 

@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.cli.finetuning.task_data import Apply
 
 if TYPE_CHECKING:
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.rows import Rows
 
 
@@ -21,12 +21,12 @@ def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
     return gather(apply(rows), len(rows))
 
 
-def decide(kind: "Kind", outputs: np.ndarray) -> np.ndarray:
+def decide(kind: "HeadKind", outputs: np.ndarray) -> np.ndarray:
     """int64 [R] of labels, or float32 [R] of numbers, from outputs [R, L]."""
     return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
 
 
-def describe(kind: "Kind", labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
+def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
     """What to say of each row: its label and all probabilities, or its number."""
     if kind == "regression":
         return [{"value": float(value)} for value in outputs[:, 0]]

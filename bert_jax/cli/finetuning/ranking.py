@@ -17,7 +17,7 @@ from data_pipeline.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.ranking import EncodedQueries, RankingQuery
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
@@ -127,7 +127,7 @@ class RankingData:
 
     def __init__(
         self,
-        kind: "Kind",
+        kind: "HeadKind",
         train: "Rows",
         queries: "Mapping[str, list[RankingQuery]]",
         encoded: "Mapping[str, EncodedQueries]",

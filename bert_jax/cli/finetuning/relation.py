@@ -17,7 +17,7 @@ from data_pipeline.tasks.names import EntityStyle, PartName
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.metrics import MetricName
     from data_pipeline.tasks.records import Record
@@ -81,7 +81,7 @@ class RelationSettings:
 class RelationData:
     """A `TaskData` of relations."""
 
-    kind: "Kind" = "relation"
+    kind: "HeadKind" = "relation"
 
     def __init__(self, labels: tuple[str, ...], rows: "Mapping[str, Rows]") -> None:
         self.labels = labels

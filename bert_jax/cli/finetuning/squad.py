@@ -16,7 +16,7 @@ from data_pipeline.tasks.names import PartName
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
@@ -107,7 +107,7 @@ class SquadSettings:
 class SquadData:
     """A `TaskData` of questions."""
 
-    kind: "Kind" = "spans"
+    kind: "HeadKind" = "spans"
     labels: tuple[str, ...] = ()
     metric = "f1"
 

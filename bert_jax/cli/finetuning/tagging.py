@@ -16,7 +16,7 @@ from data_pipeline.tasks.names import Context, PartName, Scheme
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.ner import TaggingRows
     from data_pipeline.tasks.rows import Rows
@@ -124,7 +124,7 @@ class TaggingSettings:
 class TaggingData:
     """A `TaskData` of tagged sentences."""
 
-    kind: "Kind" = "tagging"
+    kind: "HeadKind" = "tagging"
     metric = "f1"
 
     def __init__(

@@ -12,7 +12,7 @@ from data_pipeline.atomic import atomically
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from bert_jax.finetuning.record import FineTuningRecord
     from data_pipeline.tasks.rows import Rows
 
@@ -68,7 +68,7 @@ class TaskData(Protocol):
     """A data set in rows, for one kind of head."""
 
     @property
-    def kind(self) -> "Kind":
+    def kind(self) -> "HeadKind":
         """Kind of head that the model gets."""
         ...
 

@@ -18,7 +18,7 @@ from data_pipeline import tfds
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import Kind
+    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.glue_tasks import GlueName, GlueTask
     from data_pipeline.tasks.metrics import MetricName
     from data_pipeline.tasks.records import Place, Record
@@ -102,7 +102,7 @@ class TextData:
         submissions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Args: what it holds; and for GLUE, the file of each test set in a zip for the server."""
-        self.kind: Kind = kind
+        self.kind: HeadKind = kind
         self.labels = labels
         self.metrics = metrics
         self.metric = metrics[0]

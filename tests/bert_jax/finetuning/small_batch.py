@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_jax.finetuning.config import Kind
+from bert_jax.finetuning.config import HeadKind
 from tests.bert_jax.tiny_model import TINY
 
 MODEL = dataclasses.replace(TINY, initializer_range=0.5)
@@ -12,7 +12,7 @@ LABELS = 3
 ROWS, LENGTH = 4, 8
 
 
-def make_batch(kind: Kind, rows: int = ROWS, length: int = LENGTH, padding_rows: int = 0) -> dict:
+def make_batch(kind: HeadKind, rows: int = ROWS, length: int = LENGTH, padding_rows: int = 0) -> dict:
     """The same rows whatever `length` they are padded to, then rows of padding."""
     random = np.random.default_rng(0)
     width = {"choice": (3,), "in_batch_ranking": (3,), "triplet_ranking": (3,)}.get(kind, ())

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.finetuning.config import Kind
+from bert_jax.finetuning.config import HeadKind
 from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.tiny_model import TINY
 
@@ -10,7 +10,7 @@ LABELS, ROWS = 3, 6
 _WIDTHS = {"choice": 3, "in_batch_ranking": 3, "triplet_ranking": 3}
 
 
-def make_rows(kind: Kind) -> Rows:
+def make_rows(kind: HeadKind) -> Rows:
     random = np.random.default_rng(0)
     width = _WIDTHS.get(kind, 1)
     lengths = random.integers(4, 10, ROWS * width)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import Objective, ParallelConfig
-from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.optimizer import make_optimizer
@@ -21,11 +21,11 @@ from tests.bert_jax.finetuning.small_rows import LABELS, ROWS, make_rows
 from tests.bert_jax.tiny_model import TINY
 
 MODEL = dataclasses.replace(TINY, initializer_range=0.5, dropout_rate=0.0, attention_dropout_rate=0.0)
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 PACKING = Packing(length=40, max_rows=4, unit=2)
 
 
-def batches(kind: Kind) -> tuple[dict, dict]:
+def batches(kind: HeadKind) -> tuple[dict, dict]:
     """The same rows padded and packed."""
     make = functools.partial(
         training_batches, make_rows(kind), batch_size=ROWS, seed=0, first_step=0, num_steps=1
@@ -55,7 +55,7 @@ def check_same(config: FineTuning) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_and_gradients_are_those_of_padded_rows(kind: Kind) -> None:
+def test_sums_and_gradients_are_those_of_padded_rows(kind: HeadKind) -> None:
     check_same(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
 
 
@@ -64,7 +64,7 @@ def test_sums_and_gradients_are_those_of_padded_rows(kind: Kind) -> None:
     [("classification", "ltr", (-1,)), ("choice", "ltr", (0, -1)), ("tagging", "mlm_nsp", (0, -1))],
 )
 def test_so_they_are_left_to_right_and_of_several_layers(
-    kind: Kind, objective: Objective, layers: tuple[int, ...]
+    kind: HeadKind, objective: Objective, layers: tuple[int, ...]
 ) -> None:
     features = FeatureConfig(layers=layers, combine="sum")
     model = dataclasses.replace(MODEL, objective=objective)

@@ -10,7 +10,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import Objective
-from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, predict_step, train_step
@@ -25,7 +25,7 @@ LAST_LAYER = FeatureConfig()
 
 
 def moved(
-    rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: Kind = "tagging"
+    rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: HeadKind = "tagging"
 ) -> dict[str, float]:
     """The largest change of each part of the parameters in one step of the same size for all."""
     config = dataclasses.replace(CONFIG, rates=rates, features=features, kind=kind)
@@ -56,7 +56,7 @@ def test_lower_layers_learn_more_slowly() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tagging", "classification"])
-def test_features_alone_train_nothing_of_the_encoder(kind: Kind) -> None:
+def test_features_alone_train_nothing_of_the_encoder(kind: HeadKind) -> None:
     features = FeatureConfig(layers=(-1, -2, 0), combine="weighted", lstm_layers=1, lstm_width=4)
     changes = moved(LayerRates(frozen_layers=2), features, kind)
     assert changes["embeddings"] == changes["layer_0"] == changes["layer_1"] == 0
@@ -76,7 +76,7 @@ def make(config: FineTuning) -> tuple[Any, Any]:
     ("kind", "combine"),
     [("tagging", "concat"), ("choice", "weighted"), ("relation", "sum"), ("in_batch_ranking", "concat")],
 )
-def test_a_bilstm_does_not_see_padding(kind: Kind, combine: Combination) -> None:
+def test_a_bilstm_does_not_see_padding(kind: HeadKind, combine: Combination) -> None:
     features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=1, lstm_width=4)
     params, predict = make(dataclasses.replace(CONFIG, kind=kind, features=features))
     short, long = (make_batch(kind, length=length) for length in (8, 12))

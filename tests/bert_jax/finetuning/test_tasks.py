@@ -8,35 +8,35 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import FineTuning, Kind, make_task
+from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.train_step import eval_step, predict_step
 from tests.bert_jax.finetuning.small_batch import LABELS, MODEL, ROWS, make_batch
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 
 @functools.cache
-def make(kind: Kind) -> tuple[FineTuningTask, dict]:
+def make(kind: HeadKind) -> tuple[FineTuningTask, dict]:
     """A task and its parameters."""
     task = make_task(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
     init = functools.partial(task.module.init, deterministic=True)
     return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
 
 
-def outputs(kind: Kind, batch: dict) -> np.ndarray:
+def outputs(kind: HeadKind, batch: dict) -> np.ndarray:
     task, params = make(kind)
     return np.asarray(jax.jit(functools.partial(predict_step, task=task))(params, batch))
 
 
-def sums(kind: Kind, batch: dict) -> dict[str, float]:
+def sums(kind: HeadKind, batch: dict) -> dict[str, float]:
     task, params = make(kind)
     found = jax.jit(functools.partial(eval_step, task=task))(params, batch)
     return {name: float(value) for name, value in found.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_longer_padding_and_rows_of_padding_change_nothing(kind: Kind) -> None:
+def test_longer_padding_and_rows_of_padding_change_nothing(kind: HeadKind) -> None:
     short = sums(kind, make_batch(kind))
     long = sums(kind, make_batch(kind, length=12, padding_rows=2))
     assert short["examples"] == ROWS
@@ -45,7 +45,7 @@ def test_longer_padding_and_rows_of_padding_change_nothing(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_follow_their_formulas(kind: Kind) -> None:
+def test_losses_follow_their_formulas(kind: HeadKind) -> None:
     batch = make_batch(kind)
     logits = outputs(kind, batch).astype(np.float64)
     loss = FORMULAS[kind](logits, batch)
