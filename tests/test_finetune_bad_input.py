@@ -160,6 +160,22 @@ FLAGS: dict[str, tuple[list[str], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("task", "file"), [("classify", "train.tsv"), ("squad", "train-v1.1.json"), ("ner", "train.txt")]
+)
+def test_a_disk_that_fails_is_not_bad_input(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, task: str, file: str
+) -> None:
+    (tmp_path / file).symlink_to("/proc/self/mem")  # reading it is an Input/output error
+    for name in ("dev.tsv", "dev-v1.1.json", "dev.txt"):
+        (tmp_path / name).touch()
+    output = tmp_path / "out"
+    paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}"]
+    assert main(["finetune", task, *paths, "--max-seq-length=20"]) == 69
+    assert "Input/output error; run the same command again" in capsys.readouterr().err
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("case", FLAGS)
 def test_impossible_flags_are_known_before_anything_is_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, case: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_pipeline.atomic import atomically
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tasks.names import Scheme
 from data_pipeline.tasks.records import check_columns
 from data_pipeline.tfds import TfdsSplit
@@ -219,7 +219,7 @@ def _texts(path: Path, encoding: str) -> Iterator[str]:
             for line in file:
                 yield line.rstrip("\n")
     except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}") from None
+        raise bad_input(error, f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in {encoding}; give its encoding, such as latin-1") from None
 

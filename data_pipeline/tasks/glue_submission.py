@@ -4,13 +4,14 @@ The server takes no zip without all of them, nor an empty one among them (README
 examples/glue_benchmark); the file of a task that was left alone has one answer throughout.
 """
 
+import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from data_pipeline.atomic import atomically
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
 SUBMISSION_FILE = "submission.zip"
@@ -62,14 +63,15 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for source in sources:
         try:
-            with zipfile.ZipFile(source) as archive:
+            # Read by ourselves: to zipfile a disk that fails is a file that is no zip.
+            with zipfile.ZipFile(io.BytesIO(source.read_bytes())) as archive:
                 found = {name: archive.read(name).decode() for name in archive.namelist()}
         except FileNotFoundError:
             raise UserError(
                 f"there is no {source}; finetune writes it for a GLUE task whose test files are in --data"
             ) from None
-        except (OSError, zipfile.BadZipFile):
-            raise UserError(f"{source} is no zip of predictions") from None
+        except (OSError, zipfile.BadZipFile) as error:
+            raise bad_input(error, f"{source} is no zip of predictions") from None
         for name, text in found.items():
             _check(source, name, text)
             if name in texts:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tfds import TfdsSplit
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
@@ -152,7 +152,7 @@ def _decode(file: Path) -> Iterator[tuple[Place, str]]:
     except UnicodeDecodeError:
         raise UserError(f"{Place(str(file), number)} is not UTF-8; convert the file to UTF-8") from None
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+        raise bad_input(error, f"{file} cannot be read: {error.strerror}") from None
 
 
 def _name_fields(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tensorflow_datasets as tfds
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue import read_glue
@@ -178,14 +179,15 @@ def test_tfds_gives_glues_own_order_and_words(tmp_path):
 
     parts = {"validation": rows([1, 0, 1]), "test": rows([-1, -1, -1])}
     store(tmp_path, "cola_like", cola_features(), parts)
+    tfds.core.add_data_dir(str(tmp_path))
     for split, labels in (("dev", ["1", "0", "1"]), ("test", [None] * 3)):
-        examples = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split, str(tmp_path)).examples
+        examples = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split).examples
         assert [example.text for example in examples] == ["text 0", "text 1", "text 2"]
         assert [example.label for example in examples] == labels
     with pytest.raises(UserError, match="tfds:cola_like has no column premise; it has"):
-        read_glue("tfds:cola_like", GLUE_TASKS["mnli"], "dev", str(tmp_path))
+        read_glue("tfds:cola_like", GLUE_TASKS["mnli"], "dev")
     with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; give the folder"):
-        read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev", str(tmp_path))
+        read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev")
 
 
 def test_a_submission_has_a_file_for_every_test_set(tmp_path):
@@ -220,3 +222,6 @@ def test_what_cannot_be_submitted_is_named(tmp_path):
     (tmp_path / "d.zip").write_text("x")
     with pytest.raises(UserError, match=r"d.zip is no zip of predictions"):
         join_submissions([tmp_path / "d.zip"])
+    (tmp_path / "e.zip").symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match="Input/output error"):
+        join_submissions([tmp_path / "e.zip"])
