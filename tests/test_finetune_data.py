@@ -163,7 +163,7 @@ def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
     assert "wrong5" not in said
 
 
-@pytest.mark.parametrize("task", ["classify", "ner", "swag", "relation", "rank"])
+@pytest.mark.parametrize("task", ["classify", "squad", "ner", "swag", "relation", "rank"])
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])
 def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str, name: str) -> None:
     files, _ = CASES[task]
@@ -172,11 +172,12 @@ def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
     settings: Any = TASKS[task].settings
     assert "dev" in settings.load(task, str(tmp_path), tokenizer).evaluated
-    (file,) = tmp_path.glob(f"{name}.*")
-    (tmp_path / f"dev{file.suffix}").write_text(file.read_text())
+    (file,) = tmp_path.glob(f"{name}*")
+    other = file.with_name(file.name.replace(name, "dev"))
+    other.write_text(file.read_text())
     with pytest.raises(UserError, match=rf"has dev\S+ and {name}\S+; keep one of them"):
         settings.load(task, str(tmp_path), tokenizer)
-    for found in (file, tmp_path / f"dev{file.suffix}"):
+    for found in (file, other):
         found.unlink()
     with pytest.raises(UserError, match="no file of the dev set; looked for dev, val, valid, validation"):
         settings.load(task, str(tmp_path), tokenizer)

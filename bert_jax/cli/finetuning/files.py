@@ -1,6 +1,7 @@
 """The parts of a data set: files named after them with one of a few suffixes, or splits of tfds:NAME."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def find_part(
     """The file of a part, None if there is none.
 
     Args:
-      suffixes: of the names.
+      suffixes: of the names; * stands for anything.
       published: names besides `PART_NAMES`, those of a data set as it is published.
 
     Raises:
@@ -73,8 +74,9 @@ def find_part(
 
 def find_file(folder: Path, names: Sequence[str], suffixes: Sequence[str] = TABLES) -> Path | None:
     """The one file with one of those names and suffixes. Raises UserError if there are several."""
-    tried = {name + suffix for name in names for suffix in suffixes}
-    found = sorted(file for file in folder.iterdir() if file.name in tried and file.is_file())
+    tried = [name + suffix for name in names for suffix in suffixes]
+    files = sorted(folder.iterdir())
+    found = [f for f in files if any(fnmatchcase(f.name, name) for name in tried) and f.is_file()]
     if len(found) > 1:
         raise UserError(f"{folder} has {' and '.join(file.name for file in found)}; keep one of them")
     return found[0] if found else None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
-from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
 
 if TYPE_CHECKING:
@@ -193,17 +193,15 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
 
 
 def _find(data: str, part: PartName, task: str) -> "Path | TfdsSplit":
-    """The file of a part: its published name, or the only one whose name begins with the part's."""
+    """The file of a part: its published name, or the only one whose name begins with the part's.
+
+    Raises UserError as `require_source`.
+    """
     version = "v2.0" if task == "squad2" else "v1.1"
     if tfds.is_tfds(data):
         tfds.check_config(data, tfds.open_tfds(data), "squad", version, task)
-        return tfds.require_part(data, part)
-    folder = Path(data)
-    published = folder / f"{part}-{version}.json"
-    if published.exists():
-        return published
-    found = sorted(folder.glob(f"{part}-{version}*.json")) or sorted(folder.glob(f"{part}*.json"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise UserError(f"{folder} has no {published.name}, nor one other {part}*.json (found: {names})")
-    return found[0]
+    suffixes = (f"-{version}.json", f"-{version}*.json", "*.json")
+    for suffix in suffixes:
+        if file := find_source(data, part, (suffix,)):
+            return file
+    return require_source(data, part, suffixes)
