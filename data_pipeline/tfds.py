@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.names import PART_NAMES, PartName
 
 _PREFIX = "tfds:"
 
@@ -108,18 +107,6 @@ def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
         if name in splits:
             return name
     raise UserError(f"{source} has no split {' or '.join(names)}; it has {', '.join(splits)}")
-
-
-def require_part(source: str, part: PartName) -> TfdsSplit:
-    """A part of `tfds:NAME`. Raises UserError if it has none, and as `open_tfds`."""
-    builder = open_tfds(source)
-    return TfdsSplit(source, choose_split(source, builder, PART_NAMES[part]))
-
-
-def find_part(source: str, part: PartName) -> TfdsSplit | None:
-    """A part of `tfds:NAME`; None if it has none. Raises UserError as `open_tfds`."""
-    splits = open_tfds(source).info.splits
-    return require_part(source, part) if set(PART_NAMES[part]) & set(splits) else None
 
 
 def decode(text: bytes, place: object) -> str:

@@ -10,10 +10,11 @@ import tensorflow_datasets as tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Columns, has_tags, read_columns, write_columns
 from data_pipeline.tasks.names import PartName
+from data_pipeline.tasks.parts import find_part, require_part
 from data_pipeline.tasks.records import read_records
 from data_pipeline.tasks.squad import read_squad
 from data_pipeline.tasks.texts import read_table
-from data_pipeline.tfds import TfdsSplit, find_part, require_part
+from data_pipeline.tfds import TfdsSplit
 from tests.data_pipeline.tiny_tfds import conll_features, squad_features, store, table_features
 
 CONTEXT = "Élan was in Paris."
@@ -54,7 +55,9 @@ def data_sets(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def split(name: str, part: PartName = "train") -> TfdsSplit:
-    return require_part(f"tfds:{name}", part)
+    found = require_part(f"tfds:{name}", part)
+    assert isinstance(found, TfdsSplit)
+    return found
 
 
 def test_classes_are_words_and_an_unknown_one_is_none() -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_file, find_part, require_part
 from bert_jax.cli.finetuning.labels import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.parts import find_file, find_part, require_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

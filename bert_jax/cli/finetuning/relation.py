@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_part, require_part
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline.tasks.names import EntityStyle, PartName
+from data_pipeline.tasks.parts import find_part, require_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.tasks.names import PartName
+from data_pipeline.tasks.parts import find_part, require_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -195,13 +195,13 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
 def _find(data: str, part: PartName, task: str) -> "Path | TfdsSplit":
     """The file of a part: its published name, or the only one whose name begins with the part's.
 
-    Raises UserError as `require_source`.
+    Raises UserError as `require_part`.
     """
     version = "v2.0" if task == "squad2" else "v1.1"
     if tfds.is_tfds(data):
         tfds.check_config(data, tfds.open_tfds(data), "squad", version, task)
     suffixes = (f"-{version}.json", f"-{version}*.json", "*.json")
     for suffix in suffixes:
-        if file := find_source(data, part, (suffix,)):
+        if file := find_part(data, part, (suffix,)):
             return file
-    return require_source(data, part, suffixes)
+    return require_part(data, part, suffixes)

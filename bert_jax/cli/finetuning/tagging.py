@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
+from data_pipeline.tasks.parts import find_part, require_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -65,14 +65,14 @@ class TaggingSettings:
                 "so that `predict`, which reads no tags, knows that the first line holds names"
             )
         words = dataclasses.replace(columns, tag=None)
-        train_file = require_source(data, "train", _SUFFIXES, _CONLL["train"])
+        train_file = require_part(data, "train", _SUFFIXES, _CONLL["train"])
         train = read_columns(train_file, columns)
         tags = list_tags(train)
         if len(tags) == 1:
             raise UserError(f"{data}: no word of the training file has a tag but O")
-        files = {"dev": require_source(data, "dev", _SUFFIXES, _CONLL["dev"])}
+        files = {"dev": require_part(data, "dev", _SUFFIXES, _CONLL["dev"])}
         parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
-        if test := find_source(data, "test", _SUFFIXES, _CONLL["test"]):
+        if test := find_part(data, "test", _SUFFIXES, _CONLL["test"]):
             is_tagged = has_tags(test, columns, train_file)
             sentences = read_columns(test, columns if is_tagged else words)
             files["test"] = test

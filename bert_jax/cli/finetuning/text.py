@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bert_jax.cli.finetuning.files import find_source, require_source
 from bert_jax.cli.finetuning.labels import decide, describe, outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
+from data_pipeline.tasks.parts import find_part, require_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -214,7 +214,7 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
 
     columns = (settings.text_column, settings.pair_column)
     train, dev = (
-        read_table(require_source(data, part), *columns, settings.label_column) for part in ("train", "dev")
+        read_table(require_part(data, part), *columns, settings.label_column) for part in ("train", "dev")
     )
     labels = find_labels(train) if kind == "classification" else ()
     parts = [
@@ -222,7 +222,7 @@ def load_tables(kind: TextKind, data: str, settings: TableSettings, encoder: "_E
         for name, examples in (("train", train), ("dev", dev))
     ]
     tests = []
-    if file := find_source(data, "test"):
+    if file := find_part(data, "test"):
         test = read_test_table(file, *columns, settings.label_column)
         tests = [encoder.encode("test", test, _test_targets(kind, test, labels))]
     metrics: tuple[MetricName, ...]
