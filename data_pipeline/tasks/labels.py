@@ -49,14 +49,19 @@ def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray
     return ids
 
 
-def optional_label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
-    """`labels` of a test set, as `label_ids`; nothing if no example has one.
+def label_targets(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """`labels` as `label_ids`; in regression, which has no labels, `values` as `label_values`."""
+    return {"labels": label_ids(examples, labels)} if labels else {"values": label_values(examples)}
+
+
+def optional_label_targets(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """As `label_targets`, of a test set; nothing if no example has a label.
 
     The label -1, unless training has it, is none, as in data sets of Hugging Face.
     """
-    none = {None, "-1"} - set(labels)
+    none = {None, "-1"} - set(labels) if labels else {None}
     has_labels = all_or_none((example.place, example.label not in none) for example in examples)
-    return {"labels": label_ids(examples, labels)} if has_labels else {}
+    return label_targets(examples, labels) if has_labels else {}
 
 
 def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:

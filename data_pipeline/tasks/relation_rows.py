@@ -42,7 +42,7 @@ def relation_rows(
     A text that is too long loses tokens at its outer ends first, then in the middle between its entities.
 
     Args:
-      targets: `labels` from `label_ids`, or empty for texts to predict.
+      targets: of `label_targets`, or empty for texts to predict.
 
     Returns:
       rows with the target `entity_positions` int32 [R, 2]: where head and tail begin, at their markers

@@ -66,7 +66,7 @@ def text_rows(
     """A row an example, at most `max_length` tokens long.
 
     Args:
-      targets: `labels` from `label_ids`, `values` from `label_values`, or empty for texts to predict.
+      targets: of `label_targets`, or empty for texts to predict.
     """
     texts = [example.text for example in examples]
     pairs = [example.pair for example in examples if example.pair is not None]

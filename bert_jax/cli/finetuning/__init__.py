@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from bert_jax.cli.finetuning.choice import ChoiceSettings
+from bert_jax.cli.finetuning.glue import GlueSettings
 from bert_jax.cli.finetuning.ranking import RankingSettings
 from bert_jax.cli.finetuning.relation import RelationSettings
 from bert_jax.cli.finetuning.squad import SquadSettings
+from bert_jax.cli.finetuning.tables import TableSettings
 from bert_jax.cli.finetuning.tagging import TaggingSettings
-from bert_jax.cli.finetuning.text import GlueSettings, TableSettings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

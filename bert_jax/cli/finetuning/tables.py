@@ -1,0 +1,77 @@
+"""Classification and regression on a user's own tables of texts or pairs."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
+from bert_jax.cli.finetuning.task_data import Prediction
+from data_pipeline.tasks.names import MetricName
+from data_pipeline.tasks.parts import find_part, require_part
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from data_pipeline.tasks.records import Record
+    from data_pipeline.tasks.rows import Rows
+
+TableKind = Literal["classification", "regression"]
+
+_METRICS: Mapping[TableKind, tuple[MetricName, ...]] = {
+    "classification": ("accuracy", "macro_f1", "matthews"),
+    "regression": ("spearman", "pearson"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSettings:
+    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl; or tfds:NAME, whose fields
+    are the columns."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut."""
+    text_column: str = "text"
+    """Name of the column, or of the field of JSONL, with the text."""
+    pair_column: str | None = None
+    """The one with the second text, if examples are pairs."""
+    label_column: str = "label"
+    """The one with the label or the number."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> LabelledData:
+        """Reads and encodes the parts that are there.
+
+        Raises:
+          UserError: a file or a column is missing; a label of `dev` that `train` does not have.
+        """
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.labels import find_labels, label_targets, optional_label_targets
+        from data_pipeline.tasks.texts import read_table, read_test_table, text_rows
+
+        kind: TableKind = "regression" if task == "regress" else "classification"
+        plain = make_task_tokenizer(tokenizer)
+        encode = functools.partial(text_rows, tokenizer=plain, max_length=self.max_seq_length)
+        columns = (self.text_column, self.pair_column, self.label_column)
+        train, dev = (read_table(require_part(data, part), *columns) for part in ("train", "dev"))
+        labels = () if kind == "regression" else find_labels(train)
+        train_rows, dev_rows = (encode(part, targets=label_targets(part, labels)) for part in (train, dev))
+        tests = {}
+        if file := find_part(data, "test"):
+            test = read_test_table(file, *columns)
+            tests["test"] = encode(test, targets=optional_label_targets(test, labels))
+        return LabelledData(kind, labels, _METRICS[kind], train_rows, {"dev": dev_rows}, tests)
+
+    def predict(self, job: Prediction) -> int:
+        """A table with the columns that the model was trained on, but for the label."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.records import read_records
+        from data_pipeline.tasks.texts import text_example, text_rows
+
+        tokenizer = make_task_tokenizer(job.tokenizer)
+        columns = [name for name in (self.text_column, self.pair_column) if name is not None]
+
+        def encode(records: "Sequence[Record]") -> "Rows":
+            examples = [text_example(record, self.text_column, self.pair_column) for record in records]
+            return text_rows(examples, tokenizer, self.max_seq_length, {})
+
+        return predict_labels(job, read_records(job.input, columns), encode)
