@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from data_pipeline.config import DataConfig, Pairing
 from data_pipeline.corpus import Corpus
 from data_pipeline.instances import Instances
+from data_pipeline.truncation import truncated_lengths
 
 Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]
@@ -154,16 +155,6 @@ def _one_span(
         is_short=is_short,
         is_forced=nothing.astype(bool),
     )
-
-
-def truncated_lengths(a: Ints, b: Ints, limit: Ints | int) -> tuple[Ints, Ints]:
-    """What is left of lengths `a` and `b` after cutting the longer (b on a tie) until both fit `limit`.
-
-    The closed form of google-research/bert, create_pretraining_data.py:392-409.
-    """
-    half = -(-limit // 2)
-    a_kept = np.where(a + b > limit, np.minimum(a, np.maximum(limit - b, half)), a)
-    return a_kept, np.minimum(b, limit - a_kept)
 
 
 def heads(flips: Ints, bits: Bits) -> Ints:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
+from data_pipeline.truncation import truncated_lengths
 
 _CLS, _SEP = "[CLS]", "[SEP]"
 _UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
@@ -114,23 +115,12 @@ def encode_pairs(
     """
     check_length(max_length)
     pairs = list(zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True))
-    kept = [truncate_pair(len(a), len(b), max_length - 3) for a, b in pairs]
+    lengths = np.array([(len(a), len(b)) for a, b in pairs], np.int64).reshape(-1, 2)
+    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - 3), axis=-1)
     return Sequences(
         [_join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
         [np.repeat(np.array([0, 1], np.int32), [m + 2, n + 1]) for m, n in kept],
-        sum(m + n < len(a) + len(b) for (a, b), (m, n) in zip(pairs, kept, strict=True)),
-    )
-
-
-def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens stay of two texts of these lengths if together they may have `room`.
-
-    As if the end of the longer one were taken off until both fit, and of the second one where they are
-    equally long (`_truncate_seq_pair` in google-research/bert's run_classifier.py).
-    """
-    return (
-        min(first, max(room - second, (room + 1) // 2)),
-        min(second, max(room - first, room // 2)),
+        int((kept < lengths).any(axis=-1).sum()),
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import Sequences, TaskTokenizer, check_length, make_rows, truncate_pair
+from data_pipeline.tasks.encode import Sequences, TaskTokenizer, check_length, make_rows
 from data_pipeline.tasks.names import EntityStyle
 from data_pipeline.tasks.relation import Entity, RelationExample
 from data_pipeline.tasks.rows import Rows
+from data_pipeline.truncation import truncated_lengths
 
 _UNUSED = ("[unused1]", "[unused2]", "[unused3]", "[unused4]")
 _SIGNS = ("$", "$", "#", "#")
@@ -122,7 +123,7 @@ def _fit(parts: _Parts, room: int, example: RelationExample) -> _Parts:
     if entities > room:
         raise UserError(f"{example.place}: its entities have {entities} tokens; max_seq_length leaves {room}")
     middle = min(len(parts.between), room - entities)
-    after, before = truncate_pair(len(parts.after), len(parts.before), room - entities - middle)
+    after, before = truncated_lengths(len(parts.after), len(parts.before), room - entities - middle)
     return dataclasses.replace(
         parts,
         before=parts.before[len(parts.before) - before :],

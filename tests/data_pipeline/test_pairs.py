@@ -10,35 +10,12 @@ from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
 from data_pipeline.instances import cut_instances
-from data_pipeline.pairs import (
-    NUM_SPECIAL_TOKENS,
-    PAIR_DRAWS,
-    choose_spans,
-    heads,
-    truncated_lengths,
-    write_rows,
-)
+from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, choose_spans, heads, write_rows
 from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH = 64
 VISITS = 20_000
 PAPER = DataConfig()
-
-
-def cut_literally(a: int, b: int, limit: int) -> tuple[int, int]:
-    while a + b > limit:
-        if a > b:
-            a -= 1
-        else:
-            b -= 1
-    return a, b
-
-
-@settings(max_examples=500, deadline=None)
-@given(a=st.integers(1, 300), b=st.integers(1, 300), limit=st.integers(2, 200))
-def test_truncation_is_that_of_a_literal_loop(a, b, limit):
-    left = truncated_lengths(np.array([a]), np.array([b]), limit)
-    assert tuple(int(x[0]) for x in left) == cut_literally(a, b, limit)
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,37 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer as make_model_tokenizer
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import (
-    encode_pairs,
-    encode_texts,
-    make_task_tokenizer,
-    truncate_pair,
-)
+from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_task_tokenizer
 from data_pipeline.tokenizer import load_tokenizer
 from data_pipeline.vocabulary import train_vocabulary
 from data_pipeline.vocabulary_file import read_vocabulary
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces, read_model_tokenizer
-
-
-def truncate_one_by_one(first: int, second: int, room: int) -> tuple[int, int]:
-    """What run_classifier.py does, in lengths."""
-    while first + second > room:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return first, second
-
-
-@given(first=st.integers(0, 300), second=st.integers(0, 300), room=st.integers(0, 300))
-def test_pairs_are_cut_as_in_google_research_bert(first, second, room):
-    assert truncate_pair(first, second, room) == truncate_one_by_one(first, second, room)
 
 
 def test_a_text_stands_between_cls_and_sep(tmp_path):
