@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.finetuning.choice import ChoiceSettings
+from bert_jax.cli.finetuning.labels import write_lines
 from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record
@@ -80,6 +81,12 @@ def test_a_development_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task
     same_train, other_dev = fingerprints(tmp_path / "c", {**files, **changed})
     assert same_train == train
     assert other_dev != dev
+
+
+def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_lines(tmp_path / "predictions-dev.jsonl", [{"label": "x"}, {"label": "\ud83d"}])
+    assert list(tmp_path.iterdir()) == []
 
 
 def make_command(folder: Path) -> list[str]:

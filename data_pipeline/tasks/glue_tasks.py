@@ -33,10 +33,6 @@ class GlueTask:
     tfds_columns: tuple[str, ...] = ()
     """Where TFDS calls `columns` otherwise."""
 
-    @property
-    def is_pair(self) -> bool:
-        return len(self.columns) == 2
-
 
 GLUE_TASKS: Mapping[GlueName, GlueTask] = {
     task.name: task

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.task_data import Apply
+from data_pipeline.atomic import atomically
 
 if TYPE_CHECKING:
     from bert_jax.finetuning.config import HeadKind
@@ -42,6 +43,6 @@ def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> li
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Writes JSON lines."""
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    path.write_text(text, encoding="utf-8")
+    """Writes JSON lines, whole or not at all."""
+    with atomically(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
