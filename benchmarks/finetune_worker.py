@@ -73,7 +73,7 @@ class Trained:
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.checkpoints import load_params
-    from bert_jax.cli.finetuning.grid import find_packing
+    from bert_jax.cli.finetuning.packing import find_packing
     from bert_jax.config import OptimizerConfig
     from bert_jax.finetuning.config import Cell, FineTuning, make_task
     from bert_jax.finetuning.predict import predict

@@ -14,9 +14,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bert_jax.accounting import encoder_flops
 from bert_jax.compiler_memory import give_back_after_compiling
-from bert_jax.config import ModelConfig, ParallelConfig, RunConfig
+from bert_jax.config import ParallelConfig, RunConfig
 from bert_jax.optimizer import make_optimizer
 from bert_jax.sharding import BATCH_SPEC, BatchRows, make_mesh, split_rows, state_sharding
 from bert_jax.task import Batch, Sums, Task
@@ -176,13 +175,6 @@ def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
     """What the rows of a batch must divide by: devices that share it, by default all, x micro-batches."""
     num_devices = jax.device_count() if num_devices is None else num_devices
     return num_devices // parallel.tensor * parallel.accumulation_steps
-
-
-def positions_while_compiling(model: ModelConfig) -> float:
-    """How many positions all devices could train on in the time that compiling a step takes: a CPU
-    10 s, each accelerator a minute."""
-    flops = 1e12 if jax.default_backend() == "cpu" else 5e15 * jax.device_count()
-    return flops / encoder_flops(model, length=1)
 
 
 def check_batch(run: RunConfig, num_devices: int | None = None) -> None:

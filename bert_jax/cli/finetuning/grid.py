@@ -8,7 +8,7 @@ import functools
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
+from bert_jax.cli.finetuning.packing import find_packing
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
 from bert_jax.finetuning.config import Cell, FineTuning
@@ -26,7 +27,7 @@ from bert_jax.finetuning.run import Programs, cell_config, train_cell
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Ending
 from bert_jax.nonfinite import NonFiniteError
-from bert_jax.parallel import Program, batch_unit, check_batch, positions_while_compiling
+from bert_jax.parallel import Program, batch_unit, check_batch
 from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe_code_changes, this_start
@@ -34,7 +35,7 @@ from bert_jax.record import describe_layout_changes
 from bert_jax.train_step import Params
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
-from data_pipeline.tasks.packing import Packing, choose_packing
+from data_pipeline.tasks.packing import Packing
 from data_pipeline.tasks.rows import Rows
 
 # Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
@@ -232,23 +233,3 @@ class Grid:
 
     def _folder(self, cell: Cell) -> Path:
         return self.args.output / CELLS_FOLDER / cell.name
-
-
-def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_steps: int) -> Packing | None:
-    """How rows share lines of training batches on the devices at hand; None where they do not.
-
-    Args:
-      rows: the training set.
-      lengths: as `choose_packing`.
-      num_steps: steps that batches of this kind are trained for.
-    """
-    if not config.may_pack:
-        return None
-    return choose_packing(
-        rows,
-        config.global_batch_size,
-        lengths,
-        num_steps=num_steps,
-        unit=batch_unit(config.parallel),
-        compiling=positions_while_compiling(config.model),
-    )
