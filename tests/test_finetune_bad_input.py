@@ -1,6 +1,5 @@
 """What `bert-jax finetune` refuses: one line that names the place, exit 2, and no output folder."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.files import squad_json
 
 TEXTS = "text\tlabel\nthe cat\ta\nthe dog\tb\n"
 NUMBERS = "text\tlabel\nthe cat\t1.5\n"
@@ -18,8 +18,7 @@ TAGS = "the O\ncat B-X\n"
 def squad(start: int, context: str = "the cat sat", **question: Any) -> str:
     """A file of one question whose answer is said to be at `start`."""
     answers = [{"text": "sat", "answer_start": start}]
-    qas = [{"id": "q1", "question": "the?", "answers": answers, **question}]
-    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
+    return squad_json(context, [{"id": "q1", "question": "the?", "answers": answers, **question}])
 
 
 CASES: dict[str, tuple[str, Mapping[str, str], str]] = {

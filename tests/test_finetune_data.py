@@ -16,14 +16,14 @@ from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.files import squad_json
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 
 
 def squad(*answers: str) -> str:
     context = "a b c d"
     found = [{"text": answer, "answer_start": context.index(answer)} for answer in answers]
-    qas = [{"id": "q", "question": "e", "answers": found}]
-    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
+    return squad_json(context, [{"id": "q", "question": "e", "answers": found}])
 
 
 TEXTS = "text\tlabel\na\tx\nb\ty\n"

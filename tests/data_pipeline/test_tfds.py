@@ -1,7 +1,6 @@
 """TensorFlow datasets where a file could be: the same examples as of the file."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from data_pipeline.tasks.records import read_records
 from data_pipeline.tasks.squad import read_squad
 from data_pipeline.tasks.texts import read_table
 from data_pipeline.tfds import TfdsSplit
+from tests.data_pipeline.tasks.files import squad_json, write
 from tests.data_pipeline.tiny_tfds import conll_features, squad_features, store, table_features
 
 CONTEXT = "Élan was in Paris."
@@ -77,8 +77,7 @@ def test_a_table_is_read_with_places() -> None:
 
 
 def test_squad_is_the_same_as_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "dev.json"
-    file.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}))
+    file = write(tmp_path / "dev.json", squad_json(CONTEXT, QUESTIONS))
     assert read_squad(split("squad_like", "dev")) == read_squad(file)
     with pytest.raises(UserError, match="tfds:table train has no column id"):
         read_squad(split("table"))

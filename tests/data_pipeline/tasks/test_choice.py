@@ -1,21 +1,16 @@
 """Multiple choice: SWAG's, CODAH's and a user's files, and rows with a sequence a choice."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices, split_fold
 from data_pipeline.tasks.records import Place
+from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
-
-
-def write(path: Path, content: str) -> Path:
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def test_swags_endings_follow_the_start_of_the_sentence(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Columns, Sentence, convert_tags, read_columns, write_columns
+from tests.data_pipeline.tasks.files import write
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -27,11 +28,6 @@ SCHEMES = {
     "iobes": ["B-X", "E-X", "S-X", "O", "S-X", "S-Y", "O", "S-Y", "S-Y", "S-Y"],
 }
 IOB1 = Columns(scheme="iob1")
-
-
-def write(path, text: str, encoding: str = "utf-8"):
-    path.write_bytes(text.encode(encoding))
-    return path
 
 
 def places(count: int) -> list[str]:
@@ -59,7 +55,7 @@ def test_reads_columns_by_number_and_by_name_and_words_alone(tmp_path):
 
 
 def test_reads_the_encoding_that_is_given(tmp_path):
-    path = write(tmp_path / "f", "España B-LOC\n", "latin-1")
+    path = write(tmp_path / "f", "España B-LOC\n".encode("latin-1"))
     assert read_columns(path, Columns(encoding="latin-1"))[0].words == ("España",)
     with pytest.raises(UserError, match="is not in utf-8-sig; give its encoding"):
         read_columns(path, Columns())

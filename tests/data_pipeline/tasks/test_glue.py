@@ -1,7 +1,5 @@
 """GLUE: each task's files in the form in which GLUE publishes them, TFDS's form, and the server's zip."""
 
-from pathlib import Path
-
 import pytest
 import tensorflow_datasets as tfds
 
@@ -15,6 +13,7 @@ from data_pipeline.tasks.glue_submission import (
 )
 from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 from data_pipeline.tasks.labels import label_ids, label_values
+from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tiny_tfds import cola_features, store
 
 _STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
@@ -109,12 +108,6 @@ PUBLISHED = [
         ("A.", "B.", None),
     ),
 ]
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @pytest.mark.parametrize(("name", "split", "file", "content", "expected"), PUBLISHED)

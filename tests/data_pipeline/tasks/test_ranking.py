@@ -1,20 +1,15 @@
 """Ranking: training rows of two or three texts, and evaluation that encodes each text once."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
+from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
 QUERIES = "query_id\tquery\tcandidate\trelevance\n1\tq\ta\t0\n1\tq\tb\t2\n2\tr\tb\t1\n2\tr\tc\t0\n"
-
-
-def write(path: Path, content: str) -> Path:
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize("negative", [None, "no"])

@@ -6,11 +6,7 @@ import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.records import read_records
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
+from tests.data_pipeline.tasks.files import write
 
 
 def read(path: Path, *columns: str) -> list[tuple[int, tuple[object, ...]]]:

@@ -1,7 +1,6 @@
 """Relations: SemEval's and a user's files, and rows in which the two entities can be found."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from data_pipeline.tasks.encode import TaskTokenizer
 from data_pipeline.tasks.records import Place
 from data_pipeline.tasks.relation import Entity, RelationExample, read_relations, read_semeval
 from data_pipeline.tasks.relation_rows import relation_rows
+from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
 UNUSED = tuple(f"[unused{number}]" for number in range(1, 5))
@@ -26,11 +26,6 @@ SEMEVAL = (
     "Comment:\r\n"
     "\r\n"
 )
-
-
-def write(path: Path, content: str) -> Path:
-    path.write_bytes(content.encode())
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,16 @@
 """SQuAD's files: what is read, and what is said of what can't be."""
 
-import json
-
 import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad import Answer, SquadExample, find_answers, read_squad
+from tests.data_pipeline.tasks.files import squad_json, write
 
 CONTEXT = "The  king of\nFrance was in Paris."
 
 
 def question(name: str = "q1", **more) -> dict:
     return {"id": name, "question": "Where?", "answers": [{"text": "Paris", "answer_start": 27}], **more}
-
-
-def write(path, questions, context: str = CONTEXT):
-    paragraphs = [{"context": context, "qas": questions}]
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
-    return path
 
 
 def example(name: str, text: str, start: int) -> SquadExample:
@@ -27,7 +20,7 @@ def example(name: str, text: str, start: int) -> SquadExample:
 def test_reads_both_versions_and_files_without_answers(tmp_path):
     impossible = {"id": "q2", "question": "Why?", "answers": [], "is_impossible": True}
     unknown = {"id": "q3", "question": "Who?"}
-    assert read_squad(write(tmp_path / "f.json", [question(), impossible, unknown])) == (
+    assert read_squad(write(tmp_path / "f.json", squad_json(CONTEXT, [question(), impossible, unknown]))) == (
         SquadExample("q1", "Where?", CONTEXT, (Answer("Paris", 27),), is_impossible=False),
         SquadExample("q2", "Why?", CONTEXT, (), is_impossible=True),
         SquadExample("q3", "Who?", CONTEXT, (), is_impossible=False),
@@ -66,7 +59,7 @@ def test_says_in_one_line_why_a_file_is_not_squad(tmp_path, content, message):
 )
 def test_names_the_question_that_is_wrong(tmp_path, questions, context, message):
     with pytest.raises(UserError, match=message):
-        read_squad(write(tmp_path / "f.json", questions, context))
+        read_squad(write(tmp_path / "f.json", squad_json(context, questions)))
 
 
 @pytest.mark.parametrize(

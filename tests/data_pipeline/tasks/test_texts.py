@@ -1,7 +1,5 @@
 """Texts with classes or numbers: a user's table to rows, and labels that are wrong."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,8 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.labels import find_labels, label_ids, label_values
 from data_pipeline.tasks.records import Place
 from data_pipeline.tasks.texts import TextExample, read_table, text_rows
+from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
-
-
-def write(path: Path, content: str) -> Path:
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def labelled(*labels: str | None) -> list[TextExample]:

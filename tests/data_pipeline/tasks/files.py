@@ -1,0 +1,18 @@
+"""Files that a test makes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """A file, in UTF-8 if it is text, and the folders that it stands in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def squad_json(context: str, questions: Sequence[Mapping[str, Any]]) -> str:
+    """A file of SQuAD's with one passage."""
+    return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]})
