@@ -1,6 +1,7 @@
 """What becomes of a test set: scored if all of it has labels, predicted alone if none of it has."""
 
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,25 @@ def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Pa
 
     dev = data.evaluate(apply)
     assert data.finish(apply, tmp_path).figures == dev | {f"test_{name}": dev[name] for name in dev}
+
+
+def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
+    lines = "sentence1\tsentence2\tgold_label\n" + "the cat\ta dog\tneutral\n" * 3
+    for split in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        (tmp_path / f"{split}.tsv").write_text(lines)
+    (tmp_path / "diagnostic.tsv").write_text("sentence1\tsentence2\nthe cat\ta dog\n")
+    settings: Any = TASKS["mnli"].settings
+    data = settings.load("mnli", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+
+    def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield np.arange(len(rows)), np.eye(3, dtype=np.float32)[: len(rows)]
+
+    assert data.finish(apply, tmp_path).figures == {"accuracy": 1 / 3, "dev_mismatched_accuracy": 1 / 3}
+    with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
+        texts = {name: archive.read(name).decode().split() for name in archive.namelist()}
+    assert texts.keys() == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
+    assert texts["AX.tsv"] == ["index", "prediction", "0", "contradiction"]
+    assert texts["MNLI-mm.tsv"][3::2] == ["contradiction", "entailment", "neutral"]
 
 
 @pytest.mark.parametrize(("task", "test"), UNLABELLED)
