@@ -7,6 +7,7 @@ document can smuggle a special token into a corpus. Whoever means the token puts
 import abc
 import functools
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -32,6 +33,9 @@ from data_pipeline.vocabulary_file import (
 )
 
 _WORD_START = "\u2581"  # how SentencePiece writes the space before a word
+
+# Scripts that put no space between words, as the Unicode names of their characters begin.
+_UNSPACED_SCRIPTS = frozenset(("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"))
 
 
 class Tokenizer(abc.ABC):
@@ -181,7 +185,9 @@ class SentencePiece(Tokenizer):
         return index if self._processor.id_to_piece(index) == token else None
 
     def _continues(self, token: str) -> bool:
-        return not token.startswith(_WORD_START)
+        # Without spaces a sentence would be one word, too long to be masked: there each piece is one.
+        script = unicodedata.name(token[0], "").partition(" ")[0]
+        return not token.startswith(_WORD_START) and script not in _UNSPACED_SCRIPTS
 
     def _content(self) -> bytes:
         return self._model

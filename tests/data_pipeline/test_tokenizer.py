@@ -128,6 +128,14 @@ def test_learns_saves_and_loads(tmp_path, kind, casing):
     assert loaded.decode(loaded.encode(text)) == (text if casing == "cased" else plain)
 
 
+@pytest.mark.parametrize("text", ["古い城は王が建てた", "ปราสาทเก่าแก่"])
+def test_pieces_are_words_where_text_has_no_spaces(text):
+    learned = train_vocabulary([text, *TEXTS], "sentencepiece", 160, "cased")
+    ids = learned.encode(text)
+    assert len(ids) > 3
+    assert not learned.continues_word[ids].any()
+
+
 def test_sentencepiece_words_begin_with_the_blank(tmp_path):
     learned = train_vocabulary(TEXTS, "sentencepiece", 160, "cased")
     assert not learned.continues_word[learned.encode("The castle")[0]]
