@@ -14,7 +14,7 @@ from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.config_text import differences, flatten, from_json
 from data_pipeline.atomic import write_json
 from data_pipeline.config import phase_ends
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 
 FILE_NAME = "config.json"
 
@@ -68,8 +68,8 @@ def read_record(workdir: Path) -> RunRecord:
         return from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
     except UserError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a run's {FILE_NAME}: {error!r}") from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise bad_input(error, path, f"{path} is not a run's {FILE_NAME}: {error!r}") from None
 
 
 def write_record(workdir: Path, record: RunRecord) -> None:

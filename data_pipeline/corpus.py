@@ -98,6 +98,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise bad_input(
             error,
+            directory / MANIFEST_FILE,
             f"{directory} is not a corpus: it has no readable {MANIFEST_FILE}; "
             f"make one with `bert-jax prepare INPUT --output {directory}`",
         ) from None

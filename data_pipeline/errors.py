@@ -20,8 +20,13 @@ class Unfinished(UserError):
     """What was done so far is whole, and the same command goes on from there: status 69."""
 
 
-def bad_input(error: Exception, message: str) -> Exception:
-    """What to raise where a file cannot be read: UserError(message), or `error` if the storage failed."""
+def bad_input(error: Exception, path: object, message: str) -> Exception:
+    """What to raise where a file cannot be read: UserError(message), or if the storage failed, Unfinished.
+
+    A read that fails does not name its file: `path` does.
+    """
+    if isinstance(error, OSError) and may_pass(error):
+        return Unfinished(f"{path}: {error.strerror}; run the same command again")
     return error if may_pass(error) else UserError(message)
 
 

@@ -67,7 +67,7 @@ def read_shard(path: Path) -> Shard:
             arrays = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
     except (OSError, pa.ArrowException, KeyError, AttributeError) as error:
         raise bad_input(
-            error, f"{path} is not a whole shard; delete its folder and run `bert-jax prepare` again"
+            error, path, f"{path} is not a whole shard; delete its folder and run `bert-jax prepare` again"
         ) from None
     return Shard(*arrays)
 

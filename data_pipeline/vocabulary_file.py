@@ -60,7 +60,9 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         kind, casing = settings["kind"], settings["casing"]
         return Vocabulary(kind, casing, (folder / FILES[kind]).read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise bad_input(error, f"{folder} holds no tokenizer; `bert-jax prepare` writes one") from None
+        raise bad_input(
+            error, folder, f"{folder} holds no tokenizer; `bert-jax prepare` writes one"
+        ) from None
 
 
 def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:

@@ -175,6 +175,7 @@ def test_a_disk_that_fails_at_the_start_is_not_bad_input(
     assert main(argv) == 69
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert "Input/output error; run the same command again" in line
+    assert str((tmp_path / file).parent) in line
 
 
 def test_going_on_with_other_code_is_said(

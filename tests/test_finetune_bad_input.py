@@ -171,7 +171,7 @@ def test_a_disk_that_fails_is_not_bad_input(
     output = tmp_path / "out"
     paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}"]
     assert main(["finetune", task, *paths, "--max-seq-length=20"]) == 69
-    assert "Input/output error; run the same command again" in capsys.readouterr().err
+    assert f"{tmp_path / file}: Input/output error; run the same command again" in capsys.readouterr().err
     assert not output.exists()
 
 

@@ -73,7 +73,7 @@ def read_record(folder: Path) -> FineTuningRecord:
         ) from None
     except (OSError, TypeError, ValueError) as error:
         raise bad_input(
-            error, f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
+            error, path, f"{folder} is not the folder of a fine-tuned model; `bert-jax finetune` makes them"
         ) from None
 
 

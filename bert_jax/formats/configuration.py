@@ -33,7 +33,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise bad_input(error, f"{path} cannot be read: {error}") from None
+        raise bad_input(error, path, f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")
     return content

@@ -268,7 +268,7 @@ def _load(file: Path) -> dict[str, np.ndarray]:
         return _load_torch(file) if file.suffix == ".bin" else load_file(file)
     except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise bad_input(error, f"{file} cannot be read: {reason}") from None
+        raise bad_input(error, file, f"{file} cannot be read: {reason}") from None
 
 
 def _load_torch(file: Path) -> dict[str, np.ndarray]:

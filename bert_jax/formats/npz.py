@@ -39,12 +39,13 @@ def read(directory: Path) -> Pretrained:
         config = from_json(ModelConfig, read_json(directory / CONFIG_FILE)["model"])
     except (KeyError, TypeError) as error:
         raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
+    weights = directory / WEIGHTS_FILE
     try:
         # numpy leaves a damaged file open if it opens it itself.
-        with (directory / WEIGHTS_FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with weights.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise bad_input(error, f"{directory / WEIGHTS_FILE} cannot be read: {error}") from None
+        raise bad_input(error, weights, f"{weights} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     table = entries(config)
     return Pretrained(

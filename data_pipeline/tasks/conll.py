@@ -219,7 +219,7 @@ def _texts(path: Path, encoding: str) -> Iterator[str]:
             for line in file:
                 yield line.rstrip("\n")
     except OSError as error:
-        raise bad_input(error, f"{path} can't be read: {error.strerror}") from None
+        raise bad_input(error, path, f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in {encoding}; give its encoding, such as latin-1") from None
 

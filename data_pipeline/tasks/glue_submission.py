@@ -71,7 +71,7 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
                 f"there is no {source}; finetune writes it for a GLUE task whose test files are in --data"
             ) from None
         except (OSError, zipfile.BadZipFile) as error:
-            raise bad_input(error, f"{source} is no zip of predictions") from None
+            raise bad_input(error, source, f"{source} is no zip of predictions") from None
         for name, text in found.items():
             _check(source, name, text)
             if name in texts:

@@ -152,7 +152,7 @@ def _decode(file: Path) -> Iterator[tuple[Place, str]]:
     except UnicodeDecodeError:
         raise UserError(f"{Place(str(file), number)} is not UTF-8; convert the file to UTF-8") from None
     except OSError as error:
-        raise bad_input(error, f"{file} cannot be read: {error.strerror}") from None
+        raise bad_input(error, file, f"{file} cannot be read: {error.strerror}") from None
 
 
 def _name_fields(

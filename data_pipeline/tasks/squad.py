@@ -123,7 +123,7 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise bad_input(error, f"{path} can't be read: {error.strerror}") from None
+        raise bad_input(error, path, f"{path} can't be read: {error.strerror}") from None
     except ValueError:
         raise UserError(f"{path} is not JSON in UTF-8; SQuAD files are") from None
 

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow_datasets as tfds
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.tasks.glue import read_glue
 from data_pipeline.tasks.glue_submission import (
     join_submissions,
@@ -216,5 +216,5 @@ def test_what_cannot_be_submitted_is_named(tmp_path):
     with pytest.raises(UserError, match=r"d.zip is no zip of predictions"):
         join_submissions([tmp_path / "d.zip"])
     (tmp_path / "e.zip").symlink_to("/proc/self/mem")
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(Unfinished, match=r"e.zip: Input/output error; run the same command again"):
         join_submissions([tmp_path / "e.zip"])
