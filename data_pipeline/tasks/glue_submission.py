@@ -6,6 +6,7 @@ examples/glue_benchmark); the file of a task that was left alone has one answer 
 
 import io
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
             raise UserError(
                 f"there is no {source}; finetune writes it for a GLUE task whose test files are in --data"
             ) from None
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise bad_input(error, source, f"{source} is no zip of predictions") from None
         for name, text in found.items():
             _check(source, name, text)
