@@ -105,8 +105,8 @@ class ModelConfig:
                 raise UserError(
                     f"model.{name} is {getattr(self, name)}; it must be at least 0 and below 0.9999"
                 )
-        for name in ("layer_norm_epsilon", "initializer_range"):
-            check_above_zero(f"model.{name}", getattr(self, name))
+        check_above_zero("model.layer_norm_epsilon", self.layer_norm_epsilon)
+        check_not_negative("model.initializer_range", self.initializer_range)
 
     @property
     def attention(self) -> Attention:

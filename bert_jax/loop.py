@@ -82,7 +82,7 @@ def train(
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
       clock: runs since the command began, and is stopped when its first step is done.
-      trace: records some steps with jax's profiler; for one process.
+      trace: records some steps with jax's profiler; None in all processes but one.
       before_save: called in all processes before anything of a checkpoint is written; what it raises ends
         the run.
 

@@ -5,6 +5,7 @@ an undisturbed one, and TensorBoard's file is made anew from them. What a clock 
 key "timing"; all else is reproducible.
 """
 
+import contextlib
 import json
 import os
 import time
@@ -86,9 +87,8 @@ class MetricLog:
         self._flush_curves()
 
     def close(self) -> None:
-        try:
-            self._file.close()
-        finally:
+        self._file.close()
+        with contextlib.suppress(OSError):  # the next start makes the curves anew
             self._curves.close()
 
 
@@ -108,8 +108,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _begin_curves(folder: Path) -> EventsWriter:
     """An empty file of TensorBoard's, which tells one that is watching to forget what it has shown.
 
-    It has no thread of its own, as tensorboardX's usual writer: when a disk fails that, training would wait
-    for ever for one that is dead.
+    The run itself writes it. tensorboardX's usual writer has a thread for that, and once a disk has failed
+    the thread, training waits for it for ever.
     """
     folder.mkdir(exist_ok=True)
     for file in folder.glob("events.*"):

@@ -63,9 +63,11 @@ def run_together(action: Callable[[], int], report: Callable[[BaseException], in
     except RefusedByAllError:
         raise
     except BaseException as error:
-        status = MAY_PASS if _is_loss(error) else report(error)
-        if status == MAY_PASS:
+        if _is_loss(error):
             _complain(f"lost the other processes of the run ({_first_line(error)}); their logs say why")
+            status = MAY_PASS
+        else:
+            status = report(error)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

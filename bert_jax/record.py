@@ -87,6 +87,13 @@ def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
         )
 
 
+def begun_on_other_corpus(workdir: Path, now: RunRecord) -> bool:
+    """Whether an earlier start in the folder was on another corpus. Raises UserError as `read_record`."""
+    if not (workdir / FILE_NAME).exists():
+        return False
+    return read_record(workdir).corpus_fingerprint != now.corpus_fingerprint
+
+
 def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) -> None:
     """Refuses to go on from a step with other settings or another corpus than a run began with.
 

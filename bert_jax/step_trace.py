@@ -25,7 +25,7 @@ class StepTrace:
         self._say = say
 
     def start_at(self, first_step: int) -> None:
-        """Says which step this start goes on from."""
+        """Says which step this start goes on from; before anything else."""
         self._begin = first_step + _STEPS_BEFORE
         self._end = self._begin + self._count
         self._step = first_step

@@ -61,7 +61,12 @@ def check_mark(workdir: Path, token: str) -> None:
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:
     """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone."""
-    source, copy = Path(corpus) / TOKENIZER_FOLDER, workdir / TOKENIZER_FOLDER
-    shutil.rmtree(copy, ignore_errors=True)  # of an earlier start, perhaps on another corpus
+    source = Path(corpus) / TOKENIZER_FOLDER
     if source.is_dir():
-        shutil.copytree(source, copy)
+        remove_tokenizer(workdir)
+        shutil.copytree(source, workdir / TOKENIZER_FOLDER)
+
+
+def remove_tokenizer(workdir: Path) -> None:
+    """Removes the tokenizer that lies beside the run, if there is one."""
+    shutil.rmtree(workdir / TOKENIZER_FOLDER, ignore_errors=True)

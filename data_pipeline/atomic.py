@@ -14,10 +14,12 @@ from typing import Any
 def atomically(path: Path) -> Iterator[Path]:
     """A free name beside `path`; the file or folder that the block makes there becomes `path`.
 
-    If the block fails nothing is left of it, and `path` is as it was. Several processes may do so at once:
-    the last one's stays. A folder takes the place of no other. What cannot be replaced, such as /dev/stdout
-    when it is a pipe, is written as it is.
+    If the block fails nothing is left of it, and `path` is as it was; a process that is killed leaves the
+    hidden one. Several processes may do so at once: the last one's stays. A folder takes the place of no
+    other that holds anything. What cannot be replaced, such as /dev/stdout when it is a pipe, is written as
+    it is.
     """
+    asked_for = str(path)
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
@@ -26,6 +28,10 @@ def atomically(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(path)
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = asked_for  # which the user knows
+        raise
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)

@@ -35,7 +35,9 @@ from data_pipeline.vocabulary_file import (
 _WORD_START = "\u2581"  # how SentencePiece writes the space before a word
 
 # Scripts that put no space between words, as the Unicode names of their characters begin.
-_UNSPACED_SCRIPTS = frozenset(("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"))
+_UNSPACED_SCRIPTS = frozenset(
+    ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+)
 
 
 class Tokenizer(abc.ABC):
@@ -64,7 +66,11 @@ class Tokenizer(abc.ABC):
         """The id of a piece, None if the vocabulary lacks it."""
 
     @abc.abstractmethod
-    def _continues(self, token: str) -> bool: ...
+    def follows_space(self, token: str) -> bool:
+        """Whether a piece that is not special stands after a space, or at the beginning of a text."""
+
+    def _continues(self, token: str) -> bool:
+        return not self.follows_space(token)
 
     @abc.abstractmethod
     def _content(self) -> bytes:
@@ -151,8 +157,8 @@ class WordPiece(Tokenizer):
     def token_to_id(self, token: str) -> int | None:
         return self._tokenizer.token_to_id(token)
 
-    def _continues(self, token: str) -> bool:
-        return token.startswith("##")
+    def follows_space(self, token: str) -> bool:
+        return not token.startswith("##")
 
     def _content(self) -> bytes:
         return "".join(f"{token}\n" for token in self._lines).encode()
@@ -184,10 +190,13 @@ class SentencePiece(Tokenizer):
         index = self._processor.piece_to_id(token)  # [UNK]'s for a piece that it lacks
         return index if self._processor.id_to_piece(index) == token else None
 
+    def follows_space(self, token: str) -> bool:
+        return token.startswith(_WORD_START)
+
     def _continues(self, token: str) -> bool:
         # Without spaces a sentence would be one word, too long to be masked: there each piece is one.
         script = unicodedata.name(token[0], "").partition(" ")[0]
-        return not token.startswith(_WORD_START) and script not in _UNSPACED_SCRIPTS
+        return super()._continues(token) and script not in _UNSPACED_SCRIPTS
 
     def _content(self) -> bytes:
         return self._model

@@ -10,7 +10,7 @@ import tyro
 from bert_jax.config import Experiment, ParallelConfig
 from data_pipeline.atomic import write_json
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 
 if TYPE_CHECKING:
     from bert_jax.record import RunRecord
@@ -71,6 +71,8 @@ def run(args: Evaluate) -> None:
     corpus = args.data.corpus or _corpus_of(args.workdir, experiment)
     _check_vocabulary(args.workdir, record, corpus)
     step, params = load_params(args.workdir, args.step)
+    file = args.workdir / f"evaluation-{step}.json"
+    earlier = _rows_of_others(file, corpus)
     keep_compiled(args.workdir)
     program = make_program(PretrainingTask(experiment.model), experiment)
     heldout = run_data.heldout_batches(program, experiment, corpus)
@@ -82,7 +84,9 @@ def run(args: Evaluate) -> None:
         | evaluate(program, experiment.model, on_devices, heldout(phase))
         for phase in experiment.data.phases
     ]
-    _report(args.workdir / f"evaluation-{step}.json", rows)
+    _print(rows)
+    write_json(file, earlier + rows)
+    print(f"wrote {file}")
 
 
 def _corpus_of(workdir: Path, experiment: Experiment) -> str:
@@ -109,13 +113,20 @@ def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
         )
 
 
-def _report(path: Path, rows: list[dict]) -> None:
-    """Prints rows and writes them to a file, beside those of other corpora that are there."""
+def _rows_of_others(file: Path, corpus: str) -> list[dict]:
+    """The rows of an earlier evaluation on other corpora. Raises UserError if the file cannot be read."""
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        return [row for row in rows if row["corpus"] != corpus]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise bad_input(error, file, f"{file} is no evaluation of a run; remove it") from None
+
+
+def _print(rows: list[dict]) -> None:
     for row in rows:
         figures = {name: value for name, value in row.items() if isinstance(value, float)}
         print(f"step {row['step']}, length {row['max_seq_length']}:")
         for name, value in figures.items():
             print(f"  {name:<{max(map(len, figures))}}  {value:.4g}")
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    write_json(path, [row for row in earlier if row["corpus"] != rows[0]["corpus"]] + rows)
-    print(f"wrote {path}")

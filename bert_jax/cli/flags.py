@@ -74,7 +74,7 @@ def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: 
     Args:
       argv: the arguments after the command.
       valid: the names that there are.
-      what: they are of: experiment, task.
+      what: what is named: experiment, task.
       usage: how the command is given.
       page: printed for --help.
 

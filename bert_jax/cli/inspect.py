@@ -171,8 +171,10 @@ def _example(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
 
 
 def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
-    """Each token as text, with a space before it if it begins a word, and marked if it is to be predicted."""
+    """Each token as text, after a space where the text has one, and marked if it is to be predicted."""
     from rich.text import Text
+
+    from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
     tokenizer, batch, row = source.corpus.tokenizer, drawn.batch, drawn.places.rows[instance]
     start, end = int(drawn.places.starts[instance]), int(drawn.rows.ends[instance])
@@ -181,8 +183,9 @@ def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
     predicted = set(batch["masked_lm_positions"][row][batch["masked_lm_weights"][row] > 0].tolist())
     pieces = []
     for position, (before, after) in enumerate(zip(was, now, strict=True), start):
-        space = "" if tokenizer.continues_word[before] else " "
-        piece = tokenizer.id_to_token(before).removeprefix("##").replace("▁", "")
+        token = tokenizer.id_to_token(before)
+        space = " " if token in SPECIAL_TOKENS or tokenizer.follows_space(token) else ""
+        piece = token.removeprefix("##").replace("▁", "")
         if position in predicted:
             mark = f"[{piece}→{'MASK' if after == tokenizer.mask_id else tokenizer.id_to_token(after)}]"
             pieces.append(Text(space).append(mark, style="bold magenta"))

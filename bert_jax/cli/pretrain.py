@@ -287,6 +287,8 @@ def _write_start(folder: Path, corpus: str, now: "RunRecord") -> None:
         for line in (*changes, *describe_code_changes(earlier[-1], start)):
             _say(line)
     else:
+        if record.begun_on_other_corpus(folder, now):
+            workdir.remove_tokenizer(folder)
         workdir.copy_tokenizer(corpus, folder)
     record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start)))
 

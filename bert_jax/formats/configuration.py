@@ -48,7 +48,7 @@ def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path:
     try:
         return ModelConfig(**{ours: fields[theirs] for ours, theirs in names.items() if theirs in fields})
     except TypeError:
-        raise UserError(f"{path} has a size that is no number") from None
+        raise UserError(f"{path} has a setting that is no number") from None
 
 
 def with_objective(config: ModelConfig, params: Mapping[str, Any]) -> ModelConfig:

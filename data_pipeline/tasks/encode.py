@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.truncation import truncated_lengths
+from data_pipeline.vocabulary_file import CLS, SEP
 
-_CLS, _SEP = "[CLS]", "[SEP]"
 _UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
 _TEXTS_AT_ONCE = 4096
 _SHORTEST = 8
@@ -51,9 +51,9 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
 
     Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
     """
-    cls_id, sep_id = tokenizer.token_to_id(_CLS), tokenizer.token_to_id(_SEP)
+    cls_id, sep_id = tokenizer.token_to_id(CLS), tokenizer.token_to_id(SEP)
     if cls_id is None or sep_id is None:
-        raise UserError(f"the model's vocabulary has no {_CLS} or no {_SEP}; BERT needs both")
+        raise UserError(f"the model's vocabulary has no {CLS} or no {SEP}; BERT needs both")
     settings = json.loads(tokenizer.to_str())
     special = {added["content"] for added in settings["added_tokens"] if added["special"]}
     settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]

@@ -16,9 +16,9 @@ from data_pipeline.tasks.conll import Sentence
 from data_pipeline.tasks.encode import TaskTokenizer, check_length, make_task_tokenizer
 from data_pipeline.tasks.names import Context
 from data_pipeline.tasks.rows import Rows
+from data_pipeline.vocabulary_file import UNK
 
 IGNORED = -1
-_UNK = "[UNK]"
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
@@ -120,9 +120,9 @@ def collect_tags(
 
 
 def _split_words(tokenizer: TaskTokenizer, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
-    unknown_id = tokenizer.piece_id(_UNK)
+    unknown_id = tokenizer.piece_id(UNK)
     if unknown_id is None:
-        raise UserError(f"the model's vocabulary has no {_UNK}; tagging needs it for words without pieces")
+        raise UserError(f"the model's vocabulary has no {UNK}; tagging needs it for words without pieces")
     unknown = np.array([unknown_id], np.int32)
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence.words))
     ids = tokenizer.encode(words)

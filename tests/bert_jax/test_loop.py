@@ -269,10 +269,13 @@ def test_nan_stops_the_run_and_spares_the_good_checkpoint(
     assert all(np.array_equal(saved[name], expected[name]) for name in expected)
 
 
-def test_evaluate_measures_what_the_run_logged(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_measures_what_the_run_logged(
+    finished: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", "--workdir", str(finished)]) == 0
     assert "mlm_accuracy" in capsys.readouterr().out
-    row = json.loads((finished / "evaluation-200.json").read_text())[-1]
+    rows = json.loads((finished / "evaluation-200.json").read_text())
+    (row,) = [row for row in rows if row["corpus"] == str(corpus)]
     logged = deterministic_rows(finished)[-1]
     for name, value in logged.items():
         assert row[name] == (pytest.approx(value, rel=1e-6) if isinstance(value, float) else value)
@@ -287,6 +290,9 @@ def test_evaluations_on_another_corpus_stand_beside_those_on_the_runs_own(
         assert main(["evaluate", "--workdir", str(finished), "--data.corpus", str(copy)]) == 0
     rows = json.loads((finished / "evaluation-200.json").read_text())
     assert sorted(row["corpus"] for row in rows) == sorted(map(str, (corpus, copy)))
+    folder = shutil.copytree(finished, tmp_path / "damaged")
+    (folder / "evaluation-200.json").write_text("[")
+    assert main(["evaluate", "--workdir", str(folder)]) == 2
 
 
 def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> None:

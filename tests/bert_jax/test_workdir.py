@@ -34,11 +34,12 @@ def test_another_folder_of_the_same_name_is_noticed(tmp_path: Path) -> None:
             check_mark(tmp_path, token)
 
 
-def test_the_tokenizer_is_that_of_the_corpus_or_none(tmp_path: Path) -> None:
+def test_the_tokenizer_is_the_corpus_own_if_it_has_one(tmp_path: Path) -> None:
     run, corpus, records = (tmp_path / name for name in ("run", "corpus", "tfrecords"))
-    (corpus / "tokenizer").mkdir(parents=True)
-    (corpus / "tokenizer" / "vocab.txt").touch()
+    for folder, name in ((run, "mine.txt"), (corpus, "vocab.txt")):
+        (folder / "tokenizer").mkdir(parents=True)
+        (folder / "tokenizer" / name).touch()
+    copy_tokenizer(str(records), run)
+    assert [path.name for path in (run / "tokenizer").iterdir()] == ["mine.txt"]
     copy_tokenizer(str(corpus), run)
     assert [path.name for path in (run / "tokenizer").iterdir()] == ["vocab.txt"]
-    copy_tokenizer(str(records), run)
-    assert not (run / "tokenizer").exists()

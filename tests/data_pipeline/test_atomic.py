@@ -48,6 +48,11 @@ def test_a_folder_is_not_put_in_place_of_another(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["folder", "kept"]
 
 
+def test_what_fails_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'\S*/no-such-folder/file'"):
+        write_bytes(tmp_path / "no-such-folder" / "file", b"text")
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     write_bytes(tmp_path / "link", b"new")

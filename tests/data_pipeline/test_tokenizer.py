@@ -134,6 +134,8 @@ def test_pieces_are_words_where_text_has_no_spaces(text):
     ids = learned.encode(text)
     assert len(ids) > 3
     assert not learned.continues_word[ids].any()
+    after_space = [learned.follows_space(learned.id_to_token(index)) for index in ids]
+    assert after_space == [True, *(len(ids) - 1) * [False]], "as the text is written"
 
 
 def test_sentencepiece_words_begin_with_the_blank(tmp_path):

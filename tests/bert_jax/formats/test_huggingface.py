@@ -112,7 +112,7 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
         ({"position_embedding_type": "relative_key"}, "'relative_key'; valid: 'absolute'"),
         ({"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
         ({"add_cross_attention": True}, "add_cross_attention True"),
-        ({"hidden_size": "16"}, "a size that is no number"),
+        ({"hidden_size": "16"}, "a setting that is no number"),
         ({"num_hidden_layers": 3}, r"layer\.2\.attention\.self\.query\.weight is missing;.* and 13 more"),
         ({"num_hidden_layers": 1}, r"layer\.1\.\S+ has no place in it;.* and 13 more"),
         ({"intermediate_size": 25}, r"intermediate\.dense\.weight is \[24, 16\] instead of \[25, 16\]"),
