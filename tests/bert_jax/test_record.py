@@ -10,6 +10,7 @@ from bert_jax.config_text import flatten
 from bert_jax.record import (
     FILE_NAME,
     RunRecord,
+    begun_on_other_corpus,
     check_same_run,
     describe_changes,
     read_record,
@@ -47,6 +48,13 @@ def test_other_phases_are_refused(tmp_path: Path) -> None:
 def test_other_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="text or the vocabulary"):
         check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, corpus_fingerprint="another"), 0)
+
+
+def test_a_start_on_another_corpus_is_noticed(tmp_path: Path) -> None:
+    assert not begun_on_other_corpus(tmp_path, RECORD)
+    write_record(tmp_path, RECORD)
+    assert not begun_on_other_corpus(tmp_path, RECORD)
+    assert begun_on_other_corpus(tmp_path, dataclasses.replace(RECORD, corpus_fingerprint="another"))
 
 
 def test_length_cadence_place_and_devices_may_change(tmp_path: Path) -> None:
