@@ -16,7 +16,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ RECIPES = {
 
 
 def make_recipe(args: argparse.Namespace, task: str) -> Recipe:
-    changes = {"train_rows": args.train_rows, "epochs": args.epochs}
+    changes = {field.name: getattr(args, field.name) for field in fields(Recipe)}
     return replace(RECIPES[task], **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -113,8 +113,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder that keeps finished runs")
     parser.add_argument("--tasks", nargs="+", choices=tuple(RECIPES), default=list(RECIPES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--train-rows", type=int, help="train on the first so many rows only")
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--batch-size", type=int)
     parser.add_argument("--epochs", type=float)
+    parser.add_argument("--train-rows", type=int, help="train on the first so many rows only")
     return parser.parse_args()
 
 
