@@ -25,9 +25,11 @@ def bad_input(error: Exception, path: object, message: str) -> Exception:
 
     A read that fails does not name its file: `path` does.
     """
-    if isinstance(error, OSError) and may_pass(error):
+    if not may_pass(error):
+        return UserError(message)
+    if isinstance(error, OSError):
         return Unfinished(f"{path}: {error.strerror}; run the same command again")
-    return error if may_pass(error) else UserError(message)
+    return error
 
 
 def may_pass(error: BaseException) -> bool:
