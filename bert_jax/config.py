@@ -113,6 +113,12 @@ class ModelConfig:
         """What a position may look at: LTR sees itself and what is to its left."""
         return "causal" if self.objective == "ltr" else "bidirectional"
 
+    @property
+    def trained_parts(self) -> frozenset[str]:
+        """Parts of the pretraining model that the objective trains; the others stay as they were drawn."""
+        pair_parts = ("pooler", "next_sentence") if self.objective == "mlm_nsp" else ()
+        return frozenset(("encoder", "language_model", *pair_parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:

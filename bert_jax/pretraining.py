@@ -41,7 +41,9 @@ class PretrainingTask:
         return metrics.means(sums, self.model.objective)
 
     def rate_share(self, path: tuple[str, ...]) -> float:
-        return 1.0
+        # A part without a gradient would still be decayed, or by LAMB's trust ratio shrunk;
+        # google-research/bert leaves variables alone that its loss does not depend on.
+        return float(path[0] in self.model.trained_parts)
 
     def flops(self, batch: Batch) -> int:
         length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]

@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 from bert_jax.checkpoints import load_params
-from bert_jax.config import Objective
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.metric_log import FILE_NAME as METRICS_FILE
@@ -14,13 +13,6 @@ from bert_jax.record import FILE_NAME, RunRecord, read_record
 from bert_jax.workdir import CORPUS_FOLDER
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
-
-# Every run has all heads; those that its objective leaves out stay as they were drawn.
-_TRAINED: dict[Objective, frozenset[str]] = {
-    "mlm_nsp": frozenset({"encoder", "pooler", "language_model", "next_sentence"}),
-    "mlm": frozenset({"encoder", "language_model"}),
-    "ltr": frozenset({"encoder", "language_model"}),
-}
 
 
 def recognises(directory: Path) -> bool:
@@ -42,7 +34,7 @@ def read(workdir: Path, step: int | None) -> Pretrained:
     model = Pretrained(
         name=record.experiment_name,
         config=config,
-        params={part: arrays for part, arrays in params.items() if part in _TRAINED[config.objective]},
+        params={part: arrays for part, arrays in params.items() if part in config.trained_parts},
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
         facts=_facts(workdir, record, step),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig, OptimizerConfig, Remat
+from bert_jax.config import ModelConfig, OptimizerConfig, OptimizerName, Remat
 from bert_jax.optimizer import make_optimizer
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import TrainState, eval_step, init_state, train_step
@@ -114,6 +114,19 @@ def test_training_learns_a_batch_by_heart() -> None:
     after = evaluate(state.params, make_batch())
     assert float(after["mlm_loss"]) < 0.1 * float(before["mlm_loss"])
     assert float(after["nsp_loss"]) < 0.1 * float(before["nsp_loss"])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_parts_that_an_objective_does_not_train_stay_as_they_were_drawn(optimizer: OptimizerName) -> None:
+    task = PretrainingTask(dataclasses.replace(CONFIG, objective="mlm"))
+    tx = make_optimizer(OptimizerConfig(name=optimizer))
+    state = jax.jit(functools.partial(init_state, task, tx))(3)
+    step = jax.jit(functools.partial(train_step, task=task, tx=tx))
+    after = step(state, make_batch(), RATE, jax.random.key(0))
+    for part in ("pooler", "next_sentence"):
+        assert_same(after.params[part], state.params[part])
+    kernel = after.params["language_model"]["dense"]["kernel"]
+    assert not np.array_equal(kernel, state.params["language_model"]["dense"]["kernel"])
 
 
 def test_bfloat16_keeps_float32_state_and_losses() -> None:
