@@ -70,12 +70,10 @@ class LayerWeights(nn.Module):
 
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
-    """[B x K, D]: the last layer where it is pooled; at [CLS] it is computed there alone."""
-    encoder = Encoder(config, name="encoder")
-    if config.attention == "bidirectional":
-        pooled = encoder(batch, deterministic, instance_starts(batch))
-        return pooled.reshape(-1, pooled.shape[-1])
-    return _at(encoder(batch, deterministic), _last_tokens(batch))
+    """[B x K, D]: the last layer where it is pooled, and computed there alone."""
+    columns = instance_starts(batch) if config.attention == "bidirectional" else _last_tokens(batch)
+    states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)
+    return states_BKD.reshape(-1, states_BKD.shape[-1])
 
 
 def _last_tokens(batch: Batch) -> jax.Array:

@@ -127,7 +127,6 @@ class Encoder(nn.Module):
           deterministic: False applies dropout, which needs a "dropout" key.
           positions: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these positions alone, which saves most of that layer.
-            Bidirectional attention only.
 
         Returns:
           [B, T, D] in the compute type, or [B, Q, D] with `positions`.
@@ -137,7 +136,7 @@ class Encoder(nn.Module):
         if positions is None:
             return self.layers[-1](x_BTD, x_BTD, bias, deterministic)
         queries_BQD = jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
-        if "instance_starts" in batch:
+        if bias.shape[2] > 1:  # what may be seen depends on who looks: causal or packed
             bias = jnp.take_along_axis(bias, positions[:, None, :, None], axis=2)
         return self.layers[-1](queries_BQD, x_BTD, bias, deterministic)
 

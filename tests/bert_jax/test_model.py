@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import ModelConfig, Objective
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
@@ -177,3 +177,18 @@ def test_bfloat16_logits_are_added_up_in_float32() -> None:
     # were added up in bfloat16 would all be bfloat16 numbers.
     logits = LanguageModelHead(config).apply({"params": params["language_model"]}, states, table)
     assert (logits != logits.astype(jnp.bfloat16).astype(jnp.float32)).any()
+
+
+@pytest.mark.parametrize("objective", ["mlm", "ltr"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_last_layer_at_some_positions_is_what_it_is_there(objective: Objective, packed: bool) -> None:
+    config = dataclasses.replace(TINY, objective=objective)
+    batch = make_batch()
+    if packed:
+        batch["instance_starts"] = np.array([[0, 6]] * 2, np.int32)
+    positions = np.array([[7, 0, 3], [9, 9, 5]], np.int32)
+    encode = functools.partial(Encoder(config).apply, {"params": init(TINY)["encoder"]}, batch, True)
+    expected = jnp.take_along_axis(encode(), positions[..., None], axis=1)
+    np.testing.assert_allclose(encode(positions), expected, atol=1e-6)
+    one = positions[:, :1]
+    np.testing.assert_allclose(encode(one), expected[:, :1], atol=1e-6)
