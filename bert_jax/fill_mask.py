@@ -4,12 +4,12 @@ import functools
 import typing
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.padding import padded_count, padded_lengths
 from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import MASK
@@ -36,7 +36,8 @@ def fill_mask(model: Pretrained, text: str, top_k: int = 5) -> list[list[tuple[s
     if not len(positions):
         raise UserError(f"no {MASK} in {text!r}; write {MASK} where a token is to be guessed")
     tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
-    logits = np.array(_masked_logits(model.config, model.params, ids[None], positions[None])[0])
+    logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
+    logits = logits[: len(positions)]
     # Rows without a token: padding of the vocabulary.
     logits[:, [index not in tokens for index in range(logits.shape[-1])]] = -np.inf
     return [_likeliest(row, tokens, top_k) for row in np.asarray(jax.nn.softmax(logits))]
@@ -62,14 +63,25 @@ def _encode(model: Pretrained, text: str) -> np.ndarray:
     return ids
 
 
+def _pad(model: Pretrained, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+    """A batch of one row, padded so that texts and masks of other numbers need no other program."""
+    lengths = padded_lengths(model.config.max_position_embeddings)
+    length = next(length for length in lengths if length >= len(ids))
+    batch = {name: np.zeros((1, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    batch["input_ids"][0, : len(ids)] = ids
+    batch["input_mask"][0, : len(ids)] = 1
+    batch["masked_lm_positions"] = np.zeros((1, padded_count(len(positions))), np.int32)
+    batch["masked_lm_positions"][0, : len(positions)] = positions
+    return batch
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def _masked_logits(config: ModelConfig, params: dict, ids: jax.Array, positions: jax.Array) -> jax.Array:
-    """float32 logits [B, P, V] at some positions of unpadded sequences [B, T]."""
-    logits = BertForPreTraining(config).apply({"params": params}, ids, positions, method=_score)
+def _masked_logits(config: ModelConfig, params: dict, batch: dict) -> jax.Array:
+    """float32 logits [B, P, V] at the masked positions."""
+    logits = BertForPreTraining(config).apply({"params": params}, batch, method=_score)
     return typing.cast(jax.Array, logits)
 
 
-def _score(model: BertForPreTraining, ids: jax.Array, positions: jax.Array) -> jax.Array:
-    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
-    x_BPD = model.encoder(batch, deterministic=True, positions=positions)
+def _score(model: BertForPreTraining, batch: dict) -> jax.Array:
+    x_BPD = model.encoder(batch, deterministic=True, positions=batch["masked_lm_positions"])
     return model.language_model(x_BPD, model.encoder.word_embedding_table())

@@ -21,6 +21,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax.config import ModelConfig
 from bert_jax.fill_mask import fill_mask
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.padding import padded_count, padded_lengths
 from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
 
@@ -36,7 +37,6 @@ _PADDED_AXES: dict[Output, tuple[int, ...]] = {
     "hidden_states": (1,),
     "attention_maps": (2, 3),
 }
-_SHORTEST = 16
 _TOKENS_IN_A_BATCH = 4096
 _TEXTS_IN_A_WINDOW = 64
 
@@ -66,7 +66,7 @@ class Bert:
 
     def __init__(self, pretrained: Pretrained) -> None:
         self.pretrained = pretrained
-        self._params = jax.device_put(pretrained.params)
+        self._on_device = dataclasses.replace(pretrained, params=jax.device_put(pretrained.params))
         self._tokenizer = Tokenizer.from_str(pretrained.tokenizer.to_str())
         self._tokenizer.enable_truncation(pretrained.config.max_position_embeddings)
 
@@ -129,7 +129,7 @@ class Bert:
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
         """The likeliest (token, probability) for each [MASK] of a text; see `bert_jax.fill_mask`."""
-        return fill_mask(self.pretrained, text, top_k)
+        return fill_mask(self._on_device, text, top_k)
 
     def _default_outputs(self) -> tuple[Output, ...]:
         pooled: tuple[Output, ...] = ("pooled_output",) if "pooler" in self.pretrained.params else ()
@@ -141,9 +141,11 @@ class Bert:
         for encoding in encodings:
             self.pretrained.check_ids(encoding.ids)
         rows: list[Arrays] = [{} for _ in encodings]
-        for indices, length in _batches([len(e) for e in encodings], self._lengths()):
+        config, params = self.pretrained.config, self._on_device.params
+        lengths = padded_lengths(config.max_position_embeddings)
+        for indices, length in _batches([len(e) for e in encodings], lengths):
             batch = _pad([encodings[i] for i in indices], length)
-            arrays = jax.device_get(_forward(self.pretrained.config, outputs, layers, self._params, batch))
+            arrays = jax.device_get(_forward(config, outputs, layers, params, batch))
             for row, index in enumerate(indices):
                 size = len(encodings[index])
                 rows[index] = {
@@ -155,12 +157,6 @@ class Bert:
             cut=sum(bool(e.overflowing) for e in encodings),
             **{name: [row[name] for row in rows] for name in outputs},  # type: ignore[arg-type]
         )
-
-    def _lengths(self) -> list[int]:
-        """Lengths that texts are padded to: powers of two, and the longest."""
-        longest = self.pretrained.config.max_position_embeddings
-        powers = itertools.takewhile(lambda n: n < longest, (_SHORTEST << i for i in itertools.count()))
-        return [*powers, longest]
 
 
 def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], int]]:
@@ -175,7 +171,7 @@ def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], 
 
 def _pad(encodings: list[Encoding], length: int) -> Arrays:
     """int32 [rows, length] of three kinds; the rows are a power of two, of which the last may be empty."""
-    rows = 1 << (len(encodings) - 1).bit_length()
+    rows = padded_count(len(encodings))
     batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for row, encoding in enumerate(encodings):
         batch["input_ids"][row, : len(encoding)] = encoding.ids

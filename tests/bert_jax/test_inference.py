@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bert_jax
+from bert_jax.fill_mask import _masked_logits
 from bert_jax.inference import Bert, Encoded, _forward
 from bert_jax.model.encoder import Encoder
 from data_pipeline.errors import UserError
@@ -110,6 +111,19 @@ def test_masks_are_filled(model: Bert) -> None:
     (((token, share), *_),) = model.fill_mask("a [MASK] b", top_k=3)
     assert token in PIECES
     assert 0 < share < 1
+
+
+def test_masks_of_texts_of_many_lengths_need_few_programs(model: Bert) -> None:
+    _masked_logits.clear_cache()
+    alone = dict(model.fill_mask("[MASK] a b", top_k=20)[0])
+    for text in ("[MASK]", "[MASK] a", "[MASK] a b c d"):
+        model.fill_mask(text)
+    model.fill_mask("[MASK] a [MASK] b [MASK]")
+    model.fill_mask("[MASK] a [MASK] b [MASK] c [MASK]")
+    assert _masked_logits._cache_size() == 2  # of one mask, and of up to four
+    longer = dict(model.fill_mask("[MASK] a b" + " x" * 13, top_k=20)[0])
+    assert longer != alone
+    assert _masked_logits._cache_size() == 3
 
 
 def test_importing_the_package_is_cheap() -> None:
