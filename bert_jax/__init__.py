@@ -6,6 +6,7 @@ have none. Importing this module is cheap: it does not import jax either.
     model = bert_jax.load_model("DIR")
     model.encode(["a text", ("text a", "text b")]).pooled_output
     model.fill_mask("The [MASK] sat.")
+    bert_jax.load_finetuned("DIR").predict(["a text"])
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     from bert_jax.config import Activation
+    from bert_jax.finetuning.text_predictor import TextPredictor
     from bert_jax.inference import Bert
 
 __version__ = "0.1.0"
@@ -26,8 +28,8 @@ def load_model(
     """A pretrained model that texts can be given to.
 
     Args:
-      directory: the work directory of a run, an export, a Hugging Face BERT or a checkpoint of
-        google-research/bert.
+      directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
+        google-research/bert, or what `bert-jax finetune` made, whose encoder it is then.
       step, activation: as `bert_jax.open_model.open_model`.
 
     Raises:
@@ -39,3 +41,22 @@ def load_model(
     from bert_jax.open_model import open_model
 
     return Bert(open_model(Path(directory), step, activation))
+
+
+def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> TextPredictor:
+    """A fine-tuned model of GLUE, `classify` or `regress` that texts can be given to.
+
+    Args:
+      directory: what `bert-jax finetune` made; the best model in it is taken.
+      batch_size: texts that are computed at once; it changes no result.
+
+    Raises:
+      UserError: the folder is no fine-tuned model, or one that does not answer texts with labels or
+        numbers, or training is not finished.
+    """
+    from pathlib import Path
+
+    from bert_jax.finetuning.finetuned import open_finetuned
+    from bert_jax.finetuning.text_predictor import TextPredictor
+
+    return TextPredictor(open_finetuned(Path(directory), batch_size))

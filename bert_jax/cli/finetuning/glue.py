@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.labels import decide
 from bert_jax.cli.finetuning.predict_records import Header
 from bert_jax.cli.finetuning.task_data import Prediction
+from bert_jax.finetuning.labels import decide
 from data_pipeline import tfds
 from data_pipeline.tasks.names import GlueName, GlueSplit
 

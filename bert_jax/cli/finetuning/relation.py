@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.labels import describe, outputs_of
+from bert_jax.cli.finetuning.labels import outputs_of
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts
 from bert_jax.cli.finetuning.task_data import Prediction
+from bert_jax.finetuning.labels import describe
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
 from data_pipeline.tasks.parts import find_part, require_part
 
