@@ -15,10 +15,10 @@ from data_pipeline.config import DataConfig, Phase, phase_ends
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
-from data_pipeline.masking import mask_rows, num_mask_draws, prediction_counts
+from data_pipeline.masking import mask_sequences, num_mask_draws, prediction_counts
 from data_pipeline.order import draws_per_example, random_bits, shuffled_columns
 from data_pipeline.packing import Places, fill_rows, join_rows, share_bits
-from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Rows, Spans, write_rows
+from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Sequences, Spans, write_sequences
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_settings, check_shapes, parse_records
@@ -170,7 +170,7 @@ class Drawn:
     """[n]"""
     places: Places
     """[n]"""
-    rows: Rows
+    sequences: Sequences
     """[n], each instance's text from column 0 on."""
     batch: NumpyBatch
     """The keys of `batch_features`, [b]."""
@@ -203,23 +203,23 @@ class CorpusSource:
         """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `bits`."""
         length, limit = self.phase.max_seq_length, self.instances_per_row
         spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
-        rows = write_rows(self.corpus, spans, length)
+        sequences = write_sequences(self.corpus, spans, length)
         bits = bits[places.rows, limit * PAIR_DRAWS :]
         if limit == 1:
-            return Drawn(spans, places, rows, self._mask(rows, bits, None))
+            return Drawn(spans, places, sequences, self._mask(sequences, bits, None))
         text_tokens = spans.a_length + spans.b_length
-        slots_before = places.before(prediction_counts(rows.ends, text_tokens, self.data.masking.rate))
+        slots_before = places.before(prediction_counts(sequences.ends, text_tokens, self.data.masking.rate))
         bits = share_bits(bits, places.starts, slots_before, self.phase)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
-        return Drawn(spans, places, rows, join_rows(self._mask(rows, bits, room), places, limit))
+        return Drawn(spans, places, sequences, join_rows(self._mask(sequences, bits, room), places, limit))
 
-    def _mask(self, rows: Rows, bits: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
+    def _mask(self, sequences: Sequences, bits: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
         """The seven keys, of rows of one instance each."""
         columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
-        is_token = columns < rows.ends[:, np.newaxis]
-        is_second = is_token & (columns >= rows.second_starts[:, np.newaxis])
-        masked = mask_rows(
-            rows,
+        is_token = columns < sequences.ends[:, np.newaxis]
+        is_second = is_token & (columns >= sequences.second_starts[:, np.newaxis])
+        masked = mask_sequences(
+            sequences,
             bits,
             self.data.masking,
             self.phase.max_predictions_per_seq,
@@ -231,7 +231,7 @@ class CorpusSource:
             **masked,
             "input_mask": is_token.astype(np.int32),
             "segment_ids": is_second.astype(np.int32),
-            "next_sentence_labels": rows.labels,
+            "next_sentence_labels": sequences.labels,
         }
 
     def _make_batch(self, numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.pairs import Rows
+from data_pipeline.pairs import Sequences
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -23,8 +23,8 @@ def num_mask_draws(phase: Phase) -> int:
     return phase.max_seq_length + _DRAWS_PER_PREDICTION * phase.max_predictions_per_seq
 
 
-def mask_rows(
-    rows: Rows,
+def mask_sequences(
+    sequences: Sequences,
     bits: Bits,
     masking: MaskingConfig,
     max_predictions_per_seq: int,
@@ -36,7 +36,7 @@ def mask_rows(
     """Chooses tokens to predict and corrupts them.
 
     Args:
-      rows: the text.
+      sequences: the text.
       bits: [b, num_mask_draws or more].
       continues_word: [V], the ids that continue the word before them.
       room: [b], predictions at most in each row; max_predictions_per_seq in all if None.
@@ -46,17 +46,17 @@ def mask_rows(
       [b, P] the text there, masked_lm_weights float32 [b, P] 1 for a prediction; unused slots are 0 in
       all three (as google-research/bert, create_pretraining_data.py:130-150).
     """
-    length, slots = rows.input_ids.shape[1], max_predictions_per_seq
+    length, slots = sequences.input_ids.shape[1], max_predictions_per_seq
     keys, actions, id_draws, _ = np.split(bits, np.cumsum([length, slots, slots]), axis=1)
-    chosen = text_positions(rows)
-    count = prediction_counts(rows.ends, chosen.sum(axis=1), masking.rate)
+    chosen = text_positions(sequences)
+    count = prediction_counts(sequences.ends, chosen.sum(axis=1), masking.rate)
     count = np.minimum(count, slots if room is None else room)
     if masking.unit == "whole_word":
-        chosen = _choose_words(rows.input_ids, chosen, keys, count, continues_word)
+        chosen = _choose_words(sequences.input_ids, chosen, keys, count, continues_word)
         count = chosen.sum(axis=1)
     positions, is_used = _choose_positions(keys, chosen, count, slots)
-    ids = np.take_along_axis(rows.input_ids, positions, axis=1)
-    corrupted = rows.input_ids.copy()
+    ids = np.take_along_axis(sequences.input_ids, positions, axis=1)
+    corrupted = sequences.input_ids.copy()
     # Unused slots write what stands at their position 0 already.
     now = np.where(is_used, _corrupt(ids, actions, id_draws, masking, mask_id, len(continues_word)), ids)
     np.put_along_axis(corrupted, positions, now, axis=1)
@@ -68,12 +68,12 @@ def mask_rows(
     }
 
 
-def text_positions(rows: Rows) -> Flags:
+def text_positions(sequences: Sequences) -> Flags:
     """[b, T]: where a token of the text stands, not [CLS], [SEP] or padding."""
-    numbers = np.arange(len(rows.input_ids))
-    is_text = np.arange(rows.input_ids.shape[1], dtype=np.int32) < rows.ends[:, np.newaxis] - 1
+    numbers = np.arange(len(sequences.input_ids))
+    is_text = np.arange(sequences.input_ids.shape[1], dtype=np.int32) < sequences.ends[:, np.newaxis] - 1
     is_text[:, 0] = False
-    is_text[numbers, rows.second_starts - 1] = False
+    is_text[numbers, sequences.second_starts - 1] = False
     return is_text
 
 

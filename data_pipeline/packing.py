@@ -66,7 +66,7 @@ def fill_rows(
 
 
 def share_bits(bits: Bits, starts: Ints, slots_before: Ints, phase: Phase) -> Bits:
-    """The bits of each instance for `mask_rows`, of those [n, num_mask_draws] of its row.
+    """The bits of each instance for `mask_sequences`, of those [n, num_mask_draws] of its row.
 
     They are in order from its first column and slot on, so none that is used serves two instances.
     """

@@ -49,7 +49,7 @@ class Spans:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class Sequences:
     """Sequences of a batch without masks."""
 
     input_ids: NDArray[np.int32]
@@ -94,9 +94,10 @@ def choose_spans(
     b_length = _tokens(corpus.sentence_starts, b_first, b_last)
     a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
     return Spans(
-        a_start=corpus.sentence_starts[first] + heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
+        a_start=corpus.sentence_starts[first] + count_heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
         a_length=a_kept,
-        b_start=corpus.sentence_starts[b_first] + heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
+        b_start=corpus.sentence_starts[b_first]
+        + count_heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
         b_length=b_kept,
         label=is_random.astype(np.int32),
         is_short=is_short,
@@ -144,7 +145,7 @@ def _one_span(
 ) -> Spans:
     length = _tokens(sentence_starts, first, last)
     kept = np.minimum(length, limit)
-    start = sentence_starts[first] + heads(length - kept, bits[:, _CUT_A : _CUT_A + 4])
+    start = sentence_starts[first] + count_heads(length - kept, bits[:, _CUT_A : _CUT_A + 4])
     nothing = np.zeros_like(start)
     return Spans(
         a_start=start,
@@ -157,7 +158,7 @@ def _one_span(
     )
 
 
-def heads(flips: Ints, bits: Bits) -> Ints:
+def count_heads(flips: Ints, bits: Bits) -> Ints:
     """Heads among `flips` [b] fair coins: how many of the cut tokens are taken from the front.
 
     Counts random bits, 32 to each of `bits` [b, 4]; flips past the 128th are split evenly.
@@ -168,7 +169,7 @@ def heads(flips: Ints, bits: Bits) -> Ints:
     return np.bitwise_count(kept).sum(axis=1, dtype=np.int64) + np.maximum(flips - num_bits, 0) // 2
 
 
-def write_rows(corpus: Corpus, spans: Spans, max_seq_length: int) -> Rows:
+def write_sequences(corpus: Corpus, spans: Spans, max_seq_length: int) -> Sequences:
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, padded to `max_seq_length`."""
     special = corpus.tokenizer
     ids = np.full((len(spans.label), max_seq_length), special.pad_id, np.int32)
@@ -180,7 +181,7 @@ def write_rows(corpus: Corpus, spans: Spans, max_seq_length: int) -> Rows:
     ids[rows, ends - 1] = special.sep_id
     _copy(corpus, ids, np.ones_like(second_starts), spans.a_start, spans.a_length)
     _copy(corpus, ids, second_starts, spans.b_start, spans.b_length)
-    return Rows(ids, second_starts.astype(np.int32), ends.astype(np.int32), spans.label)
+    return Sequences(ids, second_starts.astype(np.int32), ends.astype(np.int32), spans.label)
 
 
 def _copy(corpus: Corpus, ids: NDArray[np.int32], columns: Ints, starts: Ints, lengths: Ints) -> None:

@@ -79,7 +79,7 @@ def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Stat
 
 def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
     """What the settings of `source` promise against what was drawn."""
-    ends = np.concatenate([d.rows.ends for d in drawn])
+    ends = np.concatenate([d.sequences.ends for d in drawn])
     phase, masking = source.phase, source.data.masking
     wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
     # The instances of a row share its slots.
@@ -103,7 +103,7 @@ def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
 
 
 def _check_amount(drawn: list[Drawn], counts: np.ndarray, masking: MaskingConfig) -> Check:
-    tokens = sum(int(d.rows.ends.sum()) for d in drawn)
+    tokens = sum(int(d.sequences.ends.sum()) for d in drawn)
     predicted = sum(float(d.batch["masked_lm_weights"].sum()) for d in drawn)
     expected = float(counts.sum()) / tokens
     # Nothing is random about how many tokens are chosen, but whole words may not fit exactly.

@@ -154,10 +154,10 @@ def _example(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
     """One sequence readably: its label, then the text of each segment."""
     from rich.text import Text
 
-    second, end = int(drawn.rows.second_starts[instance]), int(drawn.rows.ends[instance])
+    second, end = int(drawn.sequences.second_starts[instance]), int(drawn.sequences.ends[instance])
     pieces = _pieces(drawn, instance, source)
     segments = {"A": pieces[1 : second - 1], "B": pieces[second : end - 1]}
-    relation = "B comes from another document" if drawn.rows.labels[instance] else "B follows A"
+    relation = "B comes from another document" if drawn.sequences.labels[instance] else "B follows A"
     if second == end:
         segments, relation = {"text": pieces[1 : end - 1]}, "one segment"
     row, number = int(drawn.places.rows[instance]) + 1, int(drawn.places.numbers[instance])
@@ -177,8 +177,8 @@ def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
     from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
     tokenizer, batch, row = source.corpus.tokenizer, drawn.batch, drawn.places.rows[instance]
-    start, end = int(drawn.places.starts[instance]), int(drawn.rows.ends[instance])
-    was = drawn.rows.input_ids[instance, :end].tolist()
+    start, end = int(drawn.places.starts[instance]), int(drawn.sequences.ends[instance])
+    was = drawn.sequences.input_ids[instance, :end].tolist()
     now = batch["input_ids"][row, start : start + end].tolist()
     predicted = set(batch["masked_lm_positions"][row][batch["masked_lm_weights"][row] > 0].tolist())
     pieces = []

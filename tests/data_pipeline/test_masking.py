@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.masking import mask_rows, num_mask_draws
-from data_pipeline.pairs import Rows
+from data_pipeline.masking import mask_sequences, num_mask_draws
+from data_pipeline.pairs import Sequences
 from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH, SLOTS, VOCABULARY, MASK = 32, 6, 50, 4
@@ -51,8 +51,8 @@ def make_bits(rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH
 
 
 def mask(text: Text, bits: np.ndarray, masking=PAPER, slots: int = SLOTS) -> dict[str, np.ndarray]:
-    rows = Rows(text.ids, text.second_starts, text.ends, np.zeros(len(text.ids), np.int32))
-    return mask_rows(rows, bits, masking, slots, CONTINUES, MASK)
+    sequences = Sequences(text.ids, text.second_starts, text.ends, np.zeros(len(text.ids), np.int32))
+    return mask_sequences(sequences, bits, masking, slots, CONTINUES, MASK)
 
 
 def chosen(batch: dict[str, np.ndarray]) -> np.ndarray:

@@ -52,13 +52,13 @@ def test_rows_are_their_instances_one_behind_the_other(corpus, variant):
     restored, batch = restore(drawn.batch), drawn.batch
     end_of = np.zeros(len(restored), int)
     for i in np.lexsort((drawn.places.numbers, drawn.places.rows)):
-        row, number, length = drawn.places.rows[i], drawn.places.numbers[i], drawn.rows.ends[i]
+        row, number, length = drawn.places.rows[i], drawn.places.numbers[i], drawn.sequences.ends[i]
         start = end_of[row]
         columns = slice(start, start + length)
         assert batch["instance_starts"][row, number] == start
-        assert batch["next_sentence_labels"][row, number] == drawn.rows.labels[i]
-        assert restored[row, columns].tolist() == drawn.rows.input_ids[i, :length].tolist()
-        is_second = np.arange(length) >= drawn.rows.second_starts[i]
+        assert batch["next_sentence_labels"][row, number] == drawn.sequences.labels[i]
+        assert restored[row, columns].tolist() == drawn.sequences.input_ids[i, :length].tolist()
+        is_second = np.arange(length) >= drawn.sequences.second_starts[i]
         assert batch["segment_ids"][row, columns].tolist() == is_second.tolist()
         end_of[row] += length
     is_token = np.arange(LENGTH) < end_of[:, np.newaxis]
@@ -76,7 +76,7 @@ def test_each_instance_gets_its_predictions_as_far_as_slots_reach(corpus):
     for data in (DATA, VARIANTS["few slots"]):
         drawn, slots = draw(corpus, data), data.phases[0].max_predictions_per_seq
         wanted = np.zeros((len(drawn.batch["input_ids"]), INSTANCES), int)
-        wanted[drawn.places.rows, drawn.places.numbers] = np.maximum(1, np.round(drawn.rows.ends * 0.15))
+        wanted[drawn.places.rows, drawn.places.numbers] = np.maximum(1, np.round(drawn.sequences.ends * 0.15))
         expected = np.diff(np.minimum(np.cumsum(wanted, axis=1), slots), axis=1, prepend=0)
         starts, used = drawn.batch["instance_starts"], drawn.batch["masked_lm_weights"] > 0
         for row, positions in enumerate(drawn.batch["masked_lm_positions"]):

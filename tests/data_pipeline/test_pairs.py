@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
 from data_pipeline.instances import cut_instances
-from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, choose_spans, heads, write_rows
+from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, choose_spans, count_heads, write_sequences
 from tests.data_pipeline.small_corpus import count_bounds
 
 LENGTH = 64
@@ -23,7 +23,7 @@ PAPER = DataConfig()
 def test_heads_are_counted_bit_by_bit(flips, bits):
     coins = [draw >> bit & 1 for draw in bits for bit in range(32)]
     expected = sum(coins[:flips]) + max(flips - 128, 0) // 2
-    assert heads(np.array([flips]), np.array([bits], np.uint32)).tolist() == [expected]
+    assert count_heads(np.array([flips]), np.array([bits], np.uint32)).tolist() == [expected]
 
 
 @functools.cache
@@ -164,7 +164,7 @@ def test_rows_are_laid_out_as_the_paper_says(corpus, pairing):
     few = dataclasses.replace(
         spans, **{f.name: getattr(spans, f.name)[:300] for f in dataclasses.fields(spans)}
     )
-    rows = write_rows(corpus, few, LENGTH)
+    rows = write_sequences(corpus, few, LENGTH)
     t = corpus.tokenizer
     for row in range(300):
         a = corpus.read(few.a_start[row], few.a_start[row] + few.a_length[row]).tolist()
