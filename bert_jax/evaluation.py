@@ -5,28 +5,29 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from bert_jax.config import ModelConfig
-from bert_jax.metrics import GuessCounter, means
+from bert_jax.metrics import GuessCounter
 from bert_jax.parallel import Program
+from bert_jax.pretraining import PretrainingTask
 from bert_jax.train_step import Params
 from data_pipeline.errors import UserError
 
 
 def evaluate(
-    program: Program, model: ModelConfig, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+    program: Program, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
     """Metrics of `bert_jax.metrics.means` and what guessing scores on the same labels.
 
     Args:
       program: compiled pretraining task.
-      model: its model.
       params: parameters on the devices.
       batches: held-out batches of equal shape, or this process's rows of them; padding rows count nowhere.
 
     Raises:
       UserError: there is no batch, or nothing in it to predict.
     """
-    guesses = GuessCounter(model.objective, model.vocab_size)
+    task = program.task
+    assert isinstance(task, PretrainingTask)
+    guesses = GuessCounter(task.model.objective, task.model.vocab_size)
     parts = []
     for batch in batches:
         guesses.add(program.rows.counted_here(batch))
@@ -38,4 +39,4 @@ def evaluate(
             totals[name] = totals.get(name, 0.0) + float(value)
     if not totals.get("mlm_weight"):
         raise UserError("the held-out documents give no token to predict; prepare with a larger --holdout")
-    return {**means(totals, model.objective), **guesses.accuracies(), "examples": totals["examples"]}
+    return {**task.means(totals), **guesses.accuracies(), "examples": totals["examples"]}

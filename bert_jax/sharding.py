@@ -1,7 +1,8 @@
 """Where each array of a state lives on a mesh with the axes data, fsdp and tensor.
 
 A table from the end of a parameter's path to mesh axes. Optimizer moments have the same paths as
-their parameters and so the same places; a dimension that an axis does not divide is kept whole.
+their parameters and so the same places; a dimension that an axis does not divide is kept whole, and so is
+state of another rank than its parameter's, such as the rows and columns of a factored moment.
 """
 
 import itertools
@@ -134,8 +135,8 @@ def join_blocks(blocks: Sequence[int], size: int) -> tuple[tuple[int, int], ...]
 def _spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> PartitionSpec:
     # The longest matching suffix decides: "attention, output" before "output".
     for suffix in sorted(_TABLE, key=len, reverse=True):
-        if names[-len(suffix) :] == suffix:
-            axes = _TABLE[suffix]
+        axes = _TABLE[suffix]
+        if names[-len(suffix) :] == suffix and len(axes) == len(shape):
             sizes = np.array([mesh.shape[axis] if axis else 1 for axis in axes])
             divides = np.array(shape) % sizes == 0
             return PartitionSpec(*(a if ok else None for a, ok in zip(axes, divides, strict=True)))

@@ -81,7 +81,7 @@ def run(args: Evaluate) -> None:
     on_devices = program.put_params(params)
     rows = [
         {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}
-        | evaluate(program, experiment.model, on_devices, heldout(phase))
+        | evaluate(program, on_devices, heldout(phase))
         for phase in experiment.data.phases
     ]
     _print(rows)

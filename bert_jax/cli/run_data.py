@@ -89,7 +89,7 @@ def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBa
 
     def evaluation(params: Params, step: int) -> dict[str, Any]:
         phase = next(p for p, end in zip(experiment.data.phases, ends, strict=True) if step <= end)
-        figures = evaluate(program, experiment.model, params, heldout(phase))
+        figures = evaluate(program, params, heldout(phase))
         return {"max_seq_length": phase.max_seq_length, **figures}
 
     return evaluation
