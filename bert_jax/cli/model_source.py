@@ -17,7 +17,7 @@ class ModelSource:
     """A folder, and what of it to take."""
 
     model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """Folder of the model: a run, an export, a Hugging Face BERT or Google's checkpoint."""
+    """Folder of the model: a run, an export, a fine-tuned model, a Hugging Face BERT or Google's."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None
