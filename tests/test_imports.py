@@ -42,8 +42,9 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def is_command_line(path: Path) -> bool:
-    return path.is_relative_to(ROOT / "bert_jax" / "cli")
+def joins_both(path: Path) -> bool:
+    """The commands, and the package's own functions."""
+    return path.is_relative_to(ROOT / "bert_jax" / "cli") or path == ROOT / "bert_jax" / "__init__.py"
 
 
 def wrong_arrows(path: Path) -> list[str]:
@@ -55,7 +56,7 @@ def wrong_arrows(path: Path) -> list[str]:
     if package == "experiments":
         allowed = {"dataclasses", "typing", "bert_jax.config", "data_pipeline.config"}
         return sorted(n for n in names if n not in allowed and top(n) != "experiments")
-    if is_command_line(path):
+    if joins_both(path):
         return sorted(n for n in names if top(n) in INPUT | {"tests", "benchmarks"})
     forbidden = INPUT | {"experiments", "benchmarks", "tests"}
     wrong = {n for n in names if top(n) in forbidden}
