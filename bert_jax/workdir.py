@@ -2,11 +2,13 @@
 
 import contextlib
 import fcntl
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
@@ -59,14 +61,26 @@ def check_mark(workdir: Path, token: str) -> None:
         )
 
 
+def check_apart(workdir: Path, corpus: str) -> None:
+    """Raises UserError if the run would write into its corpus, whatever names the folder goes by."""
+    if _same(workdir, Path(corpus)):
+        raise UserError(f"--workdir {workdir} is the folder of data.corpus; name another one for the run")
+
+
 def copy_tokenizer(corpus: str, workdir: Path) -> None:
     """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone."""
-    source = Path(corpus) / TOKENIZER_FOLDER
-    if source.is_dir():
-        remove_tokenizer(workdir)
-        shutil.copytree(source, workdir / TOKENIZER_FOLDER)
+    source, target = Path(corpus) / TOKENIZER_FOLDER, workdir / TOKENIZER_FOLDER
+    if not source.is_dir() or _same(source, target):
+        return
+    with atomically(target) as partial:
+        shutil.copytree(source, partial)
+        remove_tokenizer(workdir)  # a folder that holds anything cannot be replaced
 
 
 def remove_tokenizer(workdir: Path) -> None:
     """Removes the tokenizer that lies beside the run, if there is one."""
     shutil.rmtree(workdir / TOKENIZER_FOLDER, ignore_errors=True)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and one.samefile(other)

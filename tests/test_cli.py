@@ -137,6 +137,18 @@ def test_altered_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert str(shard) in error_of(arguments(tmp_path / "w", corpus), capsys)
 
 
+@pytest.mark.parametrize("name", ["corpus", "link"])
+def test_a_corpus_that_is_the_work_directory(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    (tmp_path / "link").symlink_to(corpus)
+    before = {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
+    line = error_of(arguments(tmp_path / name, corpus), capsys)
+    assert f"--workdir {tmp_path / name} is the folder of data.corpus; name another" in line
+    assert {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()} == before
+
+
 def test_batch_that_devices_cannot_share(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,8 @@ def run(args: Pretrain) -> int:
     from bert_jax.cli.errors import report
     from bert_jax.speed import StartClock
 
+    if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
+        workdir.check_apart(args.workdir, args.experiment.data.corpus)
     clock = StartClock(_say)
 
     def run_here() -> int:

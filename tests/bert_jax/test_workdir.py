@@ -43,3 +43,23 @@ def test_the_tokenizer_is_the_corpus_own_if_it_has_one(tmp_path: Path) -> None:
     assert [path.name for path in (run / "tokenizer").iterdir()] == ["mine.txt"]
     copy_tokenizer(str(corpus), run)
     assert [path.name for path in (run / "tokenizer").iterdir()] == ["vocab.txt"]
+
+
+def test_a_tokenizer_is_not_copied_onto_itself(tmp_path: Path) -> None:
+    run, corpus = tmp_path / "run", tmp_path / "corpus"
+    (corpus / "tokenizer").mkdir(parents=True)
+    (corpus / "tokenizer" / "vocab.txt").touch()
+    run.symlink_to(corpus)
+    copy_tokenizer(str(corpus), run)
+    assert (corpus / "tokenizer" / "vocab.txt").exists()
+
+
+def test_a_tokenizer_that_cannot_be_copied_leaves_the_one_before(tmp_path: Path) -> None:
+    run, corpus = tmp_path / "run", tmp_path / "corpus"
+    for folder, name in ((run, "mine.txt"), (corpus, "vocab.txt")):
+        (folder / "tokenizer").mkdir(parents=True)
+        (folder / "tokenizer" / name).touch()
+    (corpus / "tokenizer" / "broken").symlink_to("nowhere")
+    with pytest.raises(OSError, match=r"nowhere|broken"):
+        copy_tokenizer(str(corpus), run)
+    assert [path.relative_to(run) for path in run.rglob("*.*")] == [Path("tokenizer/mine.txt")]
