@@ -125,9 +125,11 @@ class OptimizerConfig:
     """The update; the defaults are google-research/bert's `optimization.py`."""
 
     name: OptimizerName = "adamw"
+    """adamw, or lamb, which also scales each parameter's update by its norm, for very large batches."""
     learning_rate: float = 1e-4
     """The peak that warm-up aims at."""
     warmup_steps: int = 10_000
+    """Steps over which the learning rate rises from 0; 0 for none."""
     decay_power: float = 1.0
     """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe."""
     decay_start: DecayStart = "step_0"
@@ -211,6 +213,7 @@ class RunConfig:
     eval_every: int = 10_000
     """Steps between evaluations on what is held out; there is one at the end too."""
     checkpoint_every: int = 1_000
+    """Steps between checkpoints; there is one at the end too."""
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
     keep_every: int | None = None

@@ -23,3 +23,18 @@ EXPERIMENTS: dict[str, Experiment] = {
     "roberta_base": ROBERTA_BASE,
     "base_packed": BASE_PACKED,
 }
+
+SUMMARIES: dict[str, str] = {
+    "quickstart": "a small model on the installed documentation",
+    "base": "BERT-BASE as published",
+    "large": "BERT-LARGE as published",
+    "no_nsp": "Table 5: BASE without NSP",
+    "ltr_no_nsp": "Table 5: BASE without NSP, left to right",
+    "large_no_nsp": "Table 5: LARGE without NSP",
+    "large_ltr_no_nsp": "Table 5: LARGE without NSP, left to right",
+    **dict.fromkeys(SIZES, "Table 6: layers, width and heads as named"),
+    **dict.fromkeys(MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
+    "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
+    "base_packed": "base without padding: several sequences in a row",
+}
+"""What each is, in a few words."""

@@ -239,6 +239,13 @@ def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("command", ["pretrain", "compile"])
+def test_help_says_what_each_experiment_is(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [line.split(maxsplit=1) for line in help_of([command, "--help"], capsys)[-len(EXPERIMENTS) :]]
+    assert [name for name, _ in listed] == list(EXPERIMENTS)
+    assert ["base", "BERT-BASE as published"] in listed
+
+
 def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments"]) == 0
     table = capsys.readouterr().out

@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax import exit_status
-from bert_jax.cli.flags import parse_flags, take_name
+from bert_jax.cli.flags import list_names, parse_flags, take_name
 from bert_jax.config import Experiment
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
@@ -78,9 +78,9 @@ def parse(argv: Sequence[str]) -> Compile:
     Raises:
       UserError: unknown experiment, unknown flag, impossible value.
     """
-    from experiments import EXPERIMENTS
+    from experiments import EXPERIMENTS, SUMMARIES
 
-    page = _HELP + "\n".join(f"  {name}" for name in EXPERIMENTS)
+    page = _HELP + list_names(SUMMARIES)
     usage = "bert-jax compile EXPERIMENT --topology CHIP:SHAPE; `bert-jax experiments` lists them"
     name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
     default = Compile(name, tyro.MISSING_NONPROP, EXPERIMENTS[name])

@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import tyro
@@ -89,6 +89,12 @@ def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: 
         raise UserError(f"name the {what} first: {usage}")
     check_name(argv[0], valid, what)
     return argv[0]
+
+
+def list_names(summaries: Mapping[str, str]) -> str:
+    """A line for each name, as a page for `take_name` ends."""
+    width = max(map(len, summaries))
+    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
 
 
 def check_name(name: str, valid: Collection[str], what: str) -> None:

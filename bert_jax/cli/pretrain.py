@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from bert_jax.cli.flags import parse_flags, take_name
+from bert_jax.cli.flags import list_names, parse_flags, take_name
 from bert_jax.cli.training import keep_compiled, memory_named, storage_named, takeover_named
 from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
@@ -81,9 +81,9 @@ def parse(argv: Sequence[str]) -> Pretrain:
     Raises:
       UserError: unknown experiment, unknown flag, impossible value.
     """
-    from experiments import EXPERIMENTS
+    from experiments import EXPERIMENTS, SUMMARIES
 
-    page = _HELP + "\n".join(f"  {name}" for name in EXPERIMENTS)
+    page = _HELP + list_names(SUMMARIES)
     usage = "bert-jax pretrain EXPERIMENT --workdir DIR; `bert-jax experiments` lists them"
     name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
     default = Pretrain(name=name, workdir=tyro.MISSING_NONPROP, experiment=EXPERIMENTS[name])
