@@ -7,7 +7,7 @@ a flipped bit in the arrays' files, so each checkpoint carries its files' SHA-25
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,13 +34,13 @@ class Checkpoints:
     """
 
     def __init__(
-        self, workdir: Path, keep: int, say: Callable[[str], None], keep_every: int | None = None
+        self, workdir: Path, keep: int, say: Callable[[str], None], keep_every: Collection[int] = ()
     ) -> None:
         """Args:
         workdir: the folder of the run.
         keep: how many of the newest checkpoints to keep.
         say: prints a line.
-        keep_every: those of the steps that this divides are kept as well.
+        keep_every: those of the steps that one of these divides are kept as well.
         """
         _hush_orbax()
         self._workdir = workdir
@@ -137,11 +137,9 @@ class Checkpoints:
             ) from error
 
 
-def _preservation(keep: int, keep_every: int | None) -> policies.PreservationPolicy:
-    newest = policies.LatestN(keep)
-    if keep_every is None:
-        return newest
-    return policies.AnyPreservationPolicy([newest, policies.EveryNSteps(keep_every)])
+def _preservation(keep: int, keep_every: Collection[int]) -> policies.PreservationPolicy:
+    series = (policies.EveryNSteps(steps) for steps in keep_every)
+    return policies.AnyPreservationPolicy([policies.LatestN(keep), *series])
 
 
 class _Manager(ocp.CheckpointManager):

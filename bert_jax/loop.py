@@ -23,6 +23,7 @@ from bert_jax.optimizer import make_schedule
 from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.progress import ProgressDisplay
+from bert_jax.record import Kept
 from bert_jax.speed import StartClock, Stopwatch
 from bert_jax.step_trace import StepTrace
 from bert_jax.task import Batch
@@ -70,6 +71,7 @@ def train(
     clock: StartClock | None = None,
     trace: StepTrace | None = None,
     before_save: Callable[[], None] = lambda: None,
+    kept: Kept | None = None,
 ) -> Ending:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
@@ -85,13 +87,15 @@ def train(
       trace: records some steps with jax's profiler; None in all processes but one.
       before_save: called in all processes before anything of a checkpoint is written; what it raises ends
         the run.
+      kept: which checkpoints stay, where it is not what the program's settings say.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
       Unfinished: a checkpoint cannot be written.
       UserError: there are checkpoints, and none can be read.
     """
-    checkpoints = Checkpoints(workdir, program.run.keep_checkpoints, say, program.run.keep_every)
+    kept = kept or Kept.asked_for_by(program.run)
+    checkpoints = Checkpoints(workdir, kept.newest, say, kept.every)
     try:
         state = checkpoints.restore_newest(program.abstract_state())
         if state is None:

@@ -1,7 +1,8 @@
 """`config.json` of a run's folder: what was run on what, from which start to which.
 
 A folder belongs to one experiment on one corpus. Running the same command again goes on; running
-another is refused with the differences shown, but for the settings of `MAY_CHANGE`.
+another is refused with the differences shown, but for the settings of `MAY_CHANGE`. Checkpoints that one
+start asked to keep are kept by all later ones.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig, RunConfig
 from bert_jax.config_text import differences, flatten, from_json
 from data_pipeline.atomic import write_json
 from data_pipeline.config import phase_ends
@@ -40,6 +41,25 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
+class Kept:
+    """Which checkpoints of a run stay."""
+
+    newest: int = 0
+    """So many of the newest; 0 in a file that is older than this field."""
+    every: tuple[int, ...] = ()
+    """Those of the steps that one of these divides."""
+
+    @classmethod
+    def asked_for_by(cls, run: RunConfig) -> "Kept":
+        """What the settings of one start ask for."""
+        return cls(run.keep_checkpoints, () if run.keep_every is None else (run.keep_every,))
+
+    def union(self, other: "Kept") -> "Kept":
+        """Whatever one of the two keeps."""
+        return Kept(max(self.newest, other.newest), tuple(sorted({*self.every, *other.every})))
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRecord:
     """What `config.json` holds."""
 
@@ -53,6 +73,8 @@ class RunRecord:
     """Name of the model that it started from; empty if its parameters were drawn."""
     init_fingerprint: str = ""
     """Hash of that model's parameters."""
+    kept: Kept = Kept()
+    """The checkpoints that this start or an earlier one asked to keep."""
 
 
 def read_record(workdir: Path) -> RunRecord:
@@ -98,8 +120,8 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
     """Refuses to go on from a step with other settings or another corpus than a run began with.
 
     Raises:
-      UserError: names each difference as `setting before -> now`, or the phase that another number of
-        steps would end elsewhere although it is over.
+      UserError: names each difference as `setting before -> now`, or the step that is beyond the number of
+        steps, or the phase that another number would end elsewhere although it is over.
     """
     changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
     if before.corpus_fingerprint != now.corpus_fingerprint:
@@ -110,6 +132,11 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
         raise UserError(
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
             f"{'; '.join(changes)}; take them back, or name another --workdir"
+        )
+    if step > now.experiment.num_train_steps:
+        raise UserError(
+            f"{workdir} is at step {step}, beyond num_train_steps {now.experiment.num_train_steps}; "
+            f"give a larger --num-train-steps, or name another --workdir"
         )
     _check_phases(workdir, before.experiment, now.experiment, step)
 
@@ -124,6 +151,23 @@ def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int)
                 f"at step {new} instead of {old}, but {workdir} is at step {step}; "
                 f"give --num-train-steps {before.num_train_steps}, or name another --workdir"
             )
+
+
+def checkpoints_to_keep(before: RunRecord, now: Experiment) -> Kept:
+    """What a start that goes on keeps: a setting left out must not delete what an earlier one kept."""
+    earlier = before.kept if before.kept.newest else Kept.asked_for_by(before.experiment)
+    return earlier.union(Kept.asked_for_by(now))
+
+
+def describe_kept(kept: Kept, now: Experiment) -> list[str]:
+    """One line if more checkpoints are kept than this start asks for."""
+    if kept == Kept.asked_for_by(now):
+        return []
+    series = "".join(f" and that of every {steps}th step" for steps in kept.every)
+    return [
+        f"note: the {kept.newest} newest checkpoints{series} are kept, as an earlier start asked; to keep "
+        f"fewer, change `kept` in {FILE_NAME}"
+    ]
 
 
 def describe_changes(before: Experiment, now: Experiment) -> list[str]:

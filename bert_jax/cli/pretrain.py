@@ -132,6 +132,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
     from bert_jax import exit_status, processes, record
     from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import showcase
+    from bert_jax.config_text import from_json
     from bert_jax.interrupt import listen
     from bert_jax.later_phases import compile_later_phases
     from bert_jax.loop import Ending, train
@@ -139,8 +140,8 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
 
     keep_compiled(args.workdir)
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
-    start = processes.by_first(lambda: record.read_record(args.workdir).starts[-1])
-    check_start = functools.partial(record.check_last_start, args.workdir, start)
+    begun = processes.by_first(lambda: _last_start(args.workdir))
+    check_start = functools.partial(record.check_last_start, args.workdir, begun["start"])
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
             with memory_named("--global-batch-size"), takeover_named(check_start), storage_named():
@@ -157,6 +158,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
                     clock=clock,
                     trace=_trace(args),
                     before_save=lambda: processes.by_first(check_start),
+                    kept=from_json(record.Kept, begun["kept"]),
                 )
         except NonFiniteError as error:
             advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
@@ -167,6 +169,14 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
             return exit_status.SAVED
     processes.by_first(lambda: showcase.show(args.workdir, args.experiment, corpus))
     return 0
+
+
+def _last_start(folder: Path) -> dict[str, Any]:
+    """What `config.json` says of this start, as JSON values."""
+    from bert_jax.record import read_record
+
+    record = read_record(folder)
+    return {"start": record.starts[-1], "kept": dataclasses.asdict(record.kept)}
 
 
 def _trace(args: Pretrain) -> "StepTrace | None":
@@ -281,18 +291,21 @@ def _write_start(folder: Path, corpus: str, now: "RunRecord") -> None:
 
     start = this_start()
     earlier: tuple[dict[str, Any], ...] = ()
+    kept = record.Kept.asked_for_by(now.experiment)
     if steps := saved_steps(folder):
         before = record.read_record(folder)
         record.check_same_run(folder, before, now, steps[-1])
         earlier = before.starts
+        kept = record.checkpoints_to_keep(before, now.experiment)
         changes = record.describe_changes(before.experiment, now.experiment)
+        changes += record.describe_kept(kept, now.experiment)
         for line in (*changes, *describe_code_changes(earlier[-1], start)):
             _say(line)
     else:
         if record.begun_on_other_corpus(folder, now):
             workdir.remove_tokenizer(folder)
         workdir.copy_tokenizer(corpus, folder)
-    record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start)))
+    record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start), kept=kept))
 
 
 def _check_same_command(args: Pretrain) -> None:

@@ -50,11 +50,11 @@ def test_the_newest_is_restored_and_old_ones_are_deleted(tmp_path: Path) -> None
 
 def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     for steps in ((10, 20, 30, 40), (50, 60, 65, 70)):
-        checkpoints = Checkpoints(tmp_path, keep=2, say=print, keep_every=20)
+        checkpoints = Checkpoints(tmp_path, keep=2, say=print, keep_every=(20, 30))
         for step in steps:
             checkpoints.save(step, state(step))
         checkpoints.close()
-    assert saved_steps(tmp_path) == [20, 40, 60, 65, 70]
+    assert saved_steps(tmp_path) == [20, 30, 40, 60, 65, 70]
     assert load_params(tmp_path, 20)[0] == 20
 
 

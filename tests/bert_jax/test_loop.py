@@ -194,6 +194,22 @@ def test_other_settings_are_refused_and_a_longer_run_is_not(
     assert "parallel.accumulation_steps 1 -> 2; parallel.remat none -> layers: the run goes on" in said
 
 
+def test_going_on_without_a_flag_deletes_nothing_that_was_kept(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    often = ("--checkpoint-every", "5", "--keep-checkpoints", "1")
+    assert main(arguments(tmp_path, corpus, *often, "--keep-every", "10", "--num-train-steps", "20")) == 0
+    for steps in ("25", "45"):
+        assert main(arguments(tmp_path, corpus, *often, "--num-train-steps", steps)) == 0
+        assert "and that of every 10th step are kept, as an earlier start asked" in capsys.readouterr().out
+    assert saved_steps(tmp_path) == [10, 20, 30, 40, 45]
+
+    record = (tmp_path / "config.json").read_bytes()
+    assert main(arguments(tmp_path, corpus, "--num-train-steps", "40")) == 2
+    assert f"{tmp_path} is at step 45, beyond num_train_steps 40" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_bytes() == record
+
+
 def test_another_corpus_is_refused(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.config import Experiment
 from bert_jax.config_text import flatten
 from bert_jax.record import (
     FILE_NAME,
+    Kept,
     RunRecord,
     begun_on_other_corpus,
     check_same_run,
+    checkpoints_to_keep,
     describe_changes,
+    describe_kept,
     read_record,
     write_record,
 )
@@ -73,6 +77,29 @@ def test_length_cadence_place_and_devices_may_change(tmp_path: Path) -> None:
     check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, experiment=now), 0)
 
 
+def keeping(newest: int, every: int | None) -> Experiment:
+    return dataclasses.replace(BASE, keep_checkpoints=newest, keep_every=every)
+
+
+def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> None:
+    """Whatever was asked for in the start before, or in one before it."""
+    record = dataclasses.replace(RECORD, experiment=keeping(10, 50_000))
+    for now, kept in (
+        (keeping(3, None), Kept(10, (50_000,))),
+        (keeping(3, 20_000), Kept(10, (20_000, 50_000))),
+        (keeping(12, 20_000), Kept(12, (20_000, 50_000))),
+        (keeping(3, None), Kept(12, (20_000, 50_000))),
+    ):
+        assert checkpoints_to_keep(record, now) == kept
+        write_record(tmp_path, dataclasses.replace(record, experiment=now, kept=kept))
+        record = read_record(tmp_path)
+        (line,) = describe_kept(kept, now)
+        assert f"the {kept.newest} newest checkpoints and that of every {kept.every[0]}th step" in line
+    fewer = dataclasses.replace(record, kept=Kept(2))  # as its user may write it
+    assert checkpoints_to_keep(fewer, keeping(3, None)) == Kept(3)
+    assert describe_kept(Kept(3), keeping(3, None)) == []
+
+
 def longer(num_train_steps: int) -> RunRecord:
     """BASE, whose first phase is nine tenths of the steps, with another number of them."""
     return dataclasses.replace(RECORD, experiment=dataclasses.replace(BASE, num_train_steps=num_train_steps))
@@ -99,6 +126,12 @@ def test_a_step_that_is_done_stays_in_its_phase(
     )
     with pytest.raises(UserError, match=message):
         check_same_run(tmp_path, RECORD, longer(num_train_steps), step)
+
+
+def test_a_step_beyond_the_last_is_refused(tmp_path: Path) -> None:
+    check_same_run(tmp_path, longer(800), longer(800), 800)
+    with pytest.raises(UserError, match="is at step 801, beyond num_train_steps 800; give a larger"):
+        check_same_run(tmp_path, RECORD, longer(800), 801)
 
 
 def test_what_a_change_does_is_said() -> None:
