@@ -357,11 +357,15 @@ count_fruitless() {
 }
 
 replace() {
+  local made
   while true; do
     [ "$slices" -lt "$max_slices" ] ||
       leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
     if delete && create; then
-      slices=$((slices + 1)) restarted_at=never newest=$(newest_checkpoint)
+      slices=$((slices + 1)) restarted_at=never made=$(newest_checkpoint)
+      # One that was taken away may have made a checkpoint before: what follows does not fail in a row.
+      [ "$made" = "$newest" ] || fruitless=0
+      newest=$made
       say "slice $slices of at most $max_slices"
       if install && run "$@"; then return; fi
       count_fruitless
