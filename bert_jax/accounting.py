@@ -10,7 +10,12 @@ PEAK_FLOPS = {
     "v5e": 197e12,
     "v5": 459e12,
     "v4": 275e12,
+    # The cards for a PCIe slot run slower than the SXM modules. Half of the figures with sparsity of
+    # nvidia.com/en-us/data-center/h200 (1,979; NVL 1,671) and /h100 (1,979; NVL 1,671; PCIe 1,513).
+    "h200 nvl": 835e12,
     "h200": 989e12,
+    "h100 nvl": 835e12,
+    "h100 pcie": 756e12,
     "h100": 989e12,
     "a100": 312e12,
 }
@@ -41,7 +46,8 @@ def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: 
 
     Matrix products alone, a multiply and an add counted as two, backward as twice forward.
     Padding, and attention between the instances of a packed row, count as they are computed;
-    recomputation for memory does not count.
+    recomputation for memory does not count. The last layer counts whole, though a step may compute most
+    of it for the predicted positions alone.
 
     Args:
       model: shape and objective.

@@ -62,4 +62,8 @@ def test_peaks_of_known_devices() -> None:
     assert peak_flops("TPU v5 lite") == 197e12
     assert peak_flops("TPU v5p") == 459e12
     assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
+    assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("NVIDIA H100 NVL") == 835e12
+    assert peak_flops("NVIDIA H200") == 989e12
+    assert peak_flops("NVIDIA H200 NVL") == 835e12
     assert peak_flops("cpu") is None
