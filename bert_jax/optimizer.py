@@ -111,6 +111,7 @@ def scale_by_moments(
 
     def init(params: optax.Params) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(jnp.zeros_like, params)
+        # The step's input is donated, and one buffer cannot be donated as two arrays.
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
 
     def update(

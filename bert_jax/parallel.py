@@ -14,6 +14,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from bert_jax import processes
 from bert_jax.compiler_memory import give_back_after_compiling
 from bert_jax.config import ParallelConfig, RunConfig
 from bert_jax.optimizer import make_optimizer
@@ -122,7 +123,7 @@ class Program:
     def flops(self, batch: Batch) -> int:
         """Floating-point operations of training on a batch, by all processes."""
         # pmap is given host arrays, the rows of this process alone.
-        parts = 1 if isinstance(batch["input_ids"], jax.Array) else jax.process_count()
+        parts = 1 if isinstance(batch["input_ids"], jax.Array) else processes.count()
         return parts * self.task.flops(batch)
 
     def put_params(self, params: Any) -> Params:
