@@ -1,0 +1,17 @@
+"""What a run of the quickstart ends with."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli.showcase import export_and_fill
+from tests.bert_jax.small_run import make_run
+
+
+def test_a_model_trained_left_to_right_is_exported_and_fills_no_mask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "ltr")
+    export_and_fill(tmp_path / "run", "a corpus that nothing reads")
+    assert (tmp_path / "run" / "export" / "config.json").exists()
+    assert "masked" not in capsys.readouterr().out
