@@ -7,6 +7,7 @@ a flipped bit in the arrays' files, so each checkpoint carries its files' SHA-25
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ State = TypeVar("State")
 FOLDER = "checkpoints"
 _DAMAGED_FOLDER = "damaged-checkpoints"
 _CHECKSUMS = "checksums.json"
+_POLL_SECONDS = 0.01
 _ITEM = "default"  # Orbax's name of the only item of a checkpoint
 
 
@@ -86,9 +88,11 @@ class Checkpoints:
         return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def close(self) -> None:
-        """Waits for the save under way and stops Orbax's threads."""
-        self.wait()
-        self._manager.close()
+        """Waits for the save under way and stops Orbax's threads; not where other processes wait for this one
+        to end, because a save failed here."""
+        if self._manager.failure is None:
+            self.wait()
+            self._manager.close()
 
     def _newest_whole(self) -> int | None:
         """Step of the newest checkpoint that is not damaged, or None; newer, damaged ones are moved aside."""
@@ -143,10 +147,35 @@ def _preservation(keep: int, keep_every: Collection[int]) -> policies.Preservati
 
 
 class _Manager(ocp.CheckpointManager):
-    """Orbax's, but for one habit: it asks after preemption itself, with numbers that are not the loop's."""
+    """Orbax's, but for two habits.
+
+    It asks after preemption itself, with numbers that are not the loop's. And a process whose part of a save
+    failed waits for the others before it says so, and they for it, until it gives up after 20 minutes.
+    """
+
+    failure: BaseException | None = None
+    """Why this one of several processes cannot finish a save; set in Orbax's thread."""
 
     def reached_preemption(self, step: int) -> bool:
         return False
+
+    def wait_until_finished(self) -> None:
+        while self.failure is None and self._is_finishing():
+            time.sleep(_POLL_SECONDS)
+        if self.failure is not None:
+            raise self.failure
+        super().wait_until_finished()
+
+    def _is_finishing(self) -> bool:
+        return self._finalize_thread.map(lambda thread: thread is not None and thread.is_alive())
+
+    def _wait_for_checkpointers(self) -> None:
+        try:
+            super()._wait_for_checkpointers()
+        except BaseException as error:
+            if processes.count() > 1:
+                self.failure = error
+            raise
 
 
 def find_fault(checkpoint: Path) -> str | None:

@@ -169,6 +169,53 @@ def test_a_process_that_fails_is_told_from_those_that_lose_it(
         assert "lost the other processes" not in pod.said(1)
 
 
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bert_jax import processes
+from bert_jax.checkpoints import Checkpoints
+from bert_jax.cli.errors import report
+
+def run():
+    place = jax.NamedSharding(jax.make_mesh((4,), ("all",)), jax.P("all"))
+    values = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
+    array = jax.make_array_from_callback(values.shape, place, lambda index: values[index])
+    checkpoints = Checkpoints(Path(sys.argv[1]), keep=2, say=print)
+    try:
+        checkpoints.save(10, {"array": array})
+        checkpoints.wait()
+        if not processes.is_first():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        checkpoints.save(20, {"array": array})
+        checkpoints.wait()
+    finally:
+        checkpoints.close()
+    return 0
+
+sys.exit(processes.run_together(run, report))
+"""
+"""Two processes save an array, each its half of it; the second time the disk of one is full."""
+
+
+def test_a_process_whose_part_of_a_save_fails_does_not_wait_for_the_others(
+    folder: Path, tmp_path: Path
+) -> None:
+    line = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
+        failed, other = pod.processes[1], pod.processes[0]
+        assert failed.wait(PATIENCE_SECONDS) == 69, pod.said(1)
+        assert other.poll() is None, "it ended before the one that failed: " + pod.said(0)
+        assert "saving the checkpoint of step 20" in pod.said(1)
+        assert "that of step 10 is kept" in pod.said(1)
+        assert "File too large" in pod.said(1)
+        assert pod.wait()[0] in (69, -signal.SIGABRT), pod.said(0)
+    assert saved_steps(tmp_path) == [10]
+
+
 UNFINISHED = """
 import sys
 from bert_jax import processes
