@@ -98,6 +98,45 @@ def test_figures_of_a_test_set_are_shown(model: Path, tmp_path: Path, capsys: py
     assert f"  test_accuracy {found['test_accuracy']:.4g}  " in capsys.readouterr().out.partition("best: ")[2]
 
 
+def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    write(tmp_path, "classify", "")
+    (tmp_path / "test.tsv").unlink()
+    assert not any(name.startswith("test_") for name in figures(model, tmp_path, "classify"))
+    curve = (tmp_path / "out" / "best" / "metrics.jsonl").read_bytes()
+    for test, count in (("text\nthe mat\n", 1), (TEXTS, 2), (TEXTS.replace("dog\ty", "dog\tx"), 2)):
+        (tmp_path / "test.tsv").write_text(test)
+        for said in ("the test set is new or was changed: lr3e-05-", ""):
+            found = figures(model, tmp_path, "classify")
+            out = capsys.readouterr().out
+            assert said in out
+            assert ("predicts it" in out) is bool(said)
+        lines = (tmp_path / "out" / "best" / "predictions-test.jsonl").read_text().splitlines()
+        assert len(lines) == count
+        assert ("test_accuracy" in found) is ("label" in test)
+    assert found["test_accuracy"] != found["accuracy"]
+    assert (tmp_path / "out" / "best" / "metrics.jsonl").read_bytes() == curve
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
+    train, dev, suffix = DATA[task]
+    with_one = load(tmp_path, task, dev).test_fingerprint
+    assert load(tmp_path, task, dev).test_fingerprint == with_one
+    changed = {"classify": ("dog\ty", "dog\tx"), "regress": ("dog\t2", "dog\t3"), "ner": ("dog O", "dog B-X")}
+    changed |= {
+        "swag": ('"label": 0', '"label": 1'),
+        "relation": ('"x"', '"y"'),
+        "rank": ("[0, 1]", "[1, 1]"),
+    }
+    assert load(tmp_path, task, dev.replace(*changed[task])).test_fingerprint != with_one
+    (tmp_path / f"test{suffix}").unlink()
+    settings: Any = TASKS[task].settings
+    data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer", "$", "#"))
+    assert data.test_fingerprint == ""
+
+
 def load(folder: Path, task: str, test: str) -> Any:
     write(folder, task, test)
     settings: Any = TASKS[task].settings

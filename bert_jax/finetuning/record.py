@@ -43,6 +43,8 @@ class FineTuningRecord:
     """Hash of the rows that it is trained on."""
     dev_fingerprint: str = ""
     """Hash of the development set; empty in records of a version that did not write it."""
+    test_fingerprint: str = ""
+    """Hash of the test sets that it was last applied to; empty if there were none, or in such records."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
 

@@ -108,6 +108,11 @@ class ChoiceData:
         """A hash of the development set, with all that it is scored by."""
         return self._rows["dev"].fingerprint()
 
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test set, with all that it is scored by."""
+        return self._rows["test"].fingerprint() if "test" in self._rows else ""
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Accuracy."""
         return self._figures({"dev": outputs_of(self._rows["dev"], apply)})

@@ -57,6 +57,7 @@ class Grid:
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
         self.dev_fingerprint = data.dev_fingerprint
+        self.test_fingerprint = data.test_fingerprint
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = FineTuning(
             optimizer=args.training.optimizer(),
@@ -103,6 +104,7 @@ class Grid:
                 self._write_result(cell, Outcome({self.data.metric: math.nan}, f"diverged: {error}"))
             self._keep_best()
             epochs_done += cell.epochs
+        self._test_again()
         return True
 
     def _train_cell(self, cell: Cell, interrupt: Interrupt) -> Ending:
@@ -186,15 +188,38 @@ class Grid:
             model_fingerprint=self.model_fingerprint,
             data_fingerprint=self.data_fingerprint,
             dev_fingerprint=self.dev_fingerprint,
+            test_fingerprint=self.test_fingerprint,
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:
         """Writes predictions and, last, the cell's result."""
+        self._write_result(cell, self._predict(cell, program))
+
+    def _predict(self, cell: Cell, program: Program) -> Outcome:
+        """Writes the predictions of a trained cell, and what was tuned."""
         folder = self._folder(cell)
         _, params = load_params(folder)
         outcome = self.data.finish(self._apply(program, program.put_params(params)), folder)
         write_record(folder, dataclasses.replace(read_record(folder), learnt=outcome.learnt))
-        self._write_result(cell, outcome)
+        return outcome
+
+    def _test_again(self) -> None:
+        """Applies the best cell to the test sets if they are others than those that it was applied to."""
+        if not self.test_fingerprint or not self._has_figure():
+            return
+        best = best_of(read_results(self.args.output), self.data.metric)
+        cell, folder = cell_of(best), self._folder(cell_of(best))
+        if read_record(folder).test_fingerprint == self.test_fingerprint:
+            return
+        print(f"the test set is new or was changed: {cell.name} predicts it", flush=True)
+        config = cell_config(self.base, cell, len(self.data.train))
+        outcome = self._predict(cell, self.programs.get(config))
+        # What it was chosen by stays, though other devices may round otherwise.
+        chosen_by = {self.data.metric: best["figures"][self.data.metric]}
+        self._write_result(cell, dataclasses.replace(outcome, figures={**outcome.figures, **chosen_by}))
+        # Last, so that a start that ended before this is made up for.
+        record = dataclasses.replace(read_record(folder), test_fingerprint=self.test_fingerprint)
+        write_record(folder, record)
 
     def _has_figure(self) -> bool:
         """Whether a finished cell has a figure that is a number."""

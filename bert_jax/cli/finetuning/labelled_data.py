@@ -39,13 +39,18 @@ class LabelledData:
         self.evaluated: Mapping[str, Rows] = {**dev, **test}
         self._metrics = metrics
         self._dev = dev
+        self._test = test
         self._target = "values" if kind == "regression" else "labels"
 
     @property
     def dev_fingerprint(self) -> str:
         """A hash of the development set, with all that it is scored by."""
-        first, *others = self._dev.values()
-        return first.fingerprint(*(rows.fingerprint() for rows in others))
+        return _fingerprint(self._dev)
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test sets, with all that they are scored by."""
+        return _fingerprint(self._test) if self._test else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The task's metrics; those of a second development set carry its name."""
@@ -85,6 +90,11 @@ class LabelledData:
         if self.kind == "regression":
             return find_degenerate_values(targets, decided)
         return find_degenerate_classes(targets, decided, self.labels)
+
+
+def _fingerprint(parts: "Mapping[str, Rows]") -> str:
+    first, *others = parts.values()
+    return first.fingerprint(*(rows.fingerprint() for rows in others))
 
 
 def predict_labels(

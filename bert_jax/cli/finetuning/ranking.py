@@ -145,8 +145,12 @@ class RankingData:
     @property
     def dev_fingerprint(self) -> str:
         """A hash of the development set, with all that it is scored by."""
-        judged = [(one.query, one.candidates, one.relevance) for one in self._queries["dev"]]
-        return self._encoded["dev"].rows.fingerprint(judged)
+        return self._fingerprint("dev")
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test set, with all that it is scored by."""
+        return self._fingerprint("test") if "test" in self._queries else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10."""
@@ -165,6 +169,10 @@ class RankingData:
             find_degenerate_scores(scores["dev"]),
             examples=top_answers(self._queries["dev"], scores["dev"]),
         )
+
+    def _fingerprint(self, part: str) -> str:
+        judged = [(one.query, one.candidates, one.relevance) for one in self._queries[part]]
+        return self._encoded[part].rows.fingerprint(judged)
 
     def _figures(self, scores: Mapping[str, list[np.ndarray]]) -> dict[str, float]:
         """Of the parts whose candidates are judged."""

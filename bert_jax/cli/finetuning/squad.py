@@ -126,6 +126,11 @@ class SquadData:
         """A hash of the development set, with all that it is scored by."""
         return self._dev.rows.fingerprint(self._dev.examples)
 
+    @property
+    def test_fingerprint(self) -> str:
+        """Empty: SQuAD's test sets are not public."""
+        return ""
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 in percent; for 2.0 with the best null threshold."""
         answers = answer(self._dev, self._search, apply)

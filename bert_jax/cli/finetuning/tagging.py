@@ -152,6 +152,14 @@ class TaggingData:
         """A hash of the development set, with all that it is scored by."""
         return self._parts["dev"].rows.fingerprint()
 
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test set and its words, which its predictions stand beside."""
+        if "test" not in self._parts:
+            return ""
+        part = self._parts["test"]
+        return part.rows.fingerprint([sentence.words for sentence in part.sentences])
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities, in percent."""
         return self._figures({"dev": tag(self._parts["dev"], self.labels, apply)})

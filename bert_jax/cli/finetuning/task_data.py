@@ -97,6 +97,11 @@ class TaskData(Protocol):
         """A hash of the development set, with all that it is scored by."""
         ...
 
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test sets, with all that their predictions come from; empty if there are none."""
+        ...
+
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Figures on the development set."""
         ...
