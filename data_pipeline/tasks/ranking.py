@@ -91,7 +91,7 @@ def read_queries(file: Path) -> list[RankingQuery]:
 
     Raises:
       UserError: what `read_records` raises; an empty text; fewer than two candidates; a relevance that is no
-        number from 0; rows of one query that do not stand together.
+        number from 0; rows of one query_id that do not stand together, or have several queries.
     """
     return [read_relevance(group) for group in split_queries(file, ("relevance",))]
 
@@ -127,13 +127,19 @@ def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]
 
 
 def read_candidates(records: Sequence[Record]) -> RankingQuery:
-    """The query of one group of `split_queries`, without relevance."""
+    """The query of one group of `split_queries`, without relevance. Raises UserError if there are several."""
     first = records[0]
     if "candidates" in first.fields:
         candidates = first.texts("candidates", 1)
     else:
         candidates = tuple(record.text("candidate") for record in records)
-    return RankingQuery(first.place, first.text("query"), candidates)
+    query = first.text("query")
+    for record in records:
+        if record.text("query") != query:
+            raise UserError(
+                f"{record.place}: query_id {first.fields['query_id']} has another query than at {first.place}"
+            )
+    return RankingQuery(first.place, query, candidates)
 
 
 def read_relevance(records: Sequence[Record]) -> RankingQuery:
