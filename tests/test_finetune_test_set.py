@@ -121,7 +121,7 @@ def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
 
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
-    train, dev, suffix = DATA[task]
+    _, dev, suffix = DATA[task]
     with_one = load(tmp_path, task, dev).test_fingerprint
     assert load(tmp_path, task, dev).test_fingerprint == with_one
     changed = {"classify": ("dog\ty", "dog\tx"), "regress": ("dog\t2", "dog\t3"), "ner": ("dog O", "dog B-X")}

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, Literal
 
+import jax
+
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from bert_jax.finetuning.tasks import (
@@ -91,6 +93,22 @@ def make_optimizer_config(base: FineTuning, cell: Cell, num_train_steps: int) ->
     """The optimizer with the cell's learning rate, and its warm-up in steps."""
     warmup = int(num_train_steps * base.warmup_proportion)
     return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
+
+
+def check_wrong_answers(config: FineTuning, sequences_per_row: int) -> None:
+    """Raises UserError if a ranking in a batch would have nothing to learn from: no text but the right one.
+
+    Args:
+      sequences_per_row: of the training rows, 2 where they have no negative.
+    """
+    parallel = config.parallel
+    parts = jax.device_count() if parallel.mode == "pmap" else 1
+    parts *= parallel.accumulation_steps
+    if config.kind == "in_batch_ranking" and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
+        raise UserError(
+            f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or more "
+            f"that are computed together, so make it {2 * parts} or more, or give --negative-column"
+        )
 
 
 def make_task(config: FineTuning) -> FineTuningTask:

@@ -19,7 +19,7 @@ from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.packing import find_packing
 from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
-from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.config import Cell, FineTuning, check_wrong_answers
 from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
@@ -75,6 +75,7 @@ class Grid:
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
         for config in self.configs.values():
             check_batch(config)
+            check_wrong_answers(config, data.train.sequences_per_row)
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted.

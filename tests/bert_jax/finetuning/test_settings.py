@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Objective
-from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
+from bert_jax.config import Objective, ParallelConfig
+from bert_jax.finetuning.config import FineTuning, HeadKind, check_wrong_answers, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, predict_step, train_step
@@ -109,3 +109,18 @@ def test_what_cannot_be_is_refused() -> None:
         dataclasses.replace(CONFIG, features=FeatureConfig(layers=(3,)))
     with pytest.raises(UserError, match="layer_decay is 0"):
         LayerRates(layer_decay=0)
+
+
+def test_a_ranking_without_wrong_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    for size, parallel, smallest in (
+        (1, ParallelConfig(), 2),
+        (4, ParallelConfig(accumulation_steps=4), 8),
+        (8, ParallelConfig(mode="pmap", accumulation_steps=2), 16),
+    ):
+        ranking = FineTuning(kind="in_batch_ranking", global_batch_size=size, parallel=parallel)
+        with pytest.raises(UserError, match=f"batch size is {size}; .* so make it {smallest} or more"):
+            check_wrong_answers(ranking, sequences_per_row=2)
+        check_wrong_answers(ranking, sequences_per_row=3)
+        check_wrong_answers(dataclasses.replace(ranking, kind="triplet_ranking"), sequences_per_row=2)
+        check_wrong_answers(dataclasses.replace(ranking, global_batch_size=smallest), sequences_per_row=2)
