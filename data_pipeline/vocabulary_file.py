@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from data_pipeline.errors import bad_input
+from data_pipeline.errors import UserError, bad_input
 
 Casing = Literal["cased", "uncased"]
 TokenizerKind = Literal["wordpiece", "sentencepiece"]
@@ -74,7 +74,13 @@ def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def guess_casing(content: bytes) -> Casing:
-    """The casing of a `vocab.txt` whose folder does not tell it: uncased ones have no capital letters."""
-    pieces = Vocabulary("wordpiece", "cased", content).pieces()
+    """The casing of a `vocab.txt` whose folder does not tell it: uncased ones have no capital letters.
+
+    Raises UserError if it is not UTF-8.
+    """
+    try:
+        pieces = Vocabulary("wordpiece", "cased", content).pieces()
+    except UnicodeDecodeError as error:
+        raise UserError(f"the model's {FILES['wordpiece']} is not UTF-8 at byte {error.start}") from None
     words = (piece.removeprefix("##") for piece in pieces)
     return "cased" if any(word.isalpha() and word != word.lower() for word in words) else "uncased"

@@ -126,6 +126,9 @@ def test_missing_and_damaged_files_are_named(folder: Path, tmp_path: Path) -> No
     (broken / "other.index").touch()
     with pytest.raises(UserError, match=r"must hold one checkpoint.* found: model\.ckpt-5, other"):
         open_model(broken)
+    (broken / "vocab.txt").write_bytes(b"na\xefve\n")
+    with pytest.raises(UserError, match=r"the model's vocab\.txt is not UTF-8 at byte 2"):
+        open_model(broken)
     (broken / "vocab.txt").unlink()
     with pytest.raises(UserError, match=r"has no vocab\.txt"):
         open_model(broken)

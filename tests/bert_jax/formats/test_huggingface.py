@@ -147,8 +147,11 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     weights.unlink()
     with pytest.raises(UserError, match=r"no weights; looked for model\.safetensors, .*pytorch_model\.bin"):
         open_model(folder)
-    (folder / "vocab.txt").unlink()
     save_file(stored_weights(), weights)
+    (folder / "vocab.txt").write_bytes(b"na\xefve\n")
+    with pytest.raises(UserError, match=r"the model's vocab\.txt is not UTF-8 at byte 2"):
+        open_model(folder)
+    (folder / "vocab.txt").unlink()
     with pytest.raises(UserError, match=r"no tokenizer; looked for tokenizer\.json and vocab\.txt"):
         open_model(folder)
     (folder / "config.json").write_text("{")
