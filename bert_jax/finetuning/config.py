@@ -106,8 +106,8 @@ def check_wrong_answers(config: FineTuning, sequences_per_row: int) -> None:
     parts *= parallel.accumulation_steps
     if config.kind == "in_batch_ranking" and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
         raise UserError(
-            f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or more "
-            f"that are computed together, so make it {2 * parts} or more, or give --negative-column"
+            f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or "
+            f"more that are computed together, so make it {2 * parts} or more, or give --negative-column"
         )
 
 
