@@ -338,6 +338,17 @@ def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "output").exists()
 
 
+def test_a_batch_that_memory_cannot_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    (tmp_path / "x.csv").write_text("text\ncat\n")
+    paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths, f"--batch-size={1 << 44}"]) == 2
+    error = capsys.readouterr().err
+    assert "too little memory" in error
+    assert error.endswith("; make --batch-size smaller\n")
+    assert error.count("\n") == 1
+
+
 def test_an_output_that_promises_another_form_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

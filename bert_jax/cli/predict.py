@@ -43,10 +43,11 @@ def run(args: Predict) -> None:
     """Predicts.
 
     Raises:
-      UserError: no fine-tuned model, a file of another form, an output that exists.
+      UserError: no fine-tuned model, a file of another form, an output that exists; too little memory.
     """
     from bert_jax.cli.finetuning import TASKS
     from bert_jax.cli.finetuning.task_data import Prediction
+    from bert_jax.cli.training import too_little_memory_named
     from bert_jax.finetuning.finetuned import open_finetuned
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
@@ -74,7 +75,7 @@ def run(args: Predict) -> None:
             yield numbers, outputs
 
     job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
-    with _folder_of(args.output), display:
+    with too_little_memory_named("make --batch-size smaller"), _folder_of(args.output), display:
         count = settings.predict(job)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
     if num_cut:

@@ -1,4 +1,4 @@
-"""What stands around training in each command that trains: compiled programs kept, failures named."""
+"""What stands around computing in the commands that do: compiled programs kept, failures named."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,20 +9,28 @@ from data_pipeline.errors import Unfinished, UserError
 
 @contextlib.contextmanager
 def memory_named(batch_flag: str) -> Iterator[None]:
-    """Raises UserError, which names the flag, if the devices run out of memory inside the block."""
+    """Raises UserError, which names the flag, if memory runs out inside the block, which trains."""
+    with too_little_memory_named(
+        "keep less for the gradient by --parallel.remat, compute fewer sequences at once by "
+        f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def too_little_memory_named(advice: str) -> Iterator[None]:
+    """Raises UserError, which ends in the advice, if memory runs out inside the block."""
     import jax
 
     try:
         yield
+    except MemoryError as error:
+        raise UserError(f"the machine has too little memory ({error}); {advice}") from None
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
-        raise UserError(
-            f"the devices have too little memory ({reason}); keep less for the gradient by --parallel.remat, "
-            f"compute fewer sequences at once by --parallel.accumulation-steps, or make the model or "
-            f"{batch_flag} smaller"
-        ) from None
+        raise UserError(f"the devices have too little memory ({reason}); {advice}") from None
 
 
 @contextlib.contextmanager
