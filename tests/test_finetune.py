@@ -250,6 +250,14 @@ def test_the_best_cell_is_named_again_where_the_last_start_ended_before_that(fol
     assert best.resolve() == cell
 
 
+def test_a_best_cell_that_is_no_link_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(folder / "output", folder / "copied")  # which follows links
+    assert main(command(folder, output="copied")) == 2
+    assert "copied/best is a folder, and no link to the best one of cells; move it" in capsys.readouterr().err
+    shutil.rmtree(folder / "copied" / "best")
+    assert main(command(folder, output="copied")) == 0
+
+
 def test_a_batch_that_devices_cannot_share_is_known_before_any_is_trained(
     folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

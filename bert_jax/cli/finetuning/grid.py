@@ -34,6 +34,7 @@ from bert_jax.provenance import describe_code_changes, this_start
 from bert_jax.record import describe_layout_changes
 from bert_jax.train_step import Params
 from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.packing import Packing
 from data_pipeline.tasks.rows import Rows
@@ -83,9 +84,11 @@ class Grid:
         A cell that diverges is finished too, with a figure that any other's is better than.
 
         Raises:
+          UserError: what is in the folder does not belong there.
           NonFiniteError: all cells diverged.
         """
         self._check_others()
+        self._check_best()
         began, epochs_done = time.perf_counter(), 0.0
         if read_results(self.args.output):
             self._keep_best()  # the last start may have ended between a cell and this
@@ -178,6 +181,14 @@ class Grid:
             cell = cell_of(result)
             config = cell_config(self.base, cell, len(self.data.train))
             check_same(self._folder(cell), read_record(self._folder(cell)), self._record(config))
+
+    def _check_best(self) -> None:
+        """Raises UserError if `best` is a folder, as where links were followed when the output was copied."""
+        link = self.args.output / BEST_FOLDER
+        if link.is_dir() and not link.is_symlink():
+            raise UserError(
+                f"{link} is a folder, and no link to the best one of {CELLS_FOLDER}; move it away"
+            )
 
     def _record(self, config: FineTuning) -> FineTuningRecord:
         return FineTuningRecord(
