@@ -1,6 +1,5 @@
 """Labels as words in files, and as the numbers that a model is trained on."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.records import Place
 
 _MOST_LISTED = 20
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Labelled(Protocol):
@@ -32,8 +32,8 @@ def find_labels(examples: Sequence[Labelled]) -> tuple[str, ...]:
     if len(labels) < 2:
         source = examples[0].place.source
         raise UserError(f"{source} has no label but {', '.join(labels)}; classification needs two or more")
-    if all(_number(label) is not None for label in labels):
-        return tuple(sorted(labels, key=lambda label: (_number(label), label)))
+    if all(parse_number(label) is not None for label in labels):
+        return tuple(sorted(labels, key=lambda label: (parse_number(label), label)))
     return tuple(sorted(labels))
 
 
@@ -74,13 +74,15 @@ def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:
 
 
 def label_values(examples: Sequence[Labelled]) -> np.ndarray:
-    """float32 [R]: each example's label as a number. Raises UserError if one is not a finite number."""
+    """float32 [R]: each example's label as a number. Raises UserError if one is none that float32 holds."""
     values = np.empty(len(examples), np.float32)
     for row, example in enumerate(examples):
         label = _require(example)
-        value = _number(label)
+        value = parse_number(label)
         if value is None:
-            raise UserError(f"{example.place} has the label {label!r}; regression needs a number")
+            raise UserError(
+                f"{example.place} has the label {label!r}; regression needs a number that float32 holds"
+            )
         values[row] = value
     return values
 
@@ -91,12 +93,13 @@ def _require(example: Labelled) -> str:
     return example.label
 
 
-def _number(label: str) -> float | None:
+def parse_number(word: str) -> float | None:
+    """A word as a number; None if it is none that float32 holds. Python's 1_5 for 15 is none in a file."""
     try:
-        value = float(label)
+        value = float(word)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= _LARGEST and "_" not in word else None
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import TaskTokenizer, encode_texts, make_rows
-from data_pipeline.tasks.labels import all_or_none
+from data_pipeline.tasks.labels import all_or_none, parse_number
 from data_pipeline.tasks.records import JSONL_SUFFIXES, Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
@@ -183,10 +183,7 @@ def _is_judged(record: Record) -> bool:
 
 
 def _relevance(place: Place, value: object) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < np.inf:
-        raise UserError(f"{place} has the relevance {value!r}; it must be a number from 0")
+    number = parse_number(str(value))
+    if number is None or number < 0:
+        raise UserError(f"{place} has the relevance {value!r}; it must be a number from 0 that float32 holds")
     return number

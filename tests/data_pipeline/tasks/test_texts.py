@@ -55,7 +55,7 @@ def test_values_are_numbers():
     assert values.tolist() == [1.5, -2, 10]
 
 
-@pytest.mark.parametrize("word", ["high", "nan", "inf", "1,5", ""])
+@pytest.mark.parametrize("word", ["high", "nan", "inf", "1,5", "", "1e39", "-1e39", "1_5"])
 def test_a_value_that_is_no_number_is_named_with_its_line(word):
     with pytest.raises(UserError, match=rf"x\.csv, line 3 has the label '{word}'; regression needs a number"):
         label_values(labelled("1", word))
