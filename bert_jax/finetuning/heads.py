@@ -34,7 +34,7 @@ class PooledHead(nn.Module):
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         pooled_RW = pooled_features(self.config, self.features, batch, deterministic)
         pooled_RW = Dropout(self.dropout_rate)(pooled_RW, deterministic)
-        return Linear(self.config, (self.num_labels,), name="classifier")(pooled_RW).astype(jnp.float32)
+        return _classifier(self.config, self.num_labels)(pooled_RW)
 
 
 class ChoiceHead(nn.Module):
@@ -49,7 +49,7 @@ class ChoiceHead(nn.Module):
         sequences, width = sequences_of(batch)
         pooled = pooled_features(self.config, self.features, sequences, deterministic)
         pooled = Dropout(self.dropout_rate)(pooled, deterministic)
-        scores = Linear(self.config, (1,), name="classifier")(pooled).astype(jnp.float32)
+        scores = _classifier(self.config, 1)(pooled)
         is_there = is_instance(sequences).reshape(-1, width)
         return jnp.where(is_there, scores.reshape(-1, width), IMPOSSIBLE)
 
@@ -63,7 +63,7 @@ class SpanHead(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
-        logits_BT2 = Linear(self.config, (2,), name="classifier")(sequence_BTW).astype(jnp.float32)
+        logits_BT2 = _classifier(self.config, 2)(sequence_BTW)
         logits = jnp.where(instance_masks(batch)[..., None], logits_BT2[:, None], IMPOSSIBLE)
         return logits.reshape(-1, *logits_BT2.shape[1:])
 
@@ -80,7 +80,7 @@ class TokenHead(nn.Module):
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
         sequence_BTW = Dropout(self.dropout_rate)(sequence_BTW, deterministic)
-        return Linear(self.config, (self.num_labels,), name="classifier")(sequence_BTW).astype(jnp.float32)
+        return _classifier(self.config, self.num_labels)(sequence_BTW)
 
 
 class EntityPairHead(nn.Module):
@@ -98,7 +98,7 @@ class EntityPairHead(nn.Module):
         starts = batch["entity_positions"].reshape(lines, -1, 1)
         pair = jnp.take_along_axis(sequence_BTW, starts, axis=1).reshape(-1, 2 * width)
         pair = Dropout(self.dropout_rate)(pair, deterministic)
-        return Linear(self.config, (self.num_labels,), name="classifier")(pair).astype(jnp.float32)
+        return _classifier(self.config, self.num_labels)(pair)
 
 
 class EmbeddingHead(nn.Module):
@@ -130,3 +130,8 @@ def sequences_of(batch: Batch) -> tuple[Batch, int]:
     ids = batch["input_ids"]
     width = ids.shape[1] if ids.ndim > 2 else 1
     return {name: x.reshape(-1, x.shape[-1]) for name, x in inputs.items()}, width
+
+
+def _classifier(config: ModelConfig, num_labels: int) -> Linear:
+    """Its scores are float32 whatever is computed in, as in masked LM: bfloat16 would tie close ones."""
+    return Linear(config, (num_labels,), result=jnp.float32, name="classifier")

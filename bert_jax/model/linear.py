@@ -34,6 +34,8 @@ class Linear(nn.Module):
     config: ModelConfig
     features: tuple[int, ...]
     num_inputs: int = 1
+    result: jax.typing.DTypeLike | None = None
+    """Type of the product and the bias; None takes the compute type. Factors have that in any case."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         product, bias = self.parts(x)
@@ -45,14 +47,21 @@ class Linear(nn.Module):
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
         bias = self.param("bias", nn.initializers.zeros, self.features)
-        x, kernel, bias = (array.astype(self.config.dtype) for array in (x, kernel, bias))
-        rows, whole = (functools.partial(form, axes=self.num_inputs) for form in (_rows, jnp.tensordot))
+        x, kernel = (array.astype(self.config.dtype) for array in (x, kernel))
+        bias = bias.astype(self.result or self.config.dtype)
+        rows, whole = (
+            functools.partial(form, axes=self.num_inputs, preferred_element_type=self.result)
+            for form in (_rows, jnp.tensordot)
+        )
         return jax.lax.platform_dependent(x, kernel, cpu=rows, default=whole), bias
 
 
-def _rows(x: jax.Array, kernel: jax.Array, axes: int) -> jax.Array:
+def _rows(
+    x: jax.Array, kernel: jax.Array, axes: int, preferred_element_type: jax.typing.DTypeLike | None
+) -> jax.Array:
     """`jnp.tensordot` as a product of two matrices."""
     outer, features = x.shape[: x.ndim - axes], kernel.shape[axes:]
     num_inputs = math.prod(kernel.shape[:axes])
-    product = x.reshape(-1, num_inputs) @ kernel.reshape(num_inputs, -1)
+    x, kernel = x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1)
+    product = jnp.matmul(x, kernel, preferred_element_type=preferred_element_type)
     return product.reshape(*outer, *features)

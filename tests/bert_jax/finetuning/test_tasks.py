@@ -5,6 +5,7 @@ import functools
 from typing import get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -51,6 +52,16 @@ def test_losses_follow_their_formulas(kind: HeadKind) -> None:
     loss = FORMULAS[kind](logits, batch)
     task, _ = make(kind)
     assert task.means(sums(kind, batch))["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_are_not_rounded_to_the_compute_type(kind: HeadKind) -> None:
+    config = FineTuning(kind=kind, model=dataclasses.replace(MODEL, dtype="bfloat16"), num_labels=LABELS)
+    _, params = make(kind)
+    predict = jax.jit(functools.partial(predict_step, task=make_task(config)))
+    found = np.asarray(predict(params, make_batch(kind)))
+    assert found.dtype == np.float32
+    assert (found.astype(jnp.bfloat16).astype(np.float32) != found).any()
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
