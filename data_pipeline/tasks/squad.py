@@ -54,16 +54,14 @@ def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
       UserError: the file can't be read, is not SQuAD's JSON, has no questions, two of one id, or an
         empty context.
     """
-    found = _tfds_examples(path) if isinstance(path, TfdsSplit) else _examples(_read_json(path), path)
-    examples = tuple(found)
-    if not examples:
-        raise UserError(f"{path} has no questions")
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
-            raise UserError(f"{path} has two questions of id {example.id}; ids must differ")
-        seen.add(example.id)
-    return examples
+    if isinstance(path, TfdsSplit):
+        return _check_ids(_tfds_examples(path), path)
+    return _check_ids((_example(*found, path) for found in _questions(path)), path)
+
+
+def read_unanswered(path: Path) -> tuple[SquadExample, ...]:
+    """As `read_squad`, of a file to predict: what it says of answers is not looked at."""
+    return _check_ids((_question(*found, path) for found in _questions(path)), path)
 
 
 def require_answers(examples: Sequence[SquadExample], path: Path | TfdsSplit) -> None:
@@ -121,22 +119,32 @@ def find_answers(examples: Sequence[SquadExample]) -> LabelledExamples:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise bad_input(error, path, f"{path} can't be read: {error.strerror}") from None
     except ValueError:
         raise UserError(f"{path} is not JSON in UTF-8; SQuAD files are") from None
 
 
-def _examples(content: Any, path: Path) -> Iterator[SquadExample]:
-    for article in _get(content, "data", list, f"{path}"):
+def _check_ids(found: Iterator[SquadExample], path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
+    examples = tuple(found)
+    if not examples:
+        raise UserError(f"{path} has no questions")
+    seen: set[str] = set()
+    for example in examples:
+        if example.id in seen:
+            raise UserError(f"{path} has two questions of id {example.id}; ids must differ")
+        seen.add(example.id)
+    return examples
+
+
+def _questions(path: Path) -> Iterator[tuple[Any, str]]:
+    """Each question of a file, with its context."""
+    for article in _get(_read_json(path), "data", list, f"{path}"):
         for paragraph in _get(article, "paragraphs", list, f"an article of {path}"):
             context = _get(paragraph, "context", str, f"a paragraph of {path}")
             for question in _get(paragraph, "qas", list, f"a paragraph of {path}"):
-                example = _example(question, context, path)
-                if not context.strip():
-                    raise UserError(f"the context of question {example.id} of {path} is empty")
-                yield example
+                yield question, context
 
 
 def _tfds_examples(split: TfdsSplit) -> Iterator[SquadExample]:
@@ -149,18 +157,25 @@ def _tfds_examples(split: TfdsSplit) -> Iterator[SquadExample]:
 
 
 def _example(question: Any, context: str, path: Path | TfdsSplit) -> SquadExample:
-    name = _get(question, "id", str, f"a question of {path}")
-    place = f"question {name} of {path}"
+    example = _question(question, context, path)
+    place = f"question {example.id} of {path}"
     answers = _get({"answers": [], **question}, "answers", list, place)
-    return SquadExample(
-        id=name,
-        question=_get(question, "question", str, place),
-        context=context,
+    return dataclasses.replace(
+        example,
         answers=tuple(
             Answer(_get(a, "text", str, place), _get(a, "answer_start", int, place)) for a in answers
         ),
         is_impossible=_get({"is_impossible": False, **question}, "is_impossible", bool, place),
     )
+
+
+def _question(question: Any, context: str, path: Path | TfdsSplit) -> SquadExample:
+    """The example without answers."""
+    name = _get(question, "id", str, f"a question of {path}")
+    text = _get(question, "question", str, f"question {name} of {path}")
+    if not context.strip():
+        raise UserError(f"the context of question {name} of {path} is empty")
+    return SquadExample(name, text, context, (), is_impossible=False)
 
 
 def _get(item: Any, key: str, kind: type, place: str) -> Any:

@@ -66,7 +66,7 @@ class SquadSettings:
     def predict(self, job: Prediction) -> int:
         """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
         from data_pipeline.tasks.records import JSONL_SUFFIXES, read_records
-        from data_pipeline.tasks.squad import add_predictions, read_question, read_squad
+        from data_pipeline.tasks.squad import add_predictions, read_question, read_unanswered
 
         form = RecordForm(job.input.suffix)
         if job.input.suffix in JSONL_SUFFIXES:
@@ -75,7 +75,7 @@ class SquadSettings:
                 form.lines(part, self._find([read_question(record) for record in part], job))
                 for part in in_parts(records, _QUESTIONS_AT_ONCE)
             )
-        examples = read_squad(job.input)
+        examples = read_unanswered(job.input)
         found: dict[str, Any] = {}
         for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
             found |= zip((example.id for example in part), self._find(part, job), strict=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.squad import Answer, SquadExample, find_answers, read_squad
+from data_pipeline.tasks.squad import Answer, SquadExample, find_answers, read_squad, read_unanswered
 from tests.data_pipeline.tasks.files import squad_json, write
 
 CONTEXT = "The  king of\nFrance was in Paris."
@@ -24,6 +24,20 @@ def test_reads_both_versions_and_files_without_answers(tmp_path):
         SquadExample("q1", "Where?", CONTEXT, (Answer("Paris", 27),), is_impossible=False),
         SquadExample("q2", "Why?", CONTEXT, (), is_impossible=True),
         SquadExample("q3", "Who?", CONTEXT, (), is_impossible=False),
+    )
+
+
+def test_a_byte_order_mark_may_stand_before_it(tmp_path):
+    content = squad_json(CONTEXT, [question()])
+    assert read_squad(write(tmp_path / "a.json", "\ufeff" + content)) == read_squad(
+        write(tmp_path / "b.json", content)
+    )
+
+
+def test_answers_of_a_file_to_predict_are_not_looked_at(tmp_path):
+    odd = question(answers="hidden", is_impossible=None)
+    assert read_unanswered(write(tmp_path / "f.json", squad_json(CONTEXT, [odd]))) == (
+        SquadExample("q1", "Where?", CONTEXT, (), is_impossible=False),
     )
 
 
