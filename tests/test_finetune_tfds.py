@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
+from bert_jax.cli.finetuning import glue
+from bert_jax.cli.finetuning.glue import GlueSettings
 from bert_jax.cli.main import main
 from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 from tests.data_pipeline.tiny_tfds import (
     cola_features,
     conll_features,
@@ -62,6 +65,9 @@ def store_published(folder: Path) -> None:
     matched = {"validation": [PAIR]}
     store(folder, "glue", mnli_features(), matched, "mnli_matched", "2.0.0")
     store(folder, "tiny_pairs", mnli_features(), matched)
+    splits = ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched")
+    store(folder, "tiny_mnli", mnli_features(), dict.fromkeys(splits, (PAIR,)))
+    store(folder, "tiny_ax", mnli_features(), {"test": (PAIR,)})
     store(folder, "squad", squad_features(), dict.fromkeys(both, (QUESTION,)), "v1.1", "3.0.0")
 
 
@@ -102,6 +108,20 @@ def test_a_test_set_without_tags_is_predicted(folder: Path) -> None:
     figures = json.loads((folder / "untagged" / "results.json").read_text())["best"]["figures"]
     assert figures.keys() == {"precision", "recall", "f1"}
     assert (folder / "untagged" / "best" / "predictions-test.txt").read_text().startswith("Paris\t")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    sets = {"dev", "dev_mismatched", "test", "test_mismatched"}
+    monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:none")
+    assert GlueSettings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated.keys() == sets
+    assert capsys.readouterr().out.startswith("the diagnostic set is not predicted: tfds:none cannot be had")
+    monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:tiny_ax")
+    found = GlueSettings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated
+    assert found.keys() == sets | {"diagnostic"}
 
 
 @pytest.mark.parametrize(

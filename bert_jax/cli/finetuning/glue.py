@@ -13,6 +13,7 @@ from bert_jax.cli.finetuning.predict_records import Header
 from bert_jax.cli.finetuning.task_data import Prediction
 from bert_jax.finetuning.labels import decide
 from data_pipeline import tfds
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import GlueName, GlueSplit
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.glue_tasks import GlueTask
     from data_pipeline.tasks.records import Place, Record
     from data_pipeline.tasks.rows import Rows
+
+_DIAGNOSTIC = "tfds:glue/ax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +127,14 @@ def _say_broken(places: "Sequence[Place]") -> None:
 
 
 def _find_diagnostic(data: str) -> str | None:
-    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it is not there."""
+    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it cannot be had."""
     if tfds.is_tfds(data):
-        return "tfds:glue/ax"
+        try:
+            tfds.open_tfds(_DIAGNOSTIC, advice="give the folder of GLUE's files")
+        except UserError as error:
+            print(f"the diagnostic set is not predicted: {error}")
+            return None
+        return _DIAGNOSTIC
     return data if _file(data, "diagnostic", "diagnostic.tsv").exists() else None
 
 
