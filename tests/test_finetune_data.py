@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bert_jax.cli.finetuning import TASKS
@@ -15,6 +16,7 @@ from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.files import squad_json
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
@@ -197,6 +199,26 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     for settings in (ChoiceSettings(dev_fold=1), ChoiceSettings(folds=2)):
         with pytest.raises(UserError, match=r"--folds and --dev-fold go with one file for all; .* has train"):
             settings.load("swag", str(tmp_path), tokenizer)
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").unlink()
+    examples = [CHOICE.replace('"a"', f'"{context}"') % 0 for context in "abcdefgh"]
+    (tmp_path / "all.jsonl").write_text("".join(examples))
+    (tmp_path / "test.jsonl").write_text(examples[0] * 3)
+    data = ChoiceSettings(folds=2).load("swag", str(tmp_path), tokenizer)
+    assert {name: len(rows) for name, rows in data.evaluated.items() if name != "dev"} == {"test": 3}
+
+
+def test_one_example_that_is_always_the_same_is_not_named(tmp_path: Path) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    (tmp_path / "train.jsonl").write_text(CHOICE % 0)
+    for count, degenerate in ((1, None), (2, "the choice is always number 0")):
+        (tmp_path / "dev.jsonl").write_text(CHOICE % 0 * count)
+        data = ChoiceSettings().load("swag", str(tmp_path), tokenizer)
+
+        def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            yield np.arange(len(rows)), np.tile(np.float32([1, 0]), (len(rows), 1))
+
+        assert data.finish(apply, tmp_path).degenerate == degenerate
 
 
 def test_a_file_that_cannot_be_written_while_training_is_no_wrong_input(

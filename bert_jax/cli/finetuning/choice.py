@@ -59,18 +59,18 @@ class ChoiceSettings:
     def _parts(self, folder: Path) -> "dict[str, list[ChoiceExample]]":
         from data_pipeline.tasks.choice import read_choices, split_fold
 
+        test = find_part(folder, "test")
+        tests = {"test": read_choices(test)} if test else {}
         one = find_file(folder, ("full_data", "all"))
         if one and not find_part(folder, "train"):
             train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
-            return {"train": train, "dev": dev}
+            return {"train": train, "dev": dev, **tests}
         files = {"train": require_part(folder, "train"), "dev": require_part(folder, "dev")}
         if (self.folds, self.dev_fold) != (ChoiceSettings.folds, ChoiceSettings.dev_fold):
             raise UserError(
                 f"--folds and --dev-fold go with one file for all; {folder} has {files['train'].name}"
             )
-        if test := find_part(folder, "test"):
-            files["test"] = test
-        return {name: read_choices(file) for name, file in files.items()}
+        return {**{name: read_choices(file) for name, file in files.items()}, **tests}
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
@@ -123,7 +123,8 @@ class ChoiceData:
         for name, scores in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", describe(scores))
         chosen = set(outputs["dev"].argmax(-1).tolist())
-        degenerate = f"the choice is always number {chosen.pop()}" if len(chosen) == 1 else None
+        is_always_one = len(chosen) == 1 < len(outputs["dev"])
+        degenerate = f"the choice is always number {chosen.pop()}" if is_always_one else None
         return Outcome(self._figures(outputs), degenerate)
 
     def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
