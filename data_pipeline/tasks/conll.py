@@ -1,6 +1,7 @@
 """Files of tagged words, such as those of CoNLL-2002 and -2003: a word a line, blank lines between sentences.
 
-Tags of every scheme become IOB2, so that nothing later asks how a file wrote them.
+Tags of every scheme become IOB2, so that nothing later asks how a file wrote them; predictions are written
+in the file's own.
 """
 
 import dataclasses
@@ -109,6 +110,7 @@ def write_columns(
 ) -> None:
     """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end.
 
+    They are written in the scheme of `columns`, and so that they fit it (`tags_in_scheme`).
     Tags are taken as they are needed, so that neither file is ever held whole.
     """
     encoding = columns.encoding.removesuffix("-sig")
@@ -138,8 +140,28 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
     return tuple(converted)
 
 
+def tags_in_scheme(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """The tags of a sentence, given in IOB2, in a scheme.
+
+    As the metric reads a model's tags, an I- that follows no word of an entity of its type begins one.
+    """
+    written = []
+    for before, tag, after in zip(("O", *tags), tags, (*tags[1:], "O"), strict=False):
+        kind = tag[2:]
+        is_next_to_its_kind = before != "O" and before[2:] == kind
+        begins = tag.startswith("B") or not is_next_to_its_kind
+        ends = after != f"I-{kind}"
+        letter = {
+            "iob1": "B" if begins and is_next_to_its_kind else "I",
+            "iob2": "B" if begins else "I",
+            "iobes": ("S" if ends else "B") if begins else ("E" if ends else "I"),
+        }[scheme]
+        written.append(tag if tag == "O" else f"{letter}-{kind}")
+    return written
+
+
 def _tagged_lines(source: Path | TfdsSplit, columns: Columns, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-    of_words = itertools.chain.from_iterable(tags)
+    of_words = itertools.chain.from_iterable(tags_in_scheme(sentence, columns.scheme) for sentence in tags)
     for line in _read_lines(source, columns):
         if line.kind == "word":
             yield line.with_column(next(of_words))

@@ -48,7 +48,7 @@ class TaggingSettings:
     tag_column: str = "-1"
     """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
     scheme: Scheme = "iob2"
-    """How entities are tagged in the files; the original CoNLL-2003 has iob1."""
+    """How entities are tagged in the files, and in predictions; the original CoNLL-2003 has iob1."""
     encoding: str = "utf-8-sig"
     """Of the files; latin-1 in CoNLL-2002."""
 

@@ -2,9 +2,17 @@
 
 import numpy as np
 import pytest
+from seqeval.metrics.sequence_labeling import get_entities
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.conll import Columns, Sentence, convert_tags, read_columns, write_columns
+from data_pipeline.tasks.conll import (
+    Columns,
+    Sentence,
+    convert_tags,
+    read_columns,
+    tags_in_scheme,
+    write_columns,
+)
 from tests.data_pipeline.tasks.files import write
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
@@ -92,7 +100,18 @@ def test_random_tags_come_back_from_every_scheme():
             open_tags = [f"I-{tags[-1][2:]}"] * 3 if tags and tags[-1] != "O" else []
             tags.append(str(rng.choice(["O", "B-X", "B-Y", *open_tags])))
         for scheme in SCHEMES:
-            assert list(convert_tags(as_scheme(tags, scheme), scheme, places(len(tags)))) == tags
+            written = as_scheme(tags, scheme)
+            assert list(convert_tags(written, scheme, places(len(tags)))) == tags
+            assert tags_in_scheme(tags, scheme) == written
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tags_of_a_model_are_written_as_the_metric_reads_them(scheme):
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        tags = [str(tag) for tag in rng.choice(["O", "B-X", "I-X", "B-Y", "I-Y"], rng.integers(1, 9))]
+        repaired = list(convert_tags(tags_in_scheme(tags, scheme), scheme, places(len(tags))))
+        assert get_entities(repaired) == get_entities(tags)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +166,7 @@ def test_predictions_are_a_column_more_of_the_same_file(tmp_path):
     write_columns(source, output, IOB1, [sentence.tags for sentence in sentences])
     predicted, lines = output.read_text(), CONLL_2003.split("\n")
     assert [line.rpartition(" ")[0] if line.strip() else line for line in predicted.split("\n")] == lines
-    assert read_columns(output, Columns(tag=-1)) == sentences
+    assert read_columns(output, IOB1) == sentences
     assert read_columns(output, Columns(tag=3, scheme="iob1")) == sentences
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
