@@ -302,6 +302,25 @@ def test_cells_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.Capture
         assert f"has {column}, which predict adds; rename it" in capsys.readouterr().err
 
 
+def test_a_label_that_no_tsv_can_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    settings = {"max_seq_length": 12}
+    make_cell(tmp_path, "classification", "classify", ("a\tb", "c"), settings=settings)
+    (tmp_path / "x.tsv").write_text("text\ncat\n")
+    paths = [f"--input={tmp_path / 'x.tsv'}", f"--output={tmp_path / 'y.tsv'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert "a\\tb' has a tab or a line feed, which no .tsv can hold" in capsys.readouterr().err
+    assert not (tmp_path / "y.tsv").exists()
+    assert "probability_a\tb" in predict(tmp_path, "text\ncat\n", ".csv")
+
+
+def test_a_table_with_a_byte_order_mark_comes_back_with_it(tmp_path: Path) -> None:
+    make_cell(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
+    for mark in ("", "\ufeff"):
+        found = predict(tmp_path, f"{mark}text,note\ncafé,1\ncat,2\ndog,3\n", ".csv")
+        assert found.startswith(f"{mark}text,note,predicted\ncafé,1,")
+        assert found.count("\ufeff") == len(mark)
+
+
 def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
     sentences = [Sentence((str(number),), (), document=1) for number in range(5)]
     for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -22,6 +23,8 @@ Header = Literal["names", "none"]
 
 # Enough for full batches of like length, few enough to hold.
 RECORDS_AT_ONCE = 4096
+
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def predict_records(
@@ -44,7 +47,7 @@ def predict_records(
       number of records.
     """
 
-    form = RecordForm(job.input.suffix, header)
+    form = RecordForm(job.input, header)
     return job.write_text(
         form.lines(part, describe(outputs_of(encode(part), job.apply)))
         for part in in_parts(records, RECORDS_AT_ONCE)
@@ -60,12 +63,16 @@ def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
 class RecordForm:
     """Records with their predictions in the form of a file: a table's columns, or fields of JSON."""
 
-    def __init__(self, suffix: str, header: Header = "names") -> None:
-        self._suffix = suffix
+    def __init__(self, file: Path, header: Header = "names") -> None:
+        self._suffix = file.suffix
         self._header = header
+        self._mark = _BYTE_ORDER_MARK if _has_mark(file) else ""  # for a table; JSON has none
 
     def lines(self, records: "Sequence[Record]", predictions: Sequence[Mapping[str, Any]]) -> list[str]:
-        """A text for each record; the names of a table's columns stand before the first of all."""
+        """A text for each record; the names of a table's columns stand before the first of all.
+
+        Raises UserError if the names or the values of a prediction do not fit into the file.
+        """
         pairs = zip(records, predictions, strict=True)
         if self._suffix not in (".tsv", ".csv"):
             objects = (_add(record, {"prediction": prediction}) for record, prediction in pairs)
@@ -75,6 +82,7 @@ class RecordForm:
         if self._header == "names":
             texts[0] = _line(self._suffix, list(rows[0])) + texts[0]
             self._header = "none"
+        texts[0], self._mark = self._mark + texts[0], ""
         return texts
 
 
@@ -108,10 +116,24 @@ def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
+def _has_mark(file: Path) -> bool:
+    """Whether a file begins with a byte order mark, by which Excel knows UTF-8."""
+    mark = _BYTE_ORDER_MARK.encode()
+    with file.open("rb") as raw:
+        return raw.read(len(mark)) == mark
+
+
 def _line(suffix: str, values: Sequence[Any]) -> str:
     if suffix == ".tsv":
-        return "\t".join(map(str, values)) + "\n"
+        return "\t".join(map(_cell, values)) + "\n"
     line = io.StringIO()
     # Cells with a character of the line's end are quoted, and files with \r in one can be read again.
     csv.writer(line, lineterminator="\r\n").writerow(values)
     return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cell(value: Any) -> str:
+    text = str(value)
+    if "\t" in text or "\n" in text:
+        raise UserError(f"{text!r} has a tab or a line feed, which no .tsv can hold; give a .csv or .jsonl")
+    return text

@@ -82,7 +82,7 @@ class RankingSettings:
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.ranking import encode_queries, split_queries
 
-        tokenizer, form = make_task_tokenizer(job.tokenizer), RecordForm(job.input.suffix)
+        tokenizer, form = make_task_tokenizer(job.tokenizer), RecordForm(job.input)
         count = 0
 
         def parts() -> Iterator[list[str]]:

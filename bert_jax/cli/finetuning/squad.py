@@ -68,7 +68,7 @@ class SquadSettings:
         from data_pipeline.tasks.records import JSONL_SUFFIXES, read_records
         from data_pipeline.tasks.squad import add_predictions, read_question, read_unanswered
 
-        form = RecordForm(job.input.suffix)
+        form = RecordForm(job.input)
         if job.input.suffix in JSONL_SUFFIXES:
             records = read_records(job.input, ("question", "context"))
             return job.write_text(
