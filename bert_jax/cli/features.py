@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax.cli.model_source import ModelSource
+from bert_jax.cli.output_folder import folder_of
 from bert_jax.names import Pooling
 from data_pipeline.errors import UserError
 
@@ -41,7 +42,8 @@ def run(args: Features) -> None:
     from bert_jax.inference import Bert
 
     model = Bert(args.source.open())
-    counts = write_features(model, args.input, layers, args.pooling, args.output)
+    with folder_of(args.output):
+        counts = write_features(model, args.input, layers, args.pooling, args.output)
     if counts.cut:
         longest = model.pretrained.config.max_position_embeddings
         print(f"warning: {counts.cut} of {counts.texts} texts were cut to {longest} tokens")

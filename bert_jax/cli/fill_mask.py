@@ -30,12 +30,22 @@ def run(args: FillMask) -> None:
         raise UserError('no text; pass one or more, such as "Paris is a [MASK]."')
     if args.top_k < 1:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
+    for text in args.texts:
+        _check_unicode(text)
     from bert_jax.fill_mask import fill_mask
 
     model = args.source.open()
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
     for text, masks in zip(args.texts, guesses, strict=True):
         print_guesses(text, masks)
+
+
+def _check_unicode(text: str) -> None:
+    """Raises UserError if an argument was not UTF-8: Python makes half characters of such bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the text {text!r} is not UTF-8; write it in UTF-8") from None
 
 
 def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:

@@ -1,6 +1,5 @@
 """`bert-jax predict --model DIR --input FILE --output FILE`: a fine-tuned model on new data."""
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bert_jax.cli.output_folder import folder_of
 from bert_jax.config import check_positive
 from data_pipeline.errors import UserError
 
@@ -75,27 +75,13 @@ def run(args: Predict) -> None:
             yield numbers, outputs
 
     job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
-    with too_little_memory_named("make --batch-size smaller"), _folder_of(args.output), display:
+    with too_little_memory_named("make --batch-size smaller"), folder_of(args.output), display:
         count = settings.predict(job)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
     if num_cut:
         longest = getattr(settings, TASKS[model.record.task].cut_by)
         cut = "text was" if num_cut == 1 else "texts were"
         print(f"warning: {num_cut:,} {cut} cut to {longest} tokens")
-
-
-@contextlib.contextmanager
-def _folder_of(output: Path) -> Iterator[None]:
-    """Makes the folder of the output; what of it was not there goes again if no output comes."""
-    missing = [folder for folder in output.parents if not folder.exists()]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        if not output.exists():
-            with contextlib.suppress(OSError):  # somebody else put a file there meanwhile
-                for folder in missing:
-                    folder.rmdir()
 
 
 def _count_on_terminal() -> "Progress":

@@ -85,6 +85,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (command(folder, tmp_path / "out.csv"), "must end in .npz or .parquet"),
         (command(folder, tmp_path / "there.npz"), "exists; name a file that does not"),
         (command(folder, output, "--layers=-1,4"), "no layer 4; valid: -3 to 2"),
+        (command(folder, tmp_path / "new" / "folder" / "x.npz", "--layers=9"), "no layer 9"),
         (command(folder, output, "--layers=last"), "--layers is 'last'"),
     ):
         assert main(argv) == 2, argv

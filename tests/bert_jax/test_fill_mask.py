@@ -93,4 +93,6 @@ def test_command_prints_tables_or_one_line(folder: Path, capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "no [MASK] in 'no mask'" in captured.err
+    assert main([*flags, "caf\udce9 [MASK]"]) == 2
+    assert "the text 'caf\\udce9 [MASK]' is not UTF-8" in capsys.readouterr().err
     assert main(flags) == 2
