@@ -79,9 +79,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def figures(model: Path, folder: Path, task: str) -> Mapping[str, float]:
+def figures(model: Path, folder: Path, task: str, *more: str) -> Mapping[str, float]:
     """What a step of training comes to."""
-    flags = ["--max-seq-length=16", "--epochs=1"]
+    flags = ["--max-seq-length=16", "--epochs=1", *more]
     paths = [f"--model={model}", f"--data={folder}", f"--output={folder / 'out'}"]
     assert main(["finetune", task, *paths, *flags]) == 0
     return json.loads((folder / "out" / "results.json").read_text())["best"]["figures"]
@@ -201,6 +201,46 @@ def test_words_without_tags_are_predicted_alone(
     assert json.loads(Path(line.partition(": ")[2]).read_text()).keys() == {"X"}
     predicted = (tmp_path / "out" / "best" / "predictions-test.txt").read_text().splitlines()
     assert [line.split(" ")[0] for line in predicted] == ["the", "", "mat"]
+
+
+def test_tags_that_mark_no_entities_are_scored_word_by_word(model: Path, tmp_path: Path) -> None:
+    tags = "the DT\ncat NN\n\ndog NN\n"
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.txt").write_text(tags)
+    assert figures(model, tmp_path, "tag", "--scheme=none").keys() == {
+        "accuracy",
+        "macro_f1",
+        "test_accuracy",
+        "test_macro_f1",
+    }
+    best = tmp_path / "out" / "best"
+    report = json.loads((best / "report.json").read_text())
+    assert {tag: scores["support"] for tag, scores in report.items()} == {"DT": 1, "NN": 2}
+    (tmp_path / "new.txt").write_text("the\ncat\n")
+    paths = [f"--input={tmp_path / 'new.txt'}", f"--output={tmp_path / 'tagged.txt'}"]
+    assert main(["predict", f"--model={best}", *paths]) == 0
+    predicted = [line.split() for line in (tmp_path / "tagged.txt").read_text().splitlines()]
+    assert [word for word, _ in predicted] == ["the", "cat"]
+    assert {tag for _, tag in predicted} <= {"DT", "NN"}
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("the DT\ncat VB\n", "test.txt:2: no word of training has the tag VB; its tags are DT, NN"),
+        ("x\n", None),
+    ],
+)
+def test_other_tags_of_words_are_named(tmp_path: Path, test: str, message: str | None) -> None:
+    for name, content in (("train", "the DT\ncat NN\n"), ("dev", "the DT\n"), ("test", test)):
+        (tmp_path / f"{name}.txt").write_text(content)
+    settings = TaggingSettings(scheme="none")
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    if message is None:
+        assert "tag_ids" not in settings.load("tag", str(tmp_path), tokenizer).evaluated["test"].tokens
+    else:
+        with pytest.raises(UserError, match=message):
+            settings.load("tag", str(tmp_path), tokenizer)
 
 
 @pytest.mark.parametrize(

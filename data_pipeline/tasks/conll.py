@@ -38,7 +38,7 @@ class Columns:
     """Likewise; None to read words alone."""
     scheme: Scheme = "iob2"
     """iob1: B- only between neighbours of one type, as in the original CoNLL-2003. iob2: B- begins every
-    entity. iobes: also E- for its last word, and S- for an only one."""
+    entity. iobes: also E- for its last word, and S- for an only one. none: tags are words as they stand."""
     encoding: str = "utf-8-sig"
     """UTF-8 with or without a byte order mark. CoNLL-2002 is in latin-1."""
 
@@ -53,7 +53,7 @@ class Columns:
 class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """In IOB2, one a word; empty if they were not read."""
+    """In IOB2 or of scheme none, one a word; empty if they were not read."""
     document: int | None
     """Sentences of one document have one number. None if the file has no -DOCSTART- lines."""
     file: str = dataclasses.field(default="", compare=False)
@@ -119,7 +119,12 @@ def write_columns(
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
-    """The tags of a sentence in IOB2. Raises UserError with the place of a tag that does not fit."""
+    """The tags of a sentence in IOB2, or those of scheme none as they are.
+
+    Raises UserError with the place of a tag that does not fit.
+    """
+    if scheme == "none":
+        return tuple(tags)
     converted: list[str] = []
     open_type = None  # of the entity that the next word may belong to
     for tag, place in zip(tags, places, strict=True):
@@ -141,10 +146,12 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
 
 
 def tags_in_scheme(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The tags of a sentence, given in IOB2, in a scheme.
+    """The tags of a sentence, given as `convert_tags` gives them, in a scheme.
 
     As the metric reads a model's tags, an I- that follows no word of an entity of its type begins one.
     """
+    if scheme == "none":
+        return list(tags)
     written = []
     for before, tag, after in zip(("O", *tags), tags, (*tags[1:], "O"), strict=False):
         kind = tag[2:]

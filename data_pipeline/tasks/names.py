@@ -24,8 +24,8 @@ EntityStyle = Literal["markers", "types"]
 2019 where the vocabulary has no unused pieces). types: the words of each entity give way to its role and type
 (Zhang et al. 2017, "entity masking"), so that a model can't learn names by heart."""
 
-Scheme = Literal["iob1", "iob2", "iobes"]
-"""How tags mark where an entity begins and ends."""
+Scheme = Literal["iob1", "iob2", "iobes", "none"]
+"""How tags mark where an entity begins and ends; none where they mark none, as parts of speech."""
 
 Context = Literal["document", "sentence"]
 """What a sentence to tag is shown with: the sentences around it in its document, or nothing."""

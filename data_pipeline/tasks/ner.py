@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Sentence
 from data_pipeline.tasks.encode import TaskTokenizer, check_length, make_task_tokenizer
-from data_pipeline.tasks.names import Context
+from data_pipeline.tasks.names import Context, Scheme
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.vocabulary_file import UNK
 
@@ -48,8 +48,10 @@ class TaggingRows:
     """int32 [W] for each row, W the words that it tags: where in the row the first piece of each is."""
 
 
-def list_tags(sentences: Sequence[Sentence]) -> tuple[str, ...]:
-    """O, then B- and I- of every type in these sentences: a tag's id is its place."""
+def list_tags(sentences: Sequence[Sentence], scheme: Scheme = "iob2") -> tuple[str, ...]:
+    """The tags of these sentences by id: O, then B- and I- of every type; of scheme none all there are."""
+    if scheme == "none":
+        return tuple(sorted({tag for sentence in sentences for tag in sentence.tags}))
     types = sorted({tag[2:] for sentence in sentences for tag in sentence.tags if tag != "O"})
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
@@ -201,6 +203,8 @@ def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
 
 
 def _describe_unknown(tag: str, tags: Sequence[str]) -> str:
-    """Tags are of types, whatever the scheme of the files, so the types are what a reader can compare."""
+    """Tags of entities are of types, whatever the scheme of the files, so a reader can compare the types."""
+    if not tag.startswith(("B-", "I-")):
+        return f"no word of training has the tag {tag}; its tags are {', '.join(tags)}"
     types = ", ".join(known.removeprefix("B-") for known in tags if known.startswith("B-"))
     return f"no word of training has the type {tag[2:]}; its types are {types}"

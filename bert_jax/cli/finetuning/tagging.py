@@ -48,7 +48,8 @@ class TaggingSettings:
     tag_column: str = "-1"
     """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
     scheme: Scheme = "iob2"
-    """How entities are tagged in the files, and in predictions; the original CoNLL-2003 has iob1."""
+    """How entities are tagged in the files, and in predictions; the original CoNLL-2003 has iob1. none: tags
+    are of words alone, as parts of speech, and are scored by accuracy."""
     encoding: str = "utf-8-sig"
     """Of the files; latin-1 in CoNLL-2002."""
 
@@ -67,9 +68,9 @@ class TaggingSettings:
         words = dataclasses.replace(columns, tag=None)
         train_file = require_part(data, "train", _SUFFIXES, _CONLL["train"])
         train = read_columns(train_file, columns)
-        tags = list_tags(train)
+        tags = list_tags(train, self.scheme)
         if len(tags) == 1:
-            raise UserError(f"{data}: no word of the training file has a tag but O")
+            raise UserError(f"{data}: no word of the training file has a tag but {tags[0]}")
         files = {"dev": require_part(data, "dev", _SUFFIXES, _CONLL["dev"])}
         parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
         if test := find_part(data, "test", _SUFFIXES, _CONLL["test"]):
@@ -125,7 +126,6 @@ class TaggingData:
     """A `TaskData` of tagged sentences."""
 
     kind: "HeadKind" = "tagging"
-    metric = "f1"
 
     def __init__(
         self,
@@ -141,6 +141,8 @@ class TaggingData:
         self._parts = parts
         self._files = files
         self._columns = columns
+        self._has_entities = columns.scheme != "none"
+        self.metric = "f1" if self._has_entities else "accuracy"
 
     @property
     def evaluated(self) -> "Mapping[str, Rows]":
@@ -161,33 +163,36 @@ class TaggingData:
         return part.rows.fingerprint([sentence.words for sentence in part.sentences])
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
-        """Precision, recall and F1 of entities, in percent."""
+        """Precision, recall and F1 of entities, or accuracy and macro F1 of words, in percent."""
         return self._figures({"dev": tag(self._parts["dev"], self.labels, apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """The files with one more column, and `report.json` with the scores of each type."""
+        """The files with one more column, and `report.json` with the scores of each type or tag."""
         from data_pipeline.atomic import write_json
         from data_pipeline.tasks.conll import write_columns
         from data_pipeline.tasks.ner_metrics import report_entities
+        from data_pipeline.tasks.word_metrics import report_words
 
         tags = {name: tag(part, self.labels, apply) for name, part in self._parts.items()}
         for name, found in tags.items():
             write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, found)
-        write_json(folder / "report.json", report_entities(self._gold("dev"), tags["dev"]))
+        report = report_entities if self._has_entities else report_words
+        write_json(folder / "report.json", report(self._gold("dev"), tags["dev"]))
         words = {word for sentence in tags["dev"] for word in sentence}
         degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
         return Outcome(self._figures(tags), degenerate)
 
     def _figures(self, tags: Mapping[str, list[list[str]]]) -> dict[str, float]:
-        """Of `dev`, and of a test set in which a word has a tag but O."""
-        from data_pipeline.tasks.ner import list_tags
+        """Of `dev`, and of a test set with tags; O alone tells of no entities."""
         from data_pipeline.tasks.ner_metrics import score_entities
+        from data_pipeline.tasks.word_metrics import score_words
 
+        score, none = (score_entities, {"O"}) if self._has_entities else (score_words, set())
         return join_figures(
             {
-                name: score_entities(self._gold(name), found)
+                name: score(self._gold(name), found)
                 for name, found in tags.items()
-                if name == "dev" or len(list_tags(self._parts[name].sentences)) > 1
+                if name == "dev" or {tag for sentence in self._gold(name) for tag in sentence} - none
             }
         )
 

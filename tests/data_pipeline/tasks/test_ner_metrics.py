@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.tasks.ner_metrics import report_entities, score_entities
+from data_pipeline.tasks.word_metrics import report_words, score_words
 
 TAGS = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "B-地-名", "I-地-名", "I-地-名"]
 
@@ -65,4 +66,15 @@ def test_no_entities_score_zero():
     assert report_entities([("O",)], [("O",)]) == {}
     assert report_entities([("O",)], [("B-X",)]) == {
         "X": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+    }
+
+
+def test_words_are_scored_one_by_one():
+    gold, predicted = [("NN", "VB"), ("NN", "O")], [("NN", "NN"), ("NN", "JJ")]
+    assert score_words(gold, predicted) == pytest.approx({"accuracy": 50, "macro_f1": 80 / 4})
+    assert report_words(gold, predicted) == {
+        "JJ": {"precision": 0, "recall": 0, "f1": 0, "support": 0},
+        "NN": {"precision": pytest.approx(200 / 3), "recall": 100, "f1": pytest.approx(80), "support": 2},
+        "O": {"precision": 0, "recall": 0, "f1": 0, "support": 1},
+        "VB": {"precision": 0, "recall": 0, "f1": 0, "support": 1},
     }
