@@ -48,8 +48,8 @@ class TaggingSettings:
     tag_column: str = "-1"
     """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
     scheme: Scheme = "iob2"
-    """How entities are tagged in the files, and in predictions; the original CoNLL-2003 has iob1. none: tags
-    are of words alone, as parts of speech, and are scored by accuracy."""
+    """How entities are tagged in the files and in predictions; the original CoNLL-2003 has iob1.
+    none: tags are of words alone, as parts of speech, and are scored by accuracy."""
     encoding: str = "utf-8-sig"
     """Of the files; latin-1 in CoNLL-2002."""
 
