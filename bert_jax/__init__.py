@@ -15,8 +15,8 @@ import os
 import typing
 
 if typing.TYPE_CHECKING:
-    from bert_jax.config import Activation
     from bert_jax.cli.finetuning.text_predictor import TextPredictor
+    from bert_jax.config import Activation
     from bert_jax.inference import Bert
 
 __version__ = "0.1.0"
@@ -56,7 +56,7 @@ def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> T
     """
     from pathlib import Path
 
-    from bert_jax.finetuning.finetuned import open_finetuned
     from bert_jax.cli.finetuning.text_predictor import TextPredictor
+    from bert_jax.finetuning.finetuned import open_finetuned
 
     return TextPredictor(open_finetuned(Path(directory), batch_size))
