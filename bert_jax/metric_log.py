@@ -121,7 +121,10 @@ def _begin_curves(folder: Path) -> EventsWriter:
 
 def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
     beside = path.with_suffix(".tmp")
-    beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with beside.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
     beside.replace(path)
 
 

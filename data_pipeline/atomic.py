@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 def atomically(path: Path) -> Iterator[Path]:
     """A free name beside `path`; the file or folder that the block makes there becomes `path`.
 
+    Its content is on the disk before it has the name, so a power cut leaves it whole or not there.
     If the block fails nothing is left of it, and `path` is as it was; a process that is killed leaves the
     hidden one. Several processes may do so at once: the last one's stays. A folder takes the place of no
     other that holds anything. What cannot be replaced, such as /dev/stdout when it is a pipe, is written as
@@ -27,6 +29,7 @@ def atomically(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial
+        _synchronize(partial)
         partial.replace(path)
     except OSError as error:
         if error.filename == str(partial):
@@ -51,6 +54,16 @@ def write_json(path: Path, value: Any) -> None:
     with atomically(path) as partial:
         # A name that is not UTF-8 holds lone surrogates; as backslash escapes they are JSON's own.
         partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+
+
+def _synchronize(path: Path) -> None:
+    for file in [path, *path.rglob("*")]:
+        if file.is_file() and not file.is_symlink():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _null_for_nan(value: Any) -> Any:

@@ -5,7 +5,6 @@ reader opens it; here it is memory-mapped without copying.
 """
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,11 +47,12 @@ def write_shard(path: Path, shard: Shard) -> None:
     sentences = pa.ListArray.from_arrays(pa.array(shard.sentence_starts), pa.array(shard.tokens))
     documents = pa.ListArray.from_arrays(pa.array(shard.document_starts), sentences)
     batch = pa.record_batch([documents], names=[COLUMN])
-    with atomically(path) as partial, partial.open("wb") as file:
-        with pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-        file.flush()
-        os.fsync(file.fileno())
+    with (
+        atomically(path) as partial,
+        partial.open("wb") as file,
+        pa.ipc.new_file(file, batch.schema) as writer,
+    ):
+        writer.write_batch(batch)
 
 
 def read_shard(path: Path) -> Shard:
