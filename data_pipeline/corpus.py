@@ -1,13 +1,15 @@
 """A prepared corpus, opened for training: every shard mapped into memory and seen as one long array.
 
-Nothing is read until it is asked for, so a corpus of any size opens at once and processes of one
-machine share its pages.
+No token is read until it is asked for, and processes of one machine share the pages. Only where sentences
+and documents begin is read and kept: 8 bytes for each.
 """
 
 import concurrent.futures
 import dataclasses
+import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,15 @@ import numpy as np
 
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.names import Split
-from data_pipeline.shards import read_shard
+from data_pipeline.shards import Shard, read_shard
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
+
+# Of the shards of all splits. Linux allows a process 65,530 (vm.max_map_count), and libraries need some.
+MOST_MAPS = 56_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +36,7 @@ class Corpus:
     split: Split
     manifest: dict[str, Any]
     tokenizer: Tokenizer
-    shard_tokens: tuple[np.ndarray, ...]
+    shard_tokens: "MappedTokens"
     """The ids of each shard: uint16 or uint32, views of the mapped files."""
     shard_starts: np.ndarray
     """int64 [shards + 1]: the global position of each shard's first token, then the number of tokens."""
@@ -68,6 +73,25 @@ class Corpus:
                     raise UserError(f"{path} was altered: its checksum is not the one in {MANIFEST_FILE}")
 
 
+class MappedTokens:
+    """The ids of each shard of a split, by number; those that were read last stay mapped, `most` at most.
+
+    Threads may read at once: whoever holds the ids of a shard keeps its map.
+    """
+
+    def __init__(self, directory: Path, rows: Sequence[dict[str, Any]], most: int) -> None:
+        """`rows` are the manifest's of the shards."""
+        self._length = len(rows)
+        self.shard = functools.lru_cache(most)(functools.partial(_map_shard, directory, rows))
+        """number -> Shard; raises UserError if the file is missing, truncated or no shard."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return self.shard(number).tokens
+
+
 def open_corpus(directory: str | Path, split: Split) -> Corpus:
     """Open what `bert-jax prepare` made; sizes are checked, contents only by `verify`.
 
@@ -86,8 +110,6 @@ def open_corpus(directory: str | Path, split: Split) -> Corpus:
     shards = _shards(manifest, split)
     if not shards:
         raise UserError(f"{directory} has no {split} documents; prepare it with --holdout above 0")
-    for shard in shards:
-        _check_size(directory / shard["file"], shard["bytes"])
     return _join(directory, split, manifest, tokenizer)
 
 
@@ -127,26 +149,31 @@ def _check_size(path: Path, expected: int) -> None:
 
 
 def _join(directory: Path, split: Split, manifest: dict[str, Any], tokenizer: Tokenizer) -> Corpus:
-    shards = [read_shard(directory / shard["file"]) for shard in _shards(manifest, split)]
-    token_starts = _starts([len(shard.tokens) for shard in shards])
-    first_sentences = _starts([len(shard.sentence_starts) - 1 for shard in shards])
+    rows = _shards(manifest, split)
+    shards_in_all = sum(len(part["shards"]) for part in manifest["splits"].values())
+    most = max(1, MOST_MAPS * len(rows) // max(shards_in_all, MOST_MAPS))
+    mapped = MappedTokens(directory, rows, most)
+    first_tokens, first_sentences = [0], [0]
+    sentence_starts, document_starts = list[np.ndarray](), list[np.ndarray]()
+    for number in range(len(rows)):
+        shard = mapped.shard(number)
+        sentence_starts.append(shard.sentence_starts[:-1] + np.int64(first_tokens[-1]))
+        document_starts.append(shard.document_starts[:-1] + np.int64(first_sentences[-1]))
+        first_tokens.append(first_tokens[-1] + len(shard.tokens))
+        first_sentences.append(first_sentences[-1] + len(shard.sentence_starts) - 1)
     return Corpus(
         directory=directory,
         split=split,
         manifest=manifest,
         tokenizer=tokenizer,
-        shard_tokens=tuple(shard.tokens for shard in shards),
-        shard_starts=token_starts,
-        sentence_starts=_concatenate([shard.sentence_starts for shard in shards], token_starts),
-        document_starts=_concatenate([shard.document_starts for shard in shards], first_sentences),
+        shard_tokens=mapped,
+        shard_starts=np.array(first_tokens, np.int64),
+        sentence_starts=np.concatenate([*sentence_starts, first_tokens[-1:]], dtype=np.int64),
+        document_starts=np.concatenate([*document_starts, first_sentences[-1:]], dtype=np.int64),
     )
 
 
-def _starts(lengths: list[int]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-
-def _concatenate(starts: list[np.ndarray], offsets: np.ndarray) -> np.ndarray:
-    """Shift each shard's starts by its offset and join them; each shard's end is the next one's first."""
-    shifted = [part[:-1] + offset for part, offset in zip(starts, offsets[:-1], strict=True)]
-    return np.concatenate([*shifted, offsets[-1:]]).astype(np.int64)
+def _map_shard(directory: Path, rows: Sequence[dict[str, Any]], number: int) -> Shard:
+    path = directory / rows[number]["file"]
+    _check_size(path, rows[number]["bytes"])
+    return read_shard(path)

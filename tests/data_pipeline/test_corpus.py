@@ -1,7 +1,9 @@
 """Corpus: what `prepare` wrote comes back token for token, and damage is named."""
 
+import gc
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,28 @@ def test_positions_are_global_and_nothing_is_copied(prepared):
         assert not part.flags.owndata
     assert joined.dtype == np.uint16
     corpus.verify()
+
+
+def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
+    """As of a corpus with more shards than the system allows a process maps."""
+    whole = open_corpus(prepared[1], "train")
+    monkeypatch.setattr("data_pipeline.corpus.MOST_MAPS", 3)
+    corpus = open_corpus(prepared[1], "train")
+    assert len(corpus.shard_tokens) > 3
+    assert (corpus.sentence_starts == whole.sentence_starts).all()
+    with ThreadPoolExecutor(4) as pool:
+        sentences = np.random.default_rng(0).permutation(corpus.num_sentences)
+        spans = corpus.sentence_starts[sentences], corpus.sentence_starts[sentences + 1]
+        for part, expected in zip(pool.map(corpus.read, *spans), map(whole.read, *spans), strict=True):
+            assert (part == expected).all()
+        del part  # it keeps its shard mapped
+    assert count_maps(prepared[1]) - len(whole.shard_tokens) in (1, 2, 3)
+
+
+def count_maps(directory: Path) -> int:
+    """Shards of the train split that this process has mapped, counted again for each map."""
+    gc.collect()
+    return Path("/proc/self/maps").read_text().count(f"{directory}/train-")
 
 
 def test_pyarrow_alone_reads_a_shard(prepared):
