@@ -68,6 +68,7 @@ _NOT_PROSE = re.compile(
     r"^(?:[-=~^\"'#*+_.:]{3,}\s*$|[-=]{2,}\s|[|+]|>>>|\.\.(?:\s|$)|[-*+•]\s|\(?\d+[.)]\s|\(?[a-z]\)\s"
     r"|:[\w ]+:|@\w+|#|%|\$|__?\w+__?\s*$|```|~~~|[\w.,*\s]+ : |\w+\(.*\)\s*(?:->.*)?:?$)"
 )
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no text, so nothing splits it
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 
 _SENTENCE = re.compile(r"""["'(]?[A-Z][^=<>{}|\\@#~^$*\[\]`]*[.!?]["')]*""")
@@ -118,17 +119,27 @@ def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
     return documents
 
 
+def fingerprint() -> str:
+    """A hash that tells whether the same sources are installed, wherever: of their names and sizes."""
+    sizes = [f"{name}\0{_size(path)}" for name, path in _find_named()]
+    return hashlib.sha256("\0".join(sizes).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def find_modules() -> list[Path]:
     """Source files of the standard library and the installed packages, packages taken in turn."""
+    return [path for _, path in _find_named()]
+
+
+def _find_named() -> list[tuple[str, Path]]:
     paths = sysconfig.get_paths()
     roots = dict.fromkeys(Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     packages = collections.defaultdict(list)
     for root in roots:
         for path in _sources(root):
             relative = path.relative_to(root)
-            packages[relative.parts[0]].append((_digest(str(relative)), path))
+            packages[relative.parts[0]].append((_digest(str(relative)), path, str(relative)))
     turns = itertools.zip_longest(*(sorted(packages[name]) for name in sorted(packages)))
-    return [path for turn in turns for _, path in filter(None, turn)]
+    return [(name, path) for turn in turns for _, path, name in filter(None, turn)]
 
 
 def module_sentences(path: Path) -> list[str]:
@@ -193,7 +204,7 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
         node = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node, clean=False)
-            if docstring:
+            if docstring and not _HALF_CHARACTER.search(docstring):
                 yield docstring
         if isinstance(node, ast.Module | ast.ClassDef | ast.If | ast.Try):
             stack.extend(reversed(node.body))
@@ -239,7 +250,15 @@ def _sources(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
         paths = (Path(folder, name) for name in files if name.endswith(".py"))
-        yield from (path for path in paths if _SMALLEST_SOURCE <= path.stat().st_size <= _LARGEST_SOURCE)
+        yield from (path for path in paths if _SMALLEST_SOURCE <= _size(path) <= _LARGEST_SOURCE)
+
+
+def _size(path: Path) -> int:
+    """Bytes; 0 of what is no file, such as a link that leads nowhere."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _digest(text: str) -> bytes:

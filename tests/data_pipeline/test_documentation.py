@@ -116,6 +116,12 @@ def test_a_module_that_cannot_be_parsed_gives_nothing(tmp_path):
     assert module_sentences(tmp_path / "null.py") == []
 
 
+def test_half_a_character_costs_its_docstring_alone(tmp_path):
+    half = "def half():\n    'This has \\ud800 in it and is not read.'\n"
+    (tmp_path / "half.py").write_text(f"{MODULE}\n\n{half}")
+    assert len(module_sentences(tmp_path / "half.py")) == 6
+
+
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
     """A small installation of two packages; one sentence is in every module."""
@@ -141,6 +147,19 @@ def test_packages_take_turns_and_tests_are_left_out(installation):
     found = [path.relative_to(installation).parts for path in find_modules()]
     assert [parts[0] for parts in found] == ["alpha", "beta"] * 3
     assert len(set(found)) == 6
+
+
+def test_a_link_that_leads_nowhere_is_left_out(installation):
+    (installation / "alpha" / "gone.py").symlink_to(installation / "nowhere.py")
+    assert len(find_modules()) == 6
+
+
+def test_another_installation_is_noticed(installation):
+    before = documentation.fingerprint()
+    assert documentation.fingerprint() == before
+    with (installation / "beta" / "module_2.py").open("a") as file:
+        file.write("# new\n")
+    assert documentation.fingerprint() != before
 
 
 def test_no_sentence_comes_twice_and_nothing_is_imported(installation):
