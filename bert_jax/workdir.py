@@ -1,7 +1,6 @@
 """A run's folder: the lock on it, and what lies in it beside checkpoints, metrics and `config.json`."""
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+from data_pipeline.folders import check_path, lock_file
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 CORPUS_FOLDER = "corpus"
@@ -22,25 +22,16 @@ def lock(workdir: Path) -> Iterator[None]:
     """Keeps other processes out of the folder; the lock of a dead process does not count.
 
     Raises:
-      UserError: another process works in the folder, or the folder cannot be made.
+      UserError: another process works in the folder, its file system has no locks, or it cannot be made.
     """
-    if workdir.parts[:1] == ("gs:",):
-        bucket = "/".join(workdir.parts[1:])
-        raise UserError(
-            f"work directory gs://{bucket} is not a folder; mount the bucket (gcsfuse) and name where it "
-            f"is mounted"
-        )
+    check_path(workdir, "work directory")
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise UserError(f"work directory {workdir} is a file; name a folder") from None
     with (workdir / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"work directory {workdir} is in use by another process; wait for it or name another folder"
-            ) from None
+        busy = f"work directory {workdir} is in use by another process; wait for it or name another folder"
+        lock_file(file, workdir, busy)
         yield
 
 

@@ -5,7 +5,6 @@ one cannot mix its shards in.
 """
 
 import contextlib
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator
@@ -15,9 +14,11 @@ from typing import Any
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus import MANIFEST_FILE
 from data_pipeline.errors import UserError
+from data_pipeline.folders import lock_file
 
 _RECORD_FILE = ".record.json"
 _LOCK_FILE = ".lock"
+_REPLACED_FOLDER = ".replaced"
 
 
 def partial_directory(output: Path) -> Path:
@@ -37,16 +38,14 @@ def check_output(output: Path, overwrite: bool) -> None:
 def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Path]:
     """The partial folder of `output`, held by this process alone while the block runs.
 
-    `record` is everything that decides the result. Raises UserError if the folder is another
-    process's, or was begun with another record (`overwrite` clears it instead).
+    `record` is everything that decides the result. Raises UserError if the folder is not one of ours or is
+    another process's; if it was begun with another record, or one that is damaged (`overwrite` clears it).
     """
     directory = partial_directory(output)
     directory.mkdir(parents=True, exist_ok=True)
+    _check_ours(directory)
     with (directory / _LOCK_FILE).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another process is writing {directory}; wait for it, or stop it") from None
+        lock_file(lock, directory, f"another process is writing {directory}; wait for it, or stop it")
         _resume_or_begin(directory, record, overwrite)
         yield directory
 
@@ -54,43 +53,70 @@ def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Pat
 def publish(directory: Path, output: Path) -> None:
     """Give the finished folder its name; an old corpus of that name makes way.
 
-    Hidden files were for the making alone, or left by whoever was killed over it, and go.
+    It moves into the finished folder, where all is ours: no name beside the output can be a user's. Hidden
+    files were for the making alone, or left by whoever was killed over it, and go.
     """
-    old = output.with_name(f"{output.name}.replaced")
+    old = directory / _REPLACED_FOLDER
     if output.exists():
         shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
         output.rename(old)
     directory.rename(output)
     for path in output.glob(".*"):
         _remove(path)
-    shutil.rmtree(old, ignore_errors=True)
+
+
+def discard(directory: Path) -> None:
+    """Remove the folder that `claim` gave, and all that is in it."""
+    _clear(directory)
+    shutil.rmtree(directory)
+
+
+def _check_ours(directory: Path) -> None:
+    """Raises UserError if something other than a corpus grows here."""
+    # Listed before the record is looked for: another process may write it between the two.
+    found = sorted(path.name for path in directory.iterdir())
+    # Until there is a record, a start that was killed leaves the lock and a record half written.
+    foreign = [name for name in found if name != _LOCK_FILE and not name.startswith(f".{_RECORD_FILE}.")]
+    if foreign and not (directory / _RECORD_FILE).exists():
+        raise UserError(
+            f"{directory} would be the folder to work in, but it holds {foreign[0]} and was not made by "
+            f"`bert-jax prepare`; rename it, or give another --output"
+        )
 
 
 def _resume_or_begin(directory: Path, record: dict[str, Any], overwrite: bool) -> None:
-    begun = _read_record(directory)
-    if begun == record:
-        return
-    if begun is not None and not overwrite:
-        differing = sorted(name for name in record if begun.get(name) != record[name])
-        raise UserError(
-            f"{directory} was begun with other {', '.join(differing)}; "
-            f"run that command again to go on, or give --overwrite to start anew"
-        )
+    if (directory / _RECORD_FILE).exists():
+        try:
+            _check_same(directory, record)
+            return
+        except UserError:
+            if not overwrite:
+                raise
     _clear(directory)
     write_json(directory / _RECORD_FILE, record)
 
 
-def _read_record(directory: Path) -> dict[str, Any] | None:
+def _check_same(directory: Path, record: dict[str, Any]) -> None:
+    """Raises UserError if the folder was begun with another record, or with one that is damaged."""
+    file = directory / _RECORD_FILE
     try:
-        return json.loads((directory / _RECORD_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+        begun = json.loads(file.read_text(encoding="utf-8"))
+        differing = sorted(name for name in record if begun.get(name) != record[name])
+    except (ValueError, AttributeError):
+        raise UserError(f"{file} is damaged; give --overwrite to start anew") from None
+    if begun != record:
+        raise UserError(
+            f"{directory} was begun with other {', '.join(differing)}; "
+            f"run that command again to go on, or give --overwrite to start anew"
+        )
 
 
 def _clear(directory: Path) -> None:
+    """Remove everything but the lock; the record last, since it tells that the rest is ours."""
     for path in directory.iterdir():
-        if path.name != _LOCK_FILE:
+        if path.name not in (_LOCK_FILE, _RECORD_FILE):
             _remove(path)
+    (directory / _RECORD_FILE).unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:

@@ -5,7 +5,6 @@ What is done once is done here; a runner makes the shards, on this machine or on
 
 import dataclasses
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,17 +12,18 @@ from typing import Any, Protocol
 from data_pipeline.atomic import atomically, write_json
 from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.folders import check_path
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.names import Split
-from data_pipeline.partial import check_output, claim, publish
+from data_pipeline.partial import check_output, claim, discard, partial_directory, publish
 from data_pipeline.progress import Progress, read_documents
-from data_pipeline.readers import Inputs, Source, find_inputs
+from data_pipeline.readers import InputFile, Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
 from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
 from data_pipeline.summary import Totals
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary
 from data_pipeline.versions import library_versions
-from data_pipeline.vocabulary import SAMPLE_BYTES, sample_texts, train_vocabulary
+from data_pipeline.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind
 
 
@@ -65,6 +65,8 @@ class PrepareSettings:
             raise UserError("give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece")
         if (self.train_vocab is None) != (self.vocab_size is None):
             raise UserError("--train-vocab needs --vocab-size N, and --vocab goes without it")
+        if self.vocab_size is not None:
+            check_vocab_size(self.vocab_size)
         if not 0 <= self.holdout < 1:
             raise UserError(f"--holdout is {self.holdout}; it must be at least 0 and below 1")
         check_language(self.language)
@@ -88,10 +90,11 @@ def prepare(
       UserError: bad settings or input; nothing is left behind but shards of an earlier call.
         Anything else that stops it leaves a folder from which the same call goes on.
     """
+    check_path(output, "--output")
     output = Path(output)
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
-    _check_outside(output, settings.source)
+    _check_apart(output, inputs)
     given = None if settings.vocab is None else load_vocabulary(Path(settings.vocab), settings.casing)
     if next(inputs.documents(), None) is None:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; the inputs hold no document")
@@ -103,7 +106,7 @@ def prepare(
             raise
         except UserError:
             if not made_before:
-                shutil.rmtree(directory)
+                discard(directory)
             raise
         write_json(directory / MANIFEST_FILE, manifest)
         publish(directory, output)
@@ -170,6 +173,8 @@ def _learn(
         (found.sample, as_text(document)) for found, document in digests if found.split >= heldout_threshold
     )
     texts = sample_texts(training, SAMPLE_BYTES[settings.train_vocab])
+    if not texts:
+        raise _all_held_out(settings)
     on_progress("learning the vocabulary", 0, None)
     return train_vocabulary(texts, settings.train_vocab, settings.vocab_size, settings.casing)
 
@@ -192,13 +197,23 @@ def _check_not_empty(splits: dict[Split, dict[str, Any]], settings: PrepareSetti
     if not train and not heldout:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; its documents hold no token")
     if not train:
-        raise UserError(
-            f"--holdout {settings.holdout} keeps all {heldout} documents aside; "
-            f"give more documents, or --holdout 0 to train on all"
-        )
+        raise _all_held_out(settings)
 
 
-def _check_outside(output: Path, source: Source) -> None:
-    for name in source.inputs:
-        if Path(name).is_dir() and output.resolve().is_relative_to(Path(name).resolve()):
-            raise UserError(f"--output {output} lies inside the input {name}; give a folder outside it")
+def _all_held_out(settings: PrepareSettings) -> UserError:
+    return UserError(
+        f"--holdout {settings.holdout} keeps all documents aside; "
+        f"give more documents, or --holdout 0 to train on all"
+    )
+
+
+def _check_apart(output: Path, inputs: Inputs) -> None:
+    """Raises UserError if what is written would be read, or what is read cleared away."""
+    read = {part.path.parent: part.path for part in inputs.parts if isinstance(part, InputFile)}
+    for written in (output, partial_directory(output)):
+        for folder in inputs.folders():
+            if written.resolve().is_relative_to(folder.resolve()):
+                raise UserError(f"{written} lies inside the input {folder}; give an --output outside it")
+        for folder, file in read.items():
+            if folder.resolve().is_relative_to(written.resolve()):
+                raise UserError(f"the input {file} lies inside {written}; give another --output")

@@ -1,7 +1,7 @@
 """Raw documents out of files, folders, globs, TFDS and the installed documentation, one at a time.
 
 A document is either text with a paragraph a line, still to be split into sentences, or a list of
-sentences. None is longer than `LONGEST_DOCUMENT`, so that nothing later grows with the input.
+sentences. One that is longer than `LONGEST_DOCUMENT` is cut, so that nothing later grows with the input.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import html
 import io
 import itertools
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,17 +23,20 @@ import zstandard
 from data_pipeline import tfds
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.folders import check_path
 from data_pipeline.names import EncodingErrors, FileFormat, Format
 
 Document = str | list[str]
 
-# Characters. A longer document (a whole library in one file) is cut between lines; training
-# never looks further than a few hundred tokens, so only the bookkeeping notices.
+# Characters, to the end of the line that reaches them. A longer document (a whole library in one file) is
+# cut between lines, a line that is longer by itself at a blank; training never looks further than a few
+# hundred tokens, so only the bookkeeping notices.
 LONGEST_DOCUMENT = 4 << 20
 
 _JSONL_SUFFIXES = (".jsonl", ".ndjson")
-_COMPRESSIONS = (".gz", ".zst")
+_COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 _ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decompress to is in memory
+_TFDS_ADVICE = "give --tfds-data-dir if it is already on disk"
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -84,8 +88,16 @@ class Inputs:
         return Inputs(self.source, tuple(parts))
 
     def fingerprint(self) -> list[list[str | int]]:
-        """What tells whether the inputs are still the same: path, size and time of each file."""
-        return [_fingerprint(part) for part in self.parts]
+        """What tells whether the inputs are still the same: path, size and time of each file.
+
+        Of the documentation, which sources are installed; of a TensorFlow dataset its version.
+        """
+        return [_fingerprint(part, self.source) for part in self.parts]
+
+    def folders(self) -> list[Path]:
+        """Those that were named and searched."""
+        names = filter(_is_file_name, self.source.inputs)
+        return [path for name in names for path in _match(name) if path.is_dir()]
 
     def documents(self, on_bytes: Callable[[int], None] = lambda count: None) -> Iterator[Document]:
         """Every document in order; `on_bytes` hears how many bytes on disk were read since the last call.
@@ -111,21 +123,23 @@ def find_inputs(source: Source) -> Inputs:
         raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
     parts: list[InputFile | str] = []
     for name in source.inputs:
-        if name == INSTALLED_DOCUMENTATION or tfds.is_tfds(name):
-            parts.append(name)
-        else:
+        if _is_file_name(name):
+            check_path(name, "the input")
             parts += [InputFile(path, _format_of(path, source)) for path in find_files(name)]
+        else:
+            parts.append(name)
     return Inputs(source, tuple(parts))
 
 
 def find_files(pattern: str) -> list[Path]:
-    """The files of a path, of a folder (all below it, hidden ones left out) or of a glob, sorted."""
-    path = Path(pattern)
-    if path.is_dir():
-        found = [p for p in path.rglob("*") if not _is_hidden(p.relative_to(path))]
-    else:
-        found = [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
-    files = sorted(p for p in found if p.is_file())
+    """The files of a path or a glob, and all below its folders but hidden ones, sorted.
+
+    Raises UserError if there are none, OSError if a folder cannot be read.
+    """
+    found = _match(pattern)
+    files = [path for path in found if path.is_file()]
+    below = {path for folder in found if folder.is_dir() for path in _walk(folder)}
+    files = sorted([*files, *below.difference(files)])
     if not files:
         raise UserError(f"no file matches {pattern}; give files, folders, globs or tfds:NAME")
     return files
@@ -149,7 +163,7 @@ def read_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
     """google-research/bert's input: a sentence a line, a blank line between documents."""
     for blank, group in itertools.groupby(map(str.strip, lines), lambda line: not line):
         if not blank:
-            yield from _cut(group)
+            yield from _cut(_shortened(group))
 
 
 def read_text(lines: Iterable[str]) -> Iterator[str]:
@@ -166,7 +180,7 @@ def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
             continue
         body = itertools.takewhile(lambda text: text != "</doc>", lines)
         text = map(html.unescape, filter(None, body))
-        yield from map("\n".join, _cut(_without_title(text, line)))
+        yield from map("\n".join, _cut(_shortened(_without_title(text, line))))
 
 
 def read_jsonl(
@@ -181,7 +195,7 @@ def read_jsonl(
 
 def read_tfds(name: str, source: Source) -> Iterator[str]:
     """The split `train` of a TensorFlow dataset, in the order of its files."""
-    builder = tfds.open_tfds(name, source.tfds_data_dir, "give --tfds-data-dir if it is already on disk")
+    builder = tfds.open_tfds(name, source.tfds_data_dir, _TFDS_ADVICE)
     split = tfds.choose_split(name, builder, ["train"])
     fields = sorted(tfds.text_fields(builder))
     if source.text_field not in fields:
@@ -219,7 +233,7 @@ def _lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
             f"{path} is not UTF-8 at byte {offset + error.start}; "
             f"convert it, or go on with --encoding-errors replace"
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError, _DamagedError) as error:
         raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
     except OSError as error:  # the disk or the network, not the file
         raise Unfinished(
@@ -232,7 +246,27 @@ def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:
         return gzip.GzipFile(fileobj=raw)
     if path.suffix == ".zst":
         return io.BufferedReader(_ZstdFrames(raw))
-    return raw
+    return _bz2_or_xz(path.suffix, raw) if path.suffix in (".bz2", ".xz") else raw
+
+
+class _DamagedError(Exception):
+    """A compressed file does not hold what its name says."""
+
+
+def _bz2_or_xz(suffix: str, raw: IO[bytes]) -> Iterator[bytes]:
+    # Imported here: a Python that was built without their libraries lacks these modules.
+    import bz2
+    import lzma
+
+    open_file = bz2.BZ2File if suffix == ".bz2" else lzma.LZMAFile
+    try:
+        yield from io.BufferedReader(open_file(raw))  # by themselves they take twice the time for lines
+    except lzma.LZMAError as error:
+        raise _DamagedError(error) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's; bz2 raises one without
+            raise
+        raise _DamagedError(error) from error
 
 
 class _ZstdFrames(io.RawIOBase):
@@ -312,7 +346,23 @@ def _without_half_characters(text: str, place: str, errors: EncodingErrors) -> s
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    return map("\n".join, _cut(filter(None, map(str.strip, text.split("\n")))))
+    return map("\n".join, _cut(_shortened(filter(None, map(str.strip, text.split("\n"))))))
+
+
+def cut_line(line: str, longest: int) -> Iterator[str]:
+    """The line in pieces of at most `longest` characters, which end at blanks where there are any."""
+    start = 0
+    while len(line) - start > longest:
+        blank = line.rfind(" ", start + 1, start + longest + 1)
+        stop = blank if blank > 0 else start + longest
+        yield line[start:stop]
+        start = stop + line.startswith(" ", stop)
+    if start < len(line):
+        yield line[start:]
+
+
+def _shortened(lines: Iterable[str]) -> Iterator[str]:
+    return (piece for line in lines for piece in cut_line(line, LONGEST_DOCUMENT))
 
 
 def _cut(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -329,12 +379,42 @@ def _cut(lines: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _fingerprint(part: InputFile | str) -> list[str | int]:
-    if isinstance(part, str):
-        return [part]
-    status = part.path.stat()
-    return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
+def _fingerprint(part: InputFile | str, source: Source) -> list[str | int]:
+    if isinstance(part, InputFile):
+        status = part.path.stat()
+        return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
+    if part == INSTALLED_DOCUMENTATION:
+        from data_pipeline.documentation import fingerprint
+
+        return [part, fingerprint()]
+    return [part, tfds.open_tfds(part, source.tfds_data_dir, _TFDS_ADVICE).info.full_name]
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(name.startswith(".") for name in path.parts)
+def _is_file_name(name: str) -> bool:
+    return name != INSTALLED_DOCUMENTATION and not tfds.is_tfds(name)
+
+
+def _match(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    return [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """The files below a folder, linked folders too; none is read twice, and by its own name if it has one."""
+    folders, seen = [root], set[tuple[int, int]]()
+    for start in folders:  # which grows
+        for folder, inner, names in os.walk(start, onerror=_raise):
+            status = os.stat(folder)
+            key = (status.st_dev, status.st_ino)
+            if key in seen:
+                inner.clear()
+                continue
+            seen.add(key)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            yield from (path for path in paths if path.is_file())
+            folders += [path for name in inner if (path := Path(folder, name)).is_symlink()]
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
 from data_pipeline.errors import UserError
+from data_pipeline.readers import cut_line
 from data_pipeline.tokenizer import SentencePiece, Tokenizer, WordPiece, bert_normalizer
 from data_pipeline.vocabulary_file import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Casing, TokenizerKind
 
@@ -24,18 +25,18 @@ _LARGEST_ALPHABET = 0.75  # share of the vocabulary
 
 # SentencePiece adds floats per thread: another number of threads would be another vocabulary.
 _SENTENCEPIECE_THREADS = 8
-_SENTENCEPIECE_LONGEST_LINE = 16384  # bytes; longer lines are not learned from
+_SENTENCEPIECE_LONGEST_LINE = 16384  # bytes; it leaves out longer ones
+_MOST_BYTES = 4  # of a character
 
 
 def train_vocabulary(texts: Iterable[str], kind: TokenizerKind, vocab_size: int, casing: Casing) -> Tokenizer:
-    """Learn at most `vocab_size` pieces from `texts`. Raises UserError if that is too few or too small."""
+    """Learn at most `vocab_size` pieces from `texts`. Raises UserError if they are too few for the text."""
     train = train_wordpiece if kind == "wordpiece" else train_sentencepiece
     return train(texts, vocab_size, casing)
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> WordPiece:
     """WordPiece as Hugging Face's trainer learns it; special tokens have ids 0 to 4."""
-    _check_size(vocab_size)
     texts = list(texts)
     pieces = _alphabet(texts, casing, int(vocab_size * _LARGEST_ALPHABET))
     alphabet = [piece for piece in pieces if len(piece) == 1]
@@ -58,7 +59,6 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> Wo
 
 def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> SentencePiece:
     """A unigram model (Kudo 2018) on NFKC text; uncased is case-folded. Special tokens have ids 0 to 4."""
-    _check_size(vocab_size)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -109,7 +109,8 @@ def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
     return [text for _, text in kept]
 
 
-def _check_size(vocab_size: int) -> None:
+def check_vocab_size(vocab_size: int) -> None:
+    """Raises UserError if it is too small to learn."""
     if vocab_size < SMALLEST_VOCABULARY:
         raise UserError(f"--vocab-size is {vocab_size}; it must be at least {SMALLEST_VOCABULARY}")
 
@@ -141,4 +142,10 @@ def _continues_words(character: str) -> bool:
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
-    return (line for text in texts for line in text.split("\n") if line)
+    """Lines that SentencePiece learns from; those that it would leave out are cut."""
+    for text in texts:
+        for line in filter(None, text.split("\n")):
+            if len(line.encode()) <= _SENTENCEPIECE_LONGEST_LINE:
+                yield line
+            else:
+                yield from cut_line(line, _SENTENCEPIECE_LONGEST_LINE // _MOST_BYTES)

@@ -18,6 +18,7 @@ SHARED = {
     "data_pipeline.atomic",
     "data_pipeline.config",
     "data_pipeline.errors",
+    "data_pipeline.folders",
     "data_pipeline.vocabulary_file",
 }
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]

@@ -244,6 +244,7 @@ def _corpus(args: Pretrain) -> str:
                 train_vocab="wordpiece",
                 vocab_size=args.experiment.model.vocab_size,
                 holdout=0.05,
+                overwrite=True,  # what an interrupted start with other packages left
             )
         )
         if status:

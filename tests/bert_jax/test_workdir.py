@@ -1,5 +1,6 @@
 """A work directory lets one run in, and has the tokenizer of its corpus."""
 
+import errno
 import fcntl
 from pathlib import Path
 
@@ -17,11 +18,21 @@ def test_lock_is_exclusive_and_a_leftover_file_does_not_count(tmp_path: Path) ->
         pass
 
 
-def test_a_bucket_is_refused_rather_than_made_a_local_folder() -> None:
+@pytest.mark.parametrize("url", ["gs://bucket/runs/base", "s3://bucket/base"])
+def test_a_bucket_is_refused_rather_than_made_a_local_folder(url: str) -> None:
     with (
-        pytest.raises(UserError, match=r"gs://bucket/runs/base is not a folder; mount the bucket"),
-        lock(Path("gs://bucket/runs/base")),
+        pytest.raises(UserError, match=f"work directory {url} is not a folder; mount the bucket"),
+        lock(Path(url)),
     ):
+        pass
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UserError, match=f"the file system of {tmp_path} has no locks"), lock(tmp_path):
         pass
 
 

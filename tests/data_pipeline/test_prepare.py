@@ -1,6 +1,7 @@
 """Prepare: the same shards whatever happens on the way, and nothing half-written."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -46,7 +47,6 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from data_pipeline import shard_texts
 shard_texts.SHARD_TEXT_BYTES = 1500
-from bert_jax.cli.main import main
 if __name__ == "__main__":
     sys.exit(main(["prepare", *sys.argv[1:]]))
 """
@@ -239,7 +239,7 @@ def test_report_tells_what_was_made_and_warns(tmp_path, command, text):
     assert max(map(len, output.splitlines())) <= 80
 
 
-def settings_for(path: Path, vocabulary: Path | None, **changes: object) -> PrepareSettings:
+def settings_for(path: Path | str, vocabulary: Path | None, **changes: object) -> PrepareSettings:
     values = {"vocab": vocabulary and str(vocabulary), "holdout": 0.1, **changes}
     return PrepareSettings(Source((str(path),), format="sentences"), **values)
 
@@ -434,6 +434,59 @@ def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text
     assert re.fullmatch(r"bert-jax: error: .*made\.partial was begun with other inputs; .*\n", errors)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_someone_else_is_left_alone(tmp_path, text, vocabulary, overwrite):
+    folder = tmp_path / "made.partial"
+    folder.mkdir()
+    (folder / "wiki.txt").write_text("the cat sat")
+    with pytest.raises(UserError, match=r"made\.partial .* holds wiki\.txt and was not made by"):
+        prepare(settings_for(text, vocabulary), tmp_path / "made", overwrite=overwrite)
+    assert [path.name for path in folder.iterdir()] == ["wiki.txt"]
+
+
+def test_a_folder_that_was_only_begun_is_taken(tmp_path):
+    (tmp_path / "made.partial").mkdir()
+    for name in (".lock", "..record.json.0123456789abcdef.partial"):
+        (tmp_path / "made.partial" / name).touch()
+    with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False) as directory:
+        assert sorted(path.name for path in directory.iterdir()) == [".lock", ".record.json"]
+
+
+@pytest.mark.parametrize("content", ['{"holdout": 0.', "[]"])
+def test_a_damaged_record_is_named(tmp_path, content):
+    with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False) as directory:
+        (directory / ".record.json").write_text(content)
+    for _ in range(2):
+        with (
+            pytest.raises(UserError, match=r"record\.json is damaged; give --overwrite"),
+            claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False),
+        ):
+            pass
+    with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=True):
+        pass
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with (
+        pytest.raises(UserError, match=r"the file system of .*made\.partial has no locks"),
+        claim(tmp_path / "made", {}, overwrite=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("output", ["gs://bucket/made", "s3://bucket/made"])
+def test_a_bucket_is_refused(tmp_path, text, vocabulary, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(UserError, match=rf"--output {output} is not a folder; mount the bucket"):
+        prepare(settings_for(text, vocabulary), output)
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_two_processes_do_not_write_one_corpus(tmp_path, text, vocabulary):
     output = tmp_path / "made"
     with claim(output, {}, overwrite=False), pytest.raises(UserError, match="another process is writing"):
@@ -444,14 +497,17 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
     output = tmp_path / "made"
     prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
     before = shards(output)
-    (tmp_path / "made.replaced" / "tokenizer").mkdir(parents=True)
+    mine = tmp_path / "made.replaced" / "kept"
+    mine.mkdir(parents=True)
     text.write_text("the cat sat\n\nthe dog ran\n")
     with pytest.raises(UserError, match=r"made exists already; .*--overwrite"):
         prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1))
     assert shards(output) == before
     prepare(settings_for(text, vocabulary), output, runner=LocalRunner(1), overwrite=True)
     assert shards(output) != before
-    assert not list(tmp_path.glob("made.*"))
+    assert list(tmp_path.glob("*made*")) == [output, mine.parent]
+    assert mine.exists()
+    assert not list(output.glob(".*"))
     (tmp_path / "mine").mkdir()
     with pytest.raises(UserError, match=r"mine is not a corpus, so --overwrite leaves it alone"):
         prepare(settings_for(text, vocabulary), tmp_path / "mine", overwrite=True)
@@ -462,7 +518,7 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
     [
         (b" \n\n", 0.1, r"no text in .*text\.txt; the inputs hold no document"),
         (b"\x01\x02\n", 0.0, r"no text in .*text\.txt; its documents hold no token"),
-        (b"the cat sat\n", 0.1, r"--holdout 0\.1 keeps all 1 documents aside; .*--holdout 0 "),
+        (b"the cat sat\n", 0.1, r"--holdout 0\.1 keeps all documents aside; .*--holdout 0 "),
         (b"the cat sat\n\nthe \xff\n", 0.0, r"text\.txt is not UTF-8 at byte 17"),
     ],
 )
@@ -473,6 +529,15 @@ def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, hol
         prepare(settings_for(text, vocabulary, holdout=holdout), output, runner=LocalRunner(1))
     assert not output.exists()
     assert not partial_directory(output).exists()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_nothing_to_learn_from_is_said_as_such(tmp_path, text, kind):
+    text.write_text("the cat sat\n")
+    settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
+    with pytest.raises(UserError, match=r"--holdout 0\.1 keeps all documents aside; .*--holdout 0 "):
+        prepare(settings, tmp_path / "made", runner=FailingRunner(0, AssertionError("too late")))
+    assert not partial_directory(tmp_path / "made").exists()
 
 
 @dataclasses.dataclass
@@ -509,6 +574,7 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
         ({"train_vocab": "wordpiece", "vocab_size": 200}, "give exactly one of --vocab FILE and"),
         ({"vocab": None, "train_vocab": "wordpiece"}, "--train-vocab needs --vocab-size N"),
         ({"vocab_size": 200}, "--vocab goes without it"),
+        ({"vocab": None, "train_vocab": "wordpiece", "vocab_size": -5}, "--vocab-size is -5; it must be at"),
         ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
         ({"language": "english"}, "--language is 'english'; it must be a code"),
     ],
@@ -522,8 +588,14 @@ def test_an_output_inside_the_input_is_refused(tmp_path, text, vocabulary):
     folder = tmp_path / "in"
     folder.mkdir()
     text.rename(folder / "text.txt")
-    with pytest.raises(UserError, match="lies inside the input"):
-        prepare(settings_for(folder, vocabulary), folder / "made", runner=LocalRunner(1))
+    for name in (folder, f"{tmp_path}/i?"):
+        with pytest.raises(UserError, match=r"in/made lies inside the input .*/in;"):
+            prepare(settings_for(name, vocabulary), folder / "made", runner=LocalRunner(1))
+    folder = folder.rename(tmp_path / "made.partial")
+    for name in (folder, folder / "text.txt", f"{folder}/*.txt"):
+        with pytest.raises(UserError, match=r"lies inside .*; give "):
+            prepare(settings_for(name, vocabulary), tmp_path / "made", overwrite=True)
+    assert [path.name for path in folder.iterdir()] == ["text.txt"]
 
 
 def test_workers_must_be_positive(tmp_path, text, vocabulary):

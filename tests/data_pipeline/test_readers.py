@@ -1,9 +1,12 @@
 """Readers: each format gives the documents that a person would say are there."""
 
+import bz2
 import errno
 import gzip
 import io
 import json
+import lzma
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +68,9 @@ def test_reads_compressed_files(tmp_path):
     frames = [zstandard.compress(part.encode()) for part in (WIKI[:half], WIKI[half:])]
     (tmp_path / "c.zst").write_bytes(b"".join(frames))
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
-    assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS, "x"]
+    (tmp_path / "e.bz2").write_bytes(bz2.compress(WIKI.encode()))
+    (tmp_path / "f.xz").write_bytes(lzma.compress(WIKI.encode()))
+    assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS, "x", *WIKI_DOCUMENTS, *WIKI_DOCUMENTS]
 
 
 def test_folders_and_globs_are_walked_in_order_without_hidden_files(tmp_path):
@@ -74,6 +79,41 @@ def test_folders_and_globs_are_walked_in_order_without_hidden_files(tmp_path):
         (tmp_path / name).write_text(f"{name}\n")
     assert read(tmp_path, format="text") == ["a/3.txt", "b/1.txt", "b/2.txt"]
     assert read(f"{tmp_path}/*/[12].txt", format="text") == ["b/1.txt", "b/2.txt"]
+    assert read(f"{tmp_path}/[ab]*", format="text") == ["a/3.txt", "b/1.txt", "b/2.txt"]
+    assert read(f"{tmp_path}/**", format="text") == ["a/3.txt", "b/1.txt", "b/2.txt"]
+
+
+def test_linked_folders_are_walked_once(tmp_path):
+    for name in ("in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    links = {"a": "in/b", "c": "elsewhere", "d": "elsewhere/more", "b/loop": "in", "gone": "nowhere"}
+    for name, target in links.items():
+        (tmp_path / "in" / name).symlink_to(tmp_path / target)
+    assert read(tmp_path / "in", format="text") == ["in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(PermissionError, match="closed"):
+        read(tmp_path, format="text")
+
+
+def test_a_bucket_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"the input s3://bucket/\*\.txt is not a folder; mount"):
+        read("s3://bucket/*.txt", format="text")
+
+
+def test_what_is_no_file_is_known_by_what_it_holds(tmp_path):
+    for version in ("1.0.0", "2.0.0"):
+        store(tmp_path, "tiny_versions", text_features(), {"train": [{"text": "a"}]}, version=version)
+    found = [
+        find_inputs(Source((f"tfds:tiny_versions:{version}",), tfds_data_dir=str(tmp_path))).fingerprint()
+        for version in ("1.0.0", "2.0.0")
+    ]
+    assert [part[1] for (part,) in found] == ["tiny_versions/1.0.0", "tiny_versions/2.0.0"]
 
 
 def test_long_documents_are_cut_between_lines(tmp_path, monkeypatch):
@@ -84,6 +124,16 @@ def test_long_documents_are_cut_between_lines(tmp_path, monkeypatch):
     assert read(tmp_path / "a.txt", format="text") == ["12345\n67890", "abc"]
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "12345\n67890\nabc"}))
     assert read(tmp_path / "a.jsonl") == ["12345\n67890", "abc"]
+
+
+def test_lines_longer_than_a_document_are_cut_at_blanks(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "LONGEST_DOCUMENT", 10)
+    (tmp_path / "a.txt").write_text("abc def gh ijklmnopqrstuvwx yz\n")
+    pieces = ["abc def gh", "ijklmnopqr", "stuvwx yz"]
+    assert read(tmp_path / "a.txt", format="sentences") == [[piece] for piece in pieces]
+    assert read(tmp_path / "a.txt", format="text") == pieces
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "abc def gh ijklmnopqrstuvwx yz"}))
+    assert read(tmp_path / "a.jsonl") == pieces
 
 
 def test_progress_adds_up_to_the_files(tmp_path):
@@ -137,9 +187,12 @@ def test_malformed_jsonl_names_file_and_line(tmp_path, line, message):
         read(tmp_path / "a.jsonl")
 
 
-@pytest.mark.parametrize("suffix", ["gz", "zst"])
+COMPRESSIONS = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
 def test_damaged_compressed_files_are_named(tmp_path, suffix):
-    whole = {"gz": gzip.compress, "zst": zstandard.compress}[suffix](WIKI.encode() * 100)
+    whole = COMPRESSIONS[suffix](WIKI.encode() * 100)
     (tmp_path / f"a.{suffix}").write_bytes(b"garbage" + whole)
     with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read"):
         read(tmp_path, format="wikiextractor")
@@ -154,9 +207,9 @@ def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
         next(readers._lines(Path("a.txt"), Disk(), "strict"))
 
 
-@pytest.mark.parametrize(("compress", "suffix"), [(gzip.compress, "gz"), (zstandard.compress, "zst")])
-def test_truncated_compressed_files_are_named(compress, suffix, tmp_path):
-    whole = compress(WIKI.encode())
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_truncated_compressed_files_are_named(suffix, tmp_path):
+    whole = COMPRESSIONS[suffix](WIKI.encode())
     (tmp_path / f"a.{suffix}").write_bytes(whole + whole[:-20])
     with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte \d+: .*end"):
         read(tmp_path, format="wikiextractor")
