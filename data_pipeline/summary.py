@@ -22,6 +22,10 @@ _MANY_ONE_SENTENCE_DOCUMENTS = 0.10
 _MANY_DUPLICATE_SENTENCES = 0.10
 _MANY_DUPLICATE_DOCUMENTS = 0.01
 _MANY_UNKNOWN_TOKENS = 0.01
+_MANY_TOKENS_IN_LONG_SENTENCES = 0.05
+
+# Tokens; no row of the paper's longest phase, 512, has space for more.
+_LONGEST_SENTENCE = 510
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,6 +40,7 @@ class ShardSummary:
     sha256: str
     one_sentence_documents: int
     unknown_tokens: int
+    tokens_in_long_sentences: int
     sentence_hashes: np.ndarray
     """uint64 [sentences]"""
     document_hashes: np.ndarray
@@ -51,6 +56,7 @@ def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
     """Count and hash what is in a finished shard."""
     shard = read_shard(path)
     sentence_hashes = _hash_runs(shard.tokens, shard.sentence_starts)
+    lengths = np.diff(shard.sentence_starts)
     return ShardSummary(
         file=path.name,
         documents=len(shard.document_starts) - 1,
@@ -60,6 +66,7 @@ def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
         sha256=checksum(path),
         one_sentence_documents=int((np.diff(shard.document_starts) == 1).sum()),
         unknown_tokens=int((shard.tokens == unk_id).sum()),
+        tokens_in_long_sentences=int(lengths[lengths > _LONGEST_SENTENCE].sum()),
         sentence_hashes=sentence_hashes,
         document_hashes=_hash_runs(sentence_hashes, shard.document_starts),
     )
@@ -105,6 +112,7 @@ class Totals:
     text_bytes: int = 0
     one_sentence_documents: int = 0
     unknown_tokens: int = 0
+    tokens_in_long_sentences: int = 0
     rows: dict[Split, list[dict[str, Any]]] = dataclasses.field(
         default_factory=lambda: {"train": [], "heldout": []}
     )
@@ -116,6 +124,7 @@ class Totals:
         self.text_bytes += text_bytes
         self.one_sentence_documents += shard.one_sentence_documents
         self.unknown_tokens += shard.unknown_tokens
+        self.tokens_in_long_sentences += shard.tokens_in_long_sentences
         self.rows[split].append(shard.row())
         self.sentence_sketch.add(shard.sentence_hashes)
         self.document_sketch.add(shard.document_hashes)
@@ -125,6 +134,7 @@ class Totals:
         self.text_bytes += other.text_bytes
         self.one_sentence_documents += other.one_sentence_documents
         self.unknown_tokens += other.unknown_tokens
+        self.tokens_in_long_sentences += other.tokens_in_long_sentences
         for split, rows in other.rows.items():
             self.rows[split] += rows
         self.sentence_sketch.merge(other.sentence_sketch)
@@ -143,6 +153,7 @@ class Totals:
             "duplicate_sentences": self.sentence_sketch.share(),
             "duplicate_documents": self.document_sketch.share(),
             "unknown_tokens": self.unknown_tokens / max(tokens, 1),
+            "tokens_in_long_sentences": self.tokens_in_long_sentences / max(tokens, 1),
         }
 
 
@@ -176,6 +187,12 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
             "unknown_tokens",
             _MANY_UNKNOWN_TOKENS,
             "of the tokens are [UNK]: the vocabulary does not fit this text. Check --casing.",
+        ),
+        (
+            "tokens_in_long_sentences",
+            _MANY_TOKENS_IN_LONG_SENTENCES,
+            f"of the tokens are in sentences of more than {_LONGEST_SENTENCE} tokens: training sees a row's "
+            "length from the middle of each, never the rest. Does the text lack stops, or --language fit it?",
         ),
     )
     return [f"{statistics[name]:.1%} {text}" for name, most, text in judgements if statistics[name] > most]

@@ -385,9 +385,20 @@ def test_shards_add_up_in_any_order_and_in_any_parts(tmp_path):
 
 
 def test_a_clean_corpus_has_no_warnings():
-    names = ("one_sentence_documents", "duplicate_sentences", "duplicate_documents", "unknown_tokens")
+    names = Totals().statistics()
     assert warnings_about(dict.fromkeys(names, 0.0)) == []
-    assert len(warnings_about(dict.fromkeys(names, 0.5))) == 4
+    assert len(warnings_about(dict.fromkeys(names, 0.5))) == len(names) == 5
+
+
+def test_tokens_that_training_cannot_see_are_counted(tmp_path):
+    documents = [[[5] * 511, [6] * 510], [[7] * 979]]
+    write_shard(tmp_path / "s.arrow", make_shard(documents, np.dtype(np.uint16)))
+    totals = Totals()
+    totals.add("train", summarize_shard(tmp_path / "s.arrow", unk_id=1), 10)
+    totals.merge(totals)
+    statistics = totals.statistics()
+    assert statistics["tokens_in_long_sentences"] == (511 + 979) / 2000
+    assert any(line.startswith("74.5% of the tokens are in sentences") for line in warnings_about(statistics))
 
 
 def test_other_settings_do_not_mix_into_a_partial_corpus(tmp_path, text, vocabulary):
