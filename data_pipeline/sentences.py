@@ -19,6 +19,6 @@ def split_sentences(document: Document, language: str) -> list[str]:
 
 
 def check_language(language: str) -> None:
-    """Raises UserError unless `language` looks like a code; unknown ones split as English."""
+    """Raises UserError unless `language` looks like a code; unknown ones, as cn and jp, split as English."""
     if not _LANGUAGE_CODE.fullmatch(language):
         raise UserError(f"--language is {language!r}; it must be a code such as en, de, zh or pt-br")

@@ -21,6 +21,7 @@ from data_pipeline.vocabulary_file import (
     CLS,
     LONGEST_WORD,
     MASK,
+    NOT_UNIGRAM,
     PAD,
     SEP,
     SPECIAL_TOKENS,
@@ -177,6 +178,14 @@ class SentencePiece(Tokenizer):
         self.casing = "cased" if "A" in self._processor.normalize("A") else "uncased"
         self.sha256 = hashlib.sha256(model).hexdigest()
 
+    @property
+    def is_unigram(self) -> bool:
+        """Whether it is the kind that exports can rebuild."""
+        from sentencepiece import sentencepiece_model_pb2
+
+        trained = sentencepiece_model_pb2.ModelProto.FromString(self._model).trainer_spec  # type: ignore[attr-defined]
+        return trained.model_type == trained.UNIGRAM
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts), out_type=int, num_threads=1)
 
@@ -213,12 +222,15 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
 
     Raises:
       UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
-        model of another casing.
+        model of another casing, or one that is not unigram.
     """
     if not file.is_file():
         raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
     kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
-    return _make_tokenizer(Vocabulary(kind, casing, file.read_bytes()), file)
+    tokenizer = _make_tokenizer(Vocabulary(kind, casing, file.read_bytes()), file)
+    if isinstance(tokenizer, SentencePiece) and not tokenizer.is_unigram:
+        raise UserError(f"vocabulary {file} {NOT_UNIGRAM}")
+    return tokenizer
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

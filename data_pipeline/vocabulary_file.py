@@ -25,6 +25,9 @@ FILES: dict[TokenizerKind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "s
 # google-research/bert allows 200 (tokenization.py:304).
 LONGEST_WORD = 100
 
+NOT_UNIGRAM = "is a SentencePiece model, but not a unigram one; only those are supported"
+"""Of a vocabulary, for messages: BPE and the others have no tokenizer here and in exports."""
+
 _SETTINGS_FILE = "settings.json"
 
 

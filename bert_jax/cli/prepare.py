@@ -5,6 +5,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -12,7 +13,7 @@ import tyro
 from bert_jax.cli.flags import choices, parse_flags
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, Format, RunnerName
-from data_pipeline.vocabulary_file import Casing, TokenizerKind
+from data_pipeline.vocabulary_file import Casing, TokenizerKind, guess_casing
 
 if TYPE_CHECKING:
     from data_pipeline.prepare import PrepareSettings, Runner
@@ -38,7 +39,8 @@ class Prepare:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="INPUT...", help_behavior_hint="(required)"),
     ]
-    """Files, folders, globs (.gz, .zst too), tfds:wikipedia/20230601.en or such, installed-documentation."""
+    """Files, folders, globs (.gz, .zst, .bz2, .xz too), tfds:wikipedia/20230601.en or such,
+    installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
     format: Format = "auto"
@@ -53,7 +55,7 @@ class Prepare:
     casing: Casing = "uncased"
     """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece)."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
-    """Whose rules split text into sentences."""
+    """Whose rules split text into sentences, by its ISO 639 code (ja, not jp); unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
     """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
@@ -94,6 +96,8 @@ def run(args: Prepare) -> int:
     from data_pipeline.prepare import prepare
 
     begun = time.perf_counter()
+    if args.vocab is not None and args.casing == "uncased" and _has_capitals(args.vocab):
+        print(f"warning: {args.vocab} has words with capitals, which uncased text never has: --casing cased?")
     try:
         with _terminated_like_interrupted(), _Bar() as bar:
             manifest = prepare(
@@ -146,6 +150,16 @@ def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
     )
     for line in warnings_about(manifest["statistics"]):
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
+
+
+def _has_capitals(vocab: str) -> bool:
+    """Of a WordPiece vocabulary that can be read; a SentencePiece model is refused for them."""
+    file = Path(vocab)
+    if file.suffix == ".model" or not file.is_file():
+        return False
+    with contextlib.suppress(UnicodeDecodeError):
+        return guess_casing(file.read_bytes()) == "cased"
+    return False
 
 
 def _runner(args: Prepare) -> "Runner":

@@ -16,6 +16,7 @@ from data_pipeline.vocabulary_file import (
     CLS,
     FILES,
     LONGEST_WORD,
+    NOT_UNIGRAM,
     SEP,
     SPECIAL_TOKENS,
     UNK,
@@ -198,7 +199,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)  # type: ignore[attr-defined]
     trained, rules = model.trainer_spec, model.normalizer_spec
     if trained.model_type != trained.UNIGRAM:
-        raise UserError("the model's SentencePiece model is not a unigram one; only those are supported")
+        raise UserError(f"the model's vocabulary {NOT_UNIGRAM}")
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     tokenizer = Tokenizer(models.Unigram(pieces, trained.unk_id, trained.byte_fallback))
     steps: list[Any] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax.cli.main import main
 from data_pipeline import shard_texts
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
@@ -47,6 +48,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from data_pipeline import shard_texts
 shard_texts.SHARD_TEXT_BYTES = 1500
+from bert_jax.cli.main import main
 if __name__ == "__main__":
     sys.exit(main(["prepare", *sys.argv[1:]]))
 """
@@ -237,6 +239,17 @@ def test_report_tells_what_was_made_and_warns(tmp_path, command, text):
         assert share in " ".join(output.split())
     assert "of the tokens are [UNK]" in output
     assert max(map(len, output.splitlines())) <= 80
+
+
+def test_capitals_in_a_vocabulary_for_uncased_text_are_noticed(tmp_path, text, vocabulary, capsys):
+    flags = ["--vocab", str(vocabulary), "--output", str(tmp_path / "made"), "--holdout", "2"]
+    assert main(["prepare", str(text), *flags]) == 2
+    assert capsys.readouterr().out == ""
+    vocabulary.write_text(vocabulary.read_text() + "Cat\n")
+    assert main(["prepare", str(text), *flags]) == 2
+    assert "vocab.txt has words with capitals" in capsys.readouterr().out
+    assert main(["prepare", str(text), *flags, "--casing", "cased"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 def settings_for(path: Path | str, vocabulary: Path | None, **changes: object) -> PrepareSettings:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from data_pipeline.errors import UserError
 from data_pipeline.tokenizer import load_tokenizer, load_vocabulary
@@ -153,6 +154,20 @@ def test_refuses_another_casing_than_the_sentencepiece_model_has(tmp_path):
         load_vocabulary(tmp_path / "spiece.model", "uncased")
 
 
+def test_refuses_a_sentencepiece_model_that_exports_cannot_rebuild(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(tmp_path / "bpe"),
+        model_type="bpe",
+        vocab_size=100,
+        unk_piece="[UNK]",
+        control_symbols=["[PAD]", "[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    with pytest.raises(UserError, match=r"vocabulary .*bpe\.model is .* but not a unigram one"):
+        load_vocabulary(tmp_path / "bpe.model", "cased")
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
 def test_learning_again_in_another_process_gives_the_same_vocabulary(kind):
     """Hash seeds and thread counts differ between processes; the vocabulary must not."""
@@ -183,9 +198,11 @@ def test_rare_characters_do_not_crowd_out_a_small_vocabulary():
     assert learned.unk_id not in learned.encode("the castle of lyon")
 
 
-def test_refuses_too_small_a_vocabulary():
-    with pytest.raises(UserError, match=r"--vocab-size is 20; it must be at least 100"):
-        train_vocabulary(TEXTS, "wordpiece", 20, "uncased")
+def test_lines_too_long_for_sentencepiece_are_learned_from_in_pieces():
+    long = "Ωμέγα " * 3000
+    assert len(long.encode()) > 16384 > len(long) // 2
+    learned = train_vocabulary([long, *TEXTS], "sentencepiece", 160, "cased")
+    assert learned.unk_id not in learned.encode("Ωμέγα")
 
 
 def test_sentencepiece_that_cannot_hold_the_alphabet_is_a_user_error():
