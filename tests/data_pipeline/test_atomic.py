@@ -40,6 +40,18 @@ def test_while_it_is_made_a_file_is_as_it_was(tmp_path: Path) -> None:
     assert file.read_bytes() == b"new"
 
 
+def test_content_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synchronized = []
+    monkeypatch.setattr(os, "fsync", lambda file: synchronized.append(os.fstat(file).st_ino))
+    write_bytes(tmp_path / "file", b"new")
+    with atomically(tmp_path / "folder") as partial:
+        (partial / "inner").mkdir(parents=True)
+        (partial / "inner" / "file").touch()
+    assert synchronized == [(tmp_path / name).stat().st_ino for name in ("file", "folder/inner/file")]
+
+
 def test_a_folder_is_not_put_in_place_of_another(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "kept").touch()
