@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.finetuning.choice import ChoiceSettings
-from bert_jax.cli.finetuning.labels import write_lines
+from bert_jax.cli.finetuning.outputs import write_lines
 from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record

@@ -38,7 +38,7 @@ def run(args: Features) -> None:
         raise UserError(f"--layers is {args.layers!r}; write numbers with commas: --layers=-1,-2") from None
     if not args.input.is_file():
         raise UserError(f"{args.input} is not a file; --input takes a text file, a text a line")
-    from bert_jax.features import write_features
+    from bert_jax.feature_files import write_features
     from bert_jax.inference import Bert
 
     model = Bert(args.source.open())

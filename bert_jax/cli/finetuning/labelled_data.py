@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from bert_jax.finetuning.labels import decide, describe

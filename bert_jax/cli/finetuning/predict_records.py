@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from bert_jax.cli.finetuning.labels import outputs_of
+from bert_jax.cli.finetuning.outputs import outputs_of
 from bert_jax.cli.finetuning.task_data import Prediction
 from data_pipeline.errors import UserError
 

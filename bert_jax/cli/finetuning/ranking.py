@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.labels import outputs_of, write_lines
+from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RecordForm
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
 from bert_jax.names import RankingLoss

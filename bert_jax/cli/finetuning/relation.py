@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.labels import outputs_of
+from bert_jax.cli.finetuning.outputs import outputs_of
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts
 from bert_jax.cli.finetuning.task_data import Prediction
 from bert_jax.finetuning.labels import describe
