@@ -124,7 +124,8 @@ def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
     with beside.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         file.flush()
-        os.fsync(file.fileno())
+        if rows:  # without any there is nothing to lose
+            os.fsync(file.fileno())
     beside.replace(path)
 
 
