@@ -20,7 +20,7 @@ from data_pipeline import shard_texts
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.local_runner import LocalRunner, _make_shards
-from data_pipeline.partial import claim, partial_directory
+from data_pipeline.partial import claim, partial_directory, publish
 from data_pipeline.prepare import PrepareSettings, prepare
 from data_pipeline.readers import Source
 from data_pipeline.shard_texts import (
@@ -474,6 +474,20 @@ def test_a_folder_that_was_only_begun_is_taken(tmp_path):
         (tmp_path / "made.partial" / name).touch()
     with claim(tmp_path / "made", {"holdout": 0.1}, overwrite=False) as directory:
         assert sorted(path.name for path in directory.iterdir()) == [".lock", ".record.json"]
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_corpus_is_published_after_a_kill_between_the_renames(tmp_path, made_again):
+    output = tmp_path / "made"
+    with claim(output, {}, overwrite=True) as directory:
+        (directory / ".replaced").mkdir()
+        (directory / ".replaced" / "manifest.json").touch()
+    if made_again:
+        output.mkdir()
+    with claim(output, {}, overwrite=True) as directory:
+        (directory / "manifest.json").touch()
+        publish(directory, output)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["made", "made/manifest.json"]
 
 
 @pytest.mark.parametrize("content", ['{"holdout": 0.', "[]"])
