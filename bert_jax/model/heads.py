@@ -49,4 +49,4 @@ class NextSentenceHead(nn.Module):
 
     @nn.compact
     def __call__(self, pooled: jax.Array) -> jax.Array:
-        return Linear(self.config, (2,), name="dense")(pooled).astype(jnp.float32)
+        return Linear(self.config, (2,), result=jnp.float32, name="dense")(pooled)
