@@ -72,6 +72,8 @@ class Pod:
             "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
             "JAX_NUM_PROCESSES": str(count),
             "JAX_PROCESS_ID": str(number),
+            # A process that is killed before they have met is waited for so long.
+            "BERT_JAX_CONNECT_SECONDS": "120",
             "BERT_JAX_HEARTBEAT_SECONDS": os.environ.get("BERT_JAX_HEARTBEAT_SECONDS", "10"),
         }
         with self.logs[number].open("ab") as log:
