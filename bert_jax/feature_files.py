@@ -46,7 +46,7 @@ def write_features(
       source: UTF-8, a text a line; a tab separates the segments A and B.
       layers: 0 for the embedding output, i for layer i, -1 for the last layer.
       pooling: none; mean over a text's tokens, [CLS] and [SEP] counted; cls, the vector of [CLS].
-      output: file to make.
+      output: file to make, in a folder that is there.
 
     Raises:
       UserError: `output` exists or has another suffix; no such layer; a line that is not a text.
@@ -55,7 +55,6 @@ def write_features(
         raise UserError(f"{output} exists; name a file that does not, or remove it first")
     if output.suffix not in _WRITERS:
         raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
-    output.parent.mkdir(parents=True, exist_ok=True)
     counts: collections.Counter[str] = collections.Counter()
     with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
         windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)

@@ -18,10 +18,11 @@ import numpy as np
 from data_pipeline.atomic import write_bytes
 from data_pipeline.beam import PipelineOptions, beam, quiet_logging
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.inputs import Inputs
 from data_pipeline.names import RunnerName, Split
 from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_shard_texts, measure, split_inputs
 from data_pipeline.progress import Progress
-from data_pipeline.readers import Document, Inputs
+from data_pipeline.readers import Document
 from data_pipeline.shard_texts import ShardText, finish_shard
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import load_tokenizer

@@ -12,8 +12,9 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from data_pipeline.errors import UserError
+from data_pipeline.inputs import Inputs
 from data_pipeline.progress import Progress, read_documents
-from data_pipeline.readers import Document, Inputs
+from data_pipeline.readers import Document
 from data_pipeline.shard_texts import ShardText, finish_shard, gather_shard_texts
 from data_pipeline.summary import ShardSummary, Totals
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer

@@ -13,11 +13,11 @@ from data_pipeline.atomic import atomically, write_json
 from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.folders import check_path
+from data_pipeline.inputs import InputFile, Inputs, Source, find_inputs
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.names import Split
 from data_pipeline.partial import check_output, claim, discard, partial_directory, publish
 from data_pipeline.progress import Progress, read_documents
-from data_pipeline.readers import InputFile, Inputs, Source, find_inputs
 from data_pipeline.sentences import check_language
 from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
 from data_pipeline.summary import Totals

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from data_pipeline.readers import Document, Inputs
+from data_pipeline.inputs import Inputs
+from data_pipeline.readers import Document
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a pass over the inputs, the bytes read in it, and all of its bytes if known."""

@@ -157,7 +157,7 @@ def _has_capitals(vocab: str) -> bool:
     file = Path(vocab)
     if file.suffix == ".model" or not file.is_file():
         return False
-    with contextlib.suppress(UnicodeDecodeError):
+    with contextlib.suppress(UserError):
         return guess_casing(file.read_bytes()) == "cased"
     return False
 
@@ -173,8 +173,8 @@ def _runner(args: Prepare) -> "Runner":
 
 
 def _settings(args: Prepare) -> "PrepareSettings":
+    from data_pipeline.inputs import Source
     from data_pipeline.prepare import PrepareSettings
-    from data_pipeline.readers import Source
 
     return PrepareSettings(
         source=Source(args.inputs, args.format, args.text_field, args.encoding_errors, args.tfds_data_dir),

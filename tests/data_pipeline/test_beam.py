@@ -19,10 +19,10 @@ from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
 from data_pipeline import shard_texts
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.inputs import Source
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.partial import partial_directory
 from data_pipeline.prepare import PrepareSettings, Runner, prepare
-from data_pipeline.readers import Source
 from data_pipeline.summary import warnings_about
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER

@@ -11,9 +11,9 @@ import pytest
 
 from data_pipeline.corpus import Corpus, open_corpus
 from data_pipeline.errors import UserError
+from data_pipeline.inputs import Source, find_inputs
 from data_pipeline.local_runner import LocalRunner
 from data_pipeline.prepare import PrepareSettings, prepare
-from data_pipeline.readers import Source, find_inputs
 from data_pipeline.shard_texts import as_text
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from tests.data_pipeline.small_text import WORDS, write_text

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from data_pipeline import shard_texts
 from data_pipeline.errors import UserError
+from data_pipeline.inputs import InputFile, Inputs, Source
 from data_pipeline.parts import cut_part, find_levels, join_shard_texts, measure, split_inputs
-from data_pipeline.readers import Document, InputFile, Inputs, Source
+from data_pipeline.readers import Document
 from data_pipeline.shard_texts import ShardText, gather_shard_texts
 
 THRESHOLD = 1 << 62  # holds out one document in four

@@ -19,10 +19,10 @@ from bert_jax.cli.main import main
 from data_pipeline import shard_texts
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.inputs import Source
 from data_pipeline.local_runner import LocalRunner, _make_shards
 from data_pipeline.partial import claim, partial_directory, publish
 from data_pipeline.prepare import PrepareSettings, prepare
-from data_pipeline.readers import Source
 from data_pipeline.shard_texts import (
     ShardText,
     digest,
@@ -250,6 +250,9 @@ def test_capitals_in_a_vocabulary_for_uncased_text_are_noticed(tmp_path, text, v
     assert "vocab.txt has words with capitals" in capsys.readouterr().out
     assert main(["prepare", str(text), *flags, "--casing", "cased"]) == 2
     assert capsys.readouterr().out == ""
+    vocabulary.write_bytes(b"caf\xe9\n")
+    assert main(["prepare", str(text), *flags, "--holdout", "0"]) == 2
+    assert f"vocabulary {vocabulary} is not UTF-8 at byte 3" in " ".join(capsys.readouterr().err.split())
 
 
 def settings_for(path: Path | str, vocabulary: Path | None, **changes: object) -> PrepareSettings:

@@ -7,14 +7,13 @@ from typing import Any
 from bert_jax.finetuning.finetuned import FineTuned
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.predict import gather
+from bert_jax.inference import Text
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows, make_task_tokenizer
 from data_pipeline.tasks.rows import Rows
 
 _KINDS = ("classification", "regression")
-
-Text = str | tuple[str, str]
 
 
 class TextPredictor:

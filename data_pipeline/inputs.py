@@ -1,0 +1,164 @@
+"""What is to be read, found and known: files below folders or by globs, TFDS, the installed documentation."""
+
+import dataclasses
+import glob
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from data_pipeline import tfds
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.errors import UserError
+from data_pipeline.folders import check_path
+from data_pipeline.names import EncodingErrors, FileFormat, Format
+from data_pipeline.readers import TFDS_ADVICE, Document, guess_format, read_file, read_tfds
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What to read, and how."""
+
+    inputs: tuple[str, ...]
+    """Files, folders, globs, `tfds:NAME` or `installed-documentation`."""
+    format: Format = "auto"
+    text_field: str = "text"
+    """The field that holds the text, in JSONL and TFDS."""
+    encoding_errors: EncodingErrors = "strict"
+    tfds_data_dir: str | None = None
+    """Where TFDS keeps its data; None for its default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    path: Path
+    format: FileFormat
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """A source whose files have been found and whose formats are known."""
+
+    source: Source
+    parts: tuple[InputFile | str, ...]
+    """In reading order; a string is a name that is not a file."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        """On disk, compressed files as they are; None if some input is not a file."""
+        if any(isinstance(part, str) for part in self.parts):
+            return None
+        return sum(part.path.stat().st_size for part in self.parts if isinstance(part, InputFile))
+
+    def absolute(self) -> "Inputs":
+        """The same files, named so that a process in another folder finds them."""
+        parts = (
+            dataclasses.replace(part, path=part.path.absolute()) if isinstance(part, InputFile) else part
+            for part in self.parts
+        )
+        return Inputs(self.source, tuple(parts))
+
+    def fingerprint(self) -> list[list[str | int]]:
+        """What tells whether the inputs are still the same: path, size and time of each file.
+
+        Of the documentation, which sources are installed; of a TensorFlow dataset its version.
+        """
+        return [_fingerprint(part, self.source) for part in self.parts]
+
+    def folders(self) -> list[Path]:
+        """Those that were named and searched."""
+        names = filter(_is_file_name, self.source.inputs)
+        return [path for name in names for path in _match(name) if path.is_dir()]
+
+    def documents(self, on_bytes: Callable[[int], None] = lambda count: None) -> Iterator[Document]:
+        """Every document in order; `on_bytes` hears how many bytes on disk were read since the last call.
+
+        Raises UserError naming the file and the place of whatever cannot be read.
+        """
+        for part in self.parts:
+            yield from self._read(part, on_bytes)
+
+    def _read(self, part: InputFile | str, on_bytes: Callable[[int], None]) -> Iterator[Document]:
+        field, errors = self.source.text_field, self.source.encoding_errors
+        if isinstance(part, InputFile):
+            return read_file(part.path, part.format, field, errors, on_bytes)
+        if part == INSTALLED_DOCUMENTATION:
+            from data_pipeline.documentation import installed_documentation
+
+            return iter(installed_documentation())
+        return read_tfds(part, self.source.tfds_data_dir, field, errors)
+
+
+def find_inputs(source: Source) -> Inputs:
+    """Find the files and their formats. Raises UserError naming what matches nothing or is unclear."""
+    if not source.inputs:
+        raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
+    parts: list[InputFile | str] = []
+    for name in source.inputs:
+        if _is_file_name(name):
+            check_path(name, "the input")
+            parts += [InputFile(path, _format_of(path, source.format)) for path in find_files(name)]
+        else:
+            parts.append(name)
+    return Inputs(source, tuple(parts))
+
+
+def find_files(pattern: str) -> list[Path]:
+    """The files of a path or a glob, and all below its folders but hidden ones, sorted.
+
+    Raises UserError if there are none, OSError if a folder cannot be read.
+    """
+    found = _match(pattern)
+    files = [path for path in found if path.is_file()]
+    below = {path for folder in found if folder.is_dir() for path in _walk(folder)}
+    files = sorted([*files, *below.difference(files)])
+    if not files:
+        raise UserError(f"no file matches {pattern}; give files, folders, globs or tfds:NAME")
+    return files
+
+
+def _format_of(path: Path, given: Format) -> FileFormat:
+    return guess_format(path) if given == "auto" else given
+
+
+def _fingerprint(part: InputFile | str, source: Source) -> list[str | int]:
+    if isinstance(part, InputFile):
+        status = part.path.stat()
+        return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
+    if part == INSTALLED_DOCUMENTATION:
+        from data_pipeline.documentation import fingerprint
+
+        return [part, fingerprint()]
+    return [part, tfds.open_tfds(part, source.tfds_data_dir, TFDS_ADVICE).info.full_name]
+
+
+def _is_file_name(name: str) -> bool:
+    return name != INSTALLED_DOCUMENTATION and not tfds.is_tfds(name)
+
+
+def _match(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    return [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """The files below a folder, linked folders too; none is read twice, and by its own name if it has one."""
+    folders, seen = [root], set[tuple[int, int]]()
+    for start in folders:  # which grows
+        for folder, inner, names in os.walk(start, onerror=_raise):
+            status = os.stat(folder)
+            key = (status.st_dev, status.st_ino)
+            if key in seen:
+                inner.clear()
+                continue
+            seen.add(key)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            yield from (path for path in paths if path.is_file())
+            folders += [path for name in inner if (path := Path(folder, name)).is_symlink()]
+
+
+def _raise(error: OSError) -> None:
+    raise error

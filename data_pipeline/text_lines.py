@@ -1,0 +1,97 @@
+"""Lines of text out of files, compressed ones by the suffix of their names."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.names import EncodingErrors
+
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+_ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decompress to is in memory
+
+
+def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
+    """Decoded lines of an open file; a byte order mark is dropped.
+
+    Raises:
+      UserError: the file is damaged or not UTF-8; names the byte.
+      Unfinished: the disk or the network failed.
+    """
+    offset = 0
+    try:
+        for line in _decompressed(path, raw):
+            text = line.decode("utf-8", errors)
+            yield text if offset else text.removeprefix("\ufeff")
+            offset += len(line)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 at byte {offset + error.start}; "
+            f"convert it, or go on with --encoding-errors replace"
+        ) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError, _DamagedError) as error:
+        raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
+    except OSError as error:  # the disk or the network, not the file
+        raise Unfinished(
+            f"{path} cannot be read after byte {offset}: {error}; run the same command again to go on"
+        ) from error
+
+
+def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:
+    if path.suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if path.suffix == ".zst":
+        return io.BufferedReader(_ZstdFrames(raw))
+    return _bz2_or_xz(path.suffix, raw) if path.suffix in (".bz2", ".xz") else raw
+
+
+class _DamagedError(Exception):
+    """A compressed file does not hold what its name says."""
+
+
+def _bz2_or_xz(suffix: str, raw: IO[bytes]) -> Iterator[bytes]:
+    # Imported here: a Python that was built without their libraries lacks these modules.
+    import bz2
+    import lzma
+
+    open_file = bz2.BZ2File if suffix == ".bz2" else lzma.LZMAFile
+    try:
+        yield from io.BufferedReader(open_file(raw))  # by themselves they take twice the time for lines
+    except lzma.LZMAError as error:
+        raise _DamagedError(error) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's; bz2 raises one without
+            raise
+        raise _DamagedError(error) from error
+
+
+class _ZstdFrames(io.RawIOBase):
+    """What the frames of a file hold; unlike zstandard's own reader it notices that the last is cut off."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._decompressed = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises EOFError at the end of the file if it is not that of a frame."""
+        while not self._decompressed:
+            compressed = self._frame.unused_data or self._raw.read(_ZSTD_BYTES)
+            if not compressed and self._frame.eof:
+                return 0
+            if not compressed:
+                raise EOFError("the file ends inside a compressed frame")
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._decompressed = memoryview(self._frame.decompress(compressed))
+        size = min(len(buffer), len(self._decompressed))
+        buffer[:size], self._decompressed = self._decompressed[:size], self._decompressed[size:]
+        return size

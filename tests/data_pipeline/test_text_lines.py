@@ -1,0 +1,62 @@
+"""Lines of files: compressed, damaged, in another encoding, on a disk that fails."""
+
+import bz2
+import errno
+import gzip
+import io
+import lzma
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.text_lines import read_lines
+from tests.data_pipeline.read_inputs import WIKI, WIKI_DOCUMENTS, read
+
+
+def test_reads_compressed_files(tmp_path):
+    (tmp_path / "b.gz").write_bytes(gzip.compress(WIKI.encode()))
+    half = len(WIKI) // 2
+    frames = [zstandard.compress(part.encode()) for part in (WIKI[:half], WIKI[half:])]
+    (tmp_path / "c.zst").write_bytes(b"".join(frames))
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
+    (tmp_path / "e.bz2").write_bytes(bz2.compress(WIKI.encode()))
+    (tmp_path / "f.xz").write_bytes(lzma.compress(WIKI.encode()))
+    assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS, "x", *WIKI_DOCUMENTS, *WIKI_DOCUMENTS]
+
+
+def test_bytes_that_are_not_utf8_are_located(tmp_path):
+    (tmp_path / "a.txt").write_bytes("Ü.\nok\n".encode() + b"na\xefve\n")
+    with pytest.raises(UserError, match=r"a\.txt is not UTF-8 at byte 9; .*--encoding-errors replace"):
+        read(tmp_path / "a.txt", format="sentences")
+    replaced = read(tmp_path / "a.txt", format="sentences", encoding_errors="replace")
+    assert replaced == [["Ü.", "ok", "na\ufffdve"]]
+
+
+COMPRESSIONS = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_damaged_compressed_files_are_named(tmp_path, suffix):
+    whole = COMPRESSIONS[suffix](WIKI.encode() * 100)
+    (tmp_path / f"a.{suffix}").write_bytes(b"garbage" + whole)
+    with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read"):
+        read(tmp_path, format="wikiextractor")
+
+
+def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
+    class Disk(io.BytesIO):
+        def __next__(self) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(Unfinished, match=r"a\.txt cannot be read after byte 0: .*; run the same"):
+        next(read_lines(Path("a.txt"), Disk(), "strict"))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_truncated_compressed_files_are_named(suffix, tmp_path):
+    whole = COMPRESSIONS[suffix](WIKI.encode())
+    (tmp_path / f"a.{suffix}").write_bytes(whole + whole[:-20])
+    with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte \d+: .*end"):
+        read(tmp_path, format="wikiextractor")
