@@ -1,39 +1,27 @@
-"""Draws held-out accuracy and perplexity against steps, a line a run. Needs matplotlib.
+"""Draws held-out accuracy and perplexity against steps, a line a file (extra [plot]).
 
     python benchmarks/plot_metrics.py docs/results/wiki.png docs/results/wiki_*.jsonl
 
-Takes the `metrics.jsonl` of runs under any name; the name becomes the label.
+Takes copies of `metrics.jsonl` under any name, which becomes the label; `bert-jax report --plot` takes runs.
 """
 
 import argparse
-import json
 from pathlib import Path
 
-FIGURES = (("accuracy", 100, "held-out accuracy, %"), ("perplexity", 1, "held-out perplexity"))
+from bert_jax.metric_log import read_rows
+from bert_jax.report.curves import check_plot, draw_curves
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("output", type=Path, help="picture to write, .png or .svg")
+    parser.add_argument("output", type=Path, help="picture to write, .png, .svg or .pdf")
     parser.add_argument("metrics", type=Path, nargs="+")
     args = parser.parse_args()
-
-    import matplotlib.pyplot as plt
-
-    picture, panels = plt.subplots(1, len(FIGURES), figsize=(10, 4))
-    for file in args.metrics:
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        rows = [row for row in rows if row["split"] == "heldout"]
-        prefix = "lm" if "lm_accuracy" in rows[0] else "mlm"
-        for panel, (name, scale, _) in zip(panels, FIGURES, strict=True):
-            values = [scale * row[f"{prefix}_{name}"] for row in rows]
-            panel.plot([row["step"] for row in rows], values, marker=".", label=file.stem)
-    for panel, (_, _, title) in zip(panels, FIGURES, strict=True):
-        panel.set(xlabel="steps", ylabel=title)
-        panel.grid(alpha=0.3)
-        panel.legend(frameon=False)
-    picture.tight_layout()
-    picture.savefig(args.output, dpi=110)
+    check_plot(args.output)
+    heldout = {
+        file.stem: [row for row in read_rows(file) if row["split"] == "heldout"] for file in args.metrics
+    }
+    draw_curves(args.output, {label: [rows] for label, rows in heldout.items()})
 
 
 if __name__ == "__main__":

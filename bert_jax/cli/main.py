@@ -18,6 +18,7 @@ COMMANDS = {
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or go on where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
+    "report": "compare runs: figures, settings that differ, curves",
     "export": "write a run's model for Hugging Face transformers",
     "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",
     "predict": "apply a fine-tuned model to new data",

@@ -1,0 +1,168 @@
+"""`bert-jax report RUN...`: runs side by side, in a table, a CSV file and a picture."""
+
+import csv
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from data_pipeline.errors import UserError
+
+if typing.TYPE_CHECKING:
+    from bert_jax.report.finetuning import Score
+    from bert_jax.report.pretraining import Group
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Compare runs: the figures that each ended with, and the settings that differ.
+
+    Of pretraining runs the last held-out figures are shown; those that differ in nothing but the seed
+    share a line. Of fine-tuned models the score on the development set is shown by model and task, with
+    the hyperparameters that are best on average. Figures of several seeds are mean ± standard deviation.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """Work directories of `bert-jax pretrain`, or output folders of `bert-jax finetune`."""
+    csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write a table with a line for each run or cell."""
+    plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also draw held-out accuracy and perplexity of pretraining runs: .png, .svg or .pdf (extra [plot])."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UserError("name the folder of a run, or of several")
+
+
+def run(args: Report) -> None:
+    """Prints the tables and writes the files.
+
+    Raises:
+      UserError: a folder that is no run, a fine-tuning that is not finished, a picture that cannot be made.
+    """
+    from bert_jax.report.finetuning import RESULTS_FILE, read_score
+    from bert_jax.report.pretraining import group_runs, read_run
+
+    folders = list(dict.fromkeys(args.runs))
+    finetuned = [folder for folder in folders if (folder / RESULTS_FILE).exists()]
+    pretrained = [folder for folder in folders if folder not in finetuned]
+    _check_files(args, pretrained, finetuned)
+    groups = group_runs(map(read_run, pretrained))
+    scores = list(map(read_score, finetuned))
+    if groups:
+        _print_groups(groups)
+    if scores:
+        _print_scores(scores)
+    _write_files(args, groups, scores)
+
+
+def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[Path]) -> None:
+    if args.csv and pretrained and finetuned:
+        raise UserError(
+            f"--csv takes runs of one kind; {pretrained[0]} is pretrained, {finetuned[0]} fine-tuned"
+        )
+    if args.plot:
+        from bert_jax.report.curves import check_plot
+
+        if not pretrained:
+            raise UserError("--plot draws the curves of pretraining runs; name one")
+        check_plot(args.plot)
+    for folder in pretrained:
+        if (folder / "cells").is_dir():
+            raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")
+
+
+def _write_files(args: Report, groups: "Sequence[Group]", scores: "Sequence[Score]") -> None:
+    from bert_jax.report import curves, finetuning, pretraining
+
+    if args.csv:
+        _write_csv(args.csv, pretraining.table(groups) if groups else finetuning.table(scores))
+        print(f"wrote {args.csv}")
+    if args.plot:
+        rows = {group.name: [run.heldout for run in group.runs] for group in groups}
+        curves.draw_curves(args.plot, rows)
+        print(f"wrote {args.plot}")
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    from data_pipeline.atomic import atomically
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    with atomically(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _print_groups(groups: "Sequence[Group]") -> None:
+    from bert_jax.report.pretraining import notes, settings_that_differ
+
+    figures = [group.figures() for group in groups]
+    names = dict.fromkeys(name for of_group in figures for name in of_group)
+    rows = [
+        [
+            group.name,
+            str(len(group.runs)),
+            f"{group.runs[0].step:,}",
+            str(group.runs[0].length or ""),
+            *(_figure(name, of_group.get(name)) for name in names),
+        ]
+        for group, of_group in zip(groups, figures, strict=True)
+    ]
+    headings = [name.replace("_", " ") for name in names]
+    _print_table("held-out documents", ["run", "runs", "step", "length", *headings], rows)
+    different = settings_that_differ(groups)
+    if different:
+        settings = [[name, *map(str, values)] for name, values in different.items()]
+        _print_table("settings that differ", ["", *(group.name for group in groups)], settings)
+    for line in notes(groups, different):
+        print(f"note: {line}")
+
+
+def _figure(name: str, figure: tuple[float, float | None] | None) -> str:
+    if figure is None:
+        return ""
+    mean, spread = figure
+    if name.endswith("accuracy"):
+        return f"{mean:.1%}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}%"
+    return f"{mean:.4g}" if spread is None else f"{mean:.4g} ± {spread:.2g}"
+
+
+def _print_scores(scores: "Sequence[Score]") -> None:
+    from bert_jax.report.finetuning import by_model
+
+    models = by_model(scores)
+    metrics = {score.task: score.metric for score in scores}
+    # A mean over tasks says something only where every model has them all.
+    averaged = len(metrics) > 1 and all(len(tasks) == len(metrics) for tasks in models.values())
+    rows = []
+    for model, tasks in models.items():
+        row = [model, *(_score(tasks.get(task)) for task in metrics)]
+        if averaged:
+            row.append(f"{sum(score.row['mean'] for score in tasks.values()) / len(tasks):.4f}")
+        rows.append(row)
+    headings = [f"{task}\n{metric.replace('_', ' ')}" for task, metric in metrics.items()]
+    _print_table("development set", ["model", *headings, *(["mean\nof tasks"] if averaged else [])], rows)
+
+
+def _score(score: "Score | None") -> str:
+    if score is None:
+        return ""
+    mean, seeds = f"{score.row['mean']:.4f}", score.row["seeds"]
+    return mean if seeds == 1 else f"{mean} ± {score.row['stdev']:.4f}\n{seeds} seeds"
+
+
+def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, heading in enumerate(headings):
+        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)

@@ -1,0 +1,149 @@
+"""Pretraining runs side by side: the held-out figures that each ended with, and the settings that differ.
+
+Runs that differ in nothing but the seed are repeats of one another and make one group.
+"""
+
+import dataclasses
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_jax.config_text import flatten
+from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.record import MAY_CHANGE, RunRecord, read_record
+
+# What the figures do not depend on, or no more than on rounding. An evaluation of fewer examples does.
+_DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One work directory."""
+
+    folder: Path
+    record: RunRecord
+    heldout: list[dict[str, Any]]
+    """Its evaluations, in order: the rows of `metrics.jsonl` whose split is `heldout`."""
+
+    @property
+    def step(self) -> int:
+        """That of the last evaluation; 0 before the first."""
+        return self.heldout[-1]["step"] if self.heldout else 0
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Accuracies and perplexities of the last evaluation."""
+        last = self.heldout[-1] if self.heldout else {}
+        return {
+            name: value
+            for name, value in last.items()
+            if name.endswith(("_accuracy", "_perplexity")) and "guess" not in name
+        }
+
+    @property
+    def length(self) -> int | None:
+        """Tokens of a row in the last evaluation."""
+        return self.heldout[-1].get("max_seq_length") if self.heldout else None
+
+    def settings(self) -> dict[str, Any]:
+        """All that may move the figures, the seed left out, by dotted path."""
+        settings = flatten(self.record.experiment)
+        return {name: value for name, value in settings.items() if name not in _DOES_NOT_COUNT} | {
+            "corpus": self.record.corpus_fingerprint[:12],
+            "init_from": self.record.init_fingerprint[:12] or "unset",
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Repeats of one run with several seeds, evaluated at the same step."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    def figures(self) -> dict[str, tuple[float, float | None]]:
+        """Mean over the seeds and sample standard deviation, which one run does not have."""
+        figures = {}
+        for name in self.runs[0].figures:
+            values = [run.figures[name] for run in self.runs]
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            figures[name] = statistics.fmean(values), spread
+        return figures
+
+
+def read_run(folder: Path) -> Run:
+    """What a run has come to so far.
+
+    Raises:
+      UserError: the folder is not that of a run.
+    """
+    record = read_record(folder)
+    rows = [row for row in read_rows(folder / FILE_NAME) if row["split"] == "heldout"]
+    return Run(folder, record, rows)
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Repeats together, in the order in which they are first met."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.step, *sorted(map(repr, run.settings().items()))), []).append(run)
+    names = Counter(_name(group) for group in groups.values())
+    return [
+        Group(name if names[name := _name(group)] == 1 else str(group[0].folder), tuple(group))
+        for group in groups.values()
+    ]
+
+
+def settings_that_differ(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """Dotted path -> its value in each group, of the settings that are not the same in all."""
+    settings = [group.runs[0].settings() for group in groups]
+    names = dict.fromkeys(name for of_group in settings for name in of_group)
+    values = {name: [of_group.get(name, "unset") for of_group in settings] for name in names}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def table(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """One row for each run, for a file: its settings that differ from others', and its figures."""
+    different = settings_that_differ(groups)
+    return [
+        {
+            "run": str(run.folder),
+            "group": group.name,
+            "experiment": run.record.experiment_name,
+            "seed": run.record.experiment.seed,
+            **{name: values[number] for name, values in different.items()},
+            "step": run.step,
+            "max_seq_length": run.length,
+            **run.figures,
+        }
+        for number, group in enumerate(groups)
+        for run in group.runs
+    ]
+
+
+def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
+    """What a reader of the figures must know, a line each."""
+    lines = []
+    for group in groups:
+        if len(group.runs) > 1:
+            lines.append(f"{group.name}: {', '.join(_with_seed(run) for run in group.runs)}")
+        steps = group.runs[0].record.experiment.num_train_steps
+        if group.runs[0].step < steps:
+            lines.append(f"{group.name}: evaluated at step {group.runs[0].step:,} of {steps:,}")
+    if any(name.startswith("data.") or name == "corpus" for name in different):
+        lines.append(
+            "each run is evaluated on pairs and masks of its own: where the corpus or data.* differ, "
+            "held-out figures answer different questions; fine-tuned scores compare"
+        )
+    return lines
+
+
+def _with_seed(run: Run) -> str:
+    return f"{run.folder} (seed {run.record.experiment.seed})"
+
+
+def _name(runs: Sequence[Run]) -> str:
+    name = runs[0].folder.resolve().name
+    return name if len(runs) == 1 else f"{name} +{len(runs) - 1}"

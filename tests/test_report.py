@@ -1,0 +1,167 @@
+"""Runs side by side: what `bert-jax report` groups, shows, writes and refuses."""
+
+import csv
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.config import Objective
+from bert_jax.finetuning.config import FineTuning
+from bert_jax.finetuning.record import FineTuningRecord
+from bert_jax.finetuning.record import write_record as write_finetuning_record
+from bert_jax.record import RunRecord, write_record
+from tests.bert_jax.small_run import make_experiment
+
+
+def pretrained(
+    folder: Path, accuracies: Mapping[int, float], objective: Objective = "mlm_nsp", **changes: Any
+) -> Path:
+    """A work directory whose evaluations had these accuracies, by step."""
+    folder.mkdir(parents=True)
+    experiment = dataclasses.replace(make_experiment(objective, 50), **changes)
+    write_record(folder, RunRecord("tiny", experiment, "fingerprint"))
+    rows = [{"step": 1, "split": "train", "mlm_accuracy": 0.0}]
+    for step, accuracy in accuracies.items():
+        figures = {"mlm_accuracy": accuracy, "mlm_guess_accuracy": 0.01, "mlm_perplexity": 8.0}
+        rows.append({"step": step, "split": "heldout", "max_seq_length": 16, **figures})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def finetuned(folder: Path, task: str, scores: Mapping[float, tuple[float | None, ...]], model: str) -> Path:
+    """An output folder whose cells had these scores, a tuple of seeds for each learning rate."""
+    cell = folder / "cells" / "a"
+    cell.mkdir(parents=True)
+    config = FineTuning(kind="classification", model=make_experiment("mlm_nsp", 50).model)
+    write_finetuning_record(
+        cell, FineTuningRecord(task, config, ("a", "b"), {}, trained_from="export", model_fingerprint=model)
+    )
+    (folder / "best").symlink_to("cells/a", target_is_directory=True)
+    rows: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
+    for rate, values in scores.items():
+        of_rate = {"learning_rate": rate, "batch_size": 16, "epochs": 3.0}
+        known = [value for value in values if value is not None]
+        mean = sum(known) / len(known) if len(known) == len(values) else None
+        rows.append({**of_rate, "seeds": len(values), "mean": mean, "stdev": 0.25})
+        cells += [
+            {**of_rate, "seed": seed, "figures": {"accuracy": value}} for seed, value in enumerate(values)
+        ]
+    (folder / "results.json").write_text(json.dumps({"metric": "accuracy", "rows": rows, "cells": cells}))
+    return folder
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["report", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        pretrained(tmp_path / "a", {5: 0.1, 10: 0.50}),
+        pretrained(tmp_path / "b", {5: 0.9, 10: 0.54}, seed=1, log_every=7),
+        pretrained(tmp_path / "no_nsp", {10: 0.25}, objective="mlm"),
+        pretrained(tmp_path / "young", {5: 0.2}, seed=2),
+    ]
+    assert main(["report", *map(str, runs)]) == 0
+    shown = capsys.readouterr().out
+    lines = [line.replace("│", "").split() for line in shown.splitlines()]
+    assert ["a", "+1", "2", "10", "16", "52.0", "±", "2.8%", "8", "±", "0"] in lines
+    assert ["no_nsp", "1", "10", "16", "25.0%", "8"] in lines
+    assert ["young", "1", "5", "16", "20.0%", "8"] in lines
+    assert ["model.objective", "mlm_nsp", "mlm", "mlm_nsp"] in lines
+    assert "log_every" not in shown
+    assert "note: young: evaluated at step 5 of 10" in shown
+    assert "held-out figures answer different questions" in " ".join(shown.split())  # data.pairing differs
+    assert max(map(len, shown.splitlines()[:12])) <= 80
+
+
+def test_the_csv_has_a_line_for_each_run(tmp_path: Path) -> None:
+    runs = [
+        pretrained(tmp_path / "a", {10: 0.50}),
+        pretrained(tmp_path / "b", {10: 0.54}, seed=1),
+        pretrained(tmp_path / "long", {10: 0.25}, num_train_steps=20),
+    ]
+    assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
+    rows = read_csv(tmp_path / "out.csv")
+    assert [Path(row["run"]).name for row in rows] == ["a", "b", "long"]
+    assert [row["group"] for row in rows] == ["a +1", "a +1", "long"]
+    assert [row["seed"] for row in rows] == ["0", "1", "0"]
+    assert [row["num_train_steps"] for row in rows] == ["10", "10", "20"]
+    assert [row["mlm_accuracy"] for row in rows] == ["0.5", "0.54", "0.25"]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_curves_are_drawn(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    runs = [pretrained(tmp_path / "a", {5: 0.1, 10: 0.5}), pretrained(tmp_path / "b", {5: 0.2}, seed=1)]
+    picture = tmp_path / f"curves{suffix}"
+    assert main(["report", *map(str, runs), "--plot", str(picture)]) == 0
+    begins = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
+    assert picture.read_bytes().startswith(begins)
+
+
+def test_a_run_without_evaluations_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(pretrained(tmp_path / "new", {}))]) == 0
+    assert "note: new: evaluated at step 0 of 10" in capsys.readouterr().out
+
+
+def test_scores_by_model_and_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        finetuned(tmp_path / "1", "cola", {2e-5: (0.5, 0.7), 3e-5: (None, 0.9)}, model="abcdefgh1"),
+        finetuned(tmp_path / "2", "rte", {2e-5: (0.4,)}, model="abcdefgh1"),
+        finetuned(tmp_path / "3", "cola", {2e-5: (0.3,)}, model="zyxwvuts2"),
+    ]
+    assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
+    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    # A mean of which a seed diverged is none, and the models have one name.
+    assert ["export", "abcdefgh", "0.6000", "±", "0.2500", "0.4000"] in lines
+    assert ["export", "zyxwvuts", "0.3000"] in lines
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(row["task"], row["seed"], row["score"]) for row in rows] == [
+        ("cola", "0", "0.5"),
+        ("cola", "1", "0.7"),
+        ("cola", "0", ""),
+        ("cola", "1", "0.9"),
+        ("rte", "0", "0.4"),
+        ("cola", "0", "0.3"),
+    ]
+
+
+def test_tasks_are_averaged_if_all_models_have_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        finetuned(tmp_path / task, task, {2e-5: (value,)}, "m")
+        for task, value in (("cola", 0.5), ("rte", 0.7))
+    ]
+    assert main(["report", *map(str, runs)]) == 0
+    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    assert ["export", "0.5000", "0.7000", "0.6000"] in lines
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(pretrained(tmp_path / "run", {10: 0.5}))
+    tuned = str(finetuned(tmp_path / "tuned", "cola", {2e-5: (0.5,)}, "m"))
+    lost = finetuned(tmp_path / "lost", "cola", {2e-5: (None,)}, "m")
+    begun = finetuned(tmp_path / "begun", "cola", {2e-5: (0.5,)}, "m")
+    (begun / "results.json").unlink()
+    assert "name the folder of a run, or of several" in refused(capsys)
+    assert f"{tmp_path} is not the work directory of a run" in refused(capsys, str(tmp_path))
+    assert f"{begun} is not finished; run its `bert-jax finetune` again" in refused(capsys, str(begun))
+    assert "a seed of every cell diverged" in refused(capsys, str(lost))
+    assert "--csv takes runs of one kind" in refused(capsys, run, tuned, "--csv", str(tmp_path / "o.csv"))
+    assert "valid: .png, .svg, .pdf" in refused(capsys, run, "--plot", str(tmp_path / "o.gif"))
+    assert "--plot draws the curves of pretraining runs" in refused(capsys, tuned, "--plot", "o.png")
+    assert not list(tmp_path.glob("o.*"))
