@@ -22,7 +22,7 @@ class Source:
     """Files, folders, globs, `tfds:NAME` or `installed-documentation`."""
     format: Format = "auto"
     text_field: str = "text"
-    """The field that holds the text, in JSONL and TFDS."""
+    """The field that holds the text, in JSONL, tables and TFDS."""
     encoding_errors: EncodingErrors = "strict"
     tfds_data_dir: str | None = None
     """Where TFDS keeps its data; None for its default."""

@@ -4,10 +4,10 @@ from typing import Literal
 
 Split = Literal["train", "heldout"]
 
-FileFormat = Literal["sentences", "text", "wikiextractor", "jsonl"]
+FileFormat = Literal["sentences", "lines", "text", "wikiextractor", "jsonl", "tsv", "csv", "parquet"]
 
 Format = Literal["auto", FileFormat]
-"""auto: WikiExtractor or JSONL, which show themselves."""
+"""auto: all but the first three, which show themselves by name or first line."""
 
 EncodingErrors = Literal["strict", "replace"]
 """strict: bytes that are not UTF-8 are an error. replace: they become U+FFFD."""

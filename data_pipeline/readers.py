@@ -15,12 +15,19 @@ from data_pipeline import tfds
 from data_pipeline.cutting import cut_document, gather_lines
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, FileFormat
+from data_pipeline.tables import read_csv, read_parquet, read_tsv
 from data_pipeline.text_lines import COMPRESSIONS, read_lines
 
 Document = str | list[str]
 
 TFDS_ADVICE = "give --tfds-data-dir if it is already on disk"
-_JSONL_SUFFIXES = (".jsonl", ".ndjson")
+_BY_SUFFIX: dict[str, FileFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -35,9 +42,12 @@ def read_file(
     """The documents of one file, without those that are empty.
 
     Args:
-      text_field: the one with the text, in JSONL.
+      text_field: the one with the text, in JSONL and tables.
       on_bytes: hears how many bytes on disk were read since the last call.
     """
+    if file_format == "parquet":
+        yield from _cut_all(read_parquet(path, text_field, on_bytes))
+        return
     with path.open("rb") as raw:
         lines = read_lines(path, raw, errors)
         last = 0
@@ -53,6 +63,11 @@ def read_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
     for blank, group in itertools.groupby(map(str.strip, lines), lambda line: not line):
         if not blank:
             yield from cut_document(group)
+
+
+def read_single_lines(lines: Iterable[str]) -> Iterator[str]:
+    """A document a line."""
+    return _cut_all(lines)
 
 
 def read_text(lines: Iterable[str]) -> Iterator[str]:
@@ -77,7 +92,7 @@ def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErr
     for number, line in enumerate(lines, start=1):
         if line.strip():
             text = _json_text(line, field, f"{path}, line {number}")
-            yield from _paragraphs(_without_half_characters(text, f"{path}, line {number}", errors))
+            yield from _cut(_without_half_characters(text, f"{path}, line {number}", errors))
 
 
 def read_tfds(name: str, data_dir: str | None, text_field: str, errors: EncodingErrors) -> Iterator[str]:
@@ -96,21 +111,23 @@ def read_tfds(name: str, data_dir: str | None, text_field: str, errors: Encoding
             raise UserError(
                 f"{name}, example {number} is not UTF-8; go on with --encoding-errors replace"
             ) from None
-        yield from _paragraphs(text)
+        yield from _cut(text)
 
 
 def guess_format(path: Path) -> FileFormat:
     """The format of a file, by its name or its first line. Raises UserError if it is not clear."""
     name = path.with_suffix("") if path.suffix in COMPRESSIONS else path
-    if name.suffix in _JSONL_SUFFIXES:
-        return "jsonl"
+    if name.suffix in _BY_SUFFIX:
+        return _BY_SUFFIX[name.suffix]
     with path.open("rb") as raw:
         first = next((line for line in read_lines(path, raw, "replace") if line.strip()), "")
     if _DOC_TAG.match(first.strip()):
         return "wikiextractor"
+    if first.lstrip().startswith("{") and _is_json(first):
+        return "jsonl"
     raise UserError(
         f"the format of {path} is not clear; give --format sentences (a sentence a line, "
-        f"a blank line between documents) or --format text (a file is a document)"
+        f"a blank line between documents), lines (a document a line), text (a file is a document) or jsonl"
     )
 
 
@@ -119,9 +136,11 @@ def _parse(
 ) -> Iterator[Document]:
     if file_format == "jsonl":
         return read_jsonl(lines, path, text_field, errors)
-    if file_format == "wikiextractor":
-        return read_wikiextractor(lines)
-    return read_text(lines) if file_format == "text" else read_sentences(lines)
+    if file_format in ("tsv", "csv"):
+        read_table = read_tsv if file_format == "tsv" else read_csv
+        return _cut_all(read_table(lines, path, text_field))
+    read = {"wikiextractor": read_wikiextractor, "text": read_text, "lines": read_single_lines}
+    return read.get(file_format, read_sentences)(lines)
 
 
 def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
@@ -130,6 +149,14 @@ def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
     if first is not None and not (found and first == html.unescape(found[1])):
         yield first
     yield from lines
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _json_text(line: str, field: str, place: str) -> str:
@@ -157,5 +184,10 @@ def _without_half_characters(text: str, place: str, errors: EncodingErrors) -> s
         ) from None
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _cut_all(texts: Iterable[str]) -> Iterator[str]:
+    return itertools.chain.from_iterable(map(_cut, texts))
+
+
+def _cut(text: str) -> Iterator[str]:
+    """A document whose lines are paragraphs, in parts if it is too long; none if it is blank."""
     return map("\n".join, cut_document(filter(None, map(str.strip, text.split("\n")))))

@@ -44,8 +44,9 @@ class Prepare:
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
     format: Format = "auto"
-    """sentences: one a line, blank line between documents. text: a file is a document.
-    auto: WikiExtractor or JSONL, which show themselves."""
+    """sentences: one a line, a blank line between documents. lines: a document a line.
+    text: a file is a document, blank lines part paragraphs. auto: the others, which
+    show themselves."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
@@ -59,7 +60,7 @@ class Prepare:
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
     """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
-    """Field with the text, in JSONL and TFDS."""
+    """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"
     """Bytes that are not UTF-8: stop and name them, or replace them by U+FFFD."""
     tfds_data_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None

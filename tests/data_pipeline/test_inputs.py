@@ -73,5 +73,5 @@ def test_no_match_names_the_pattern(tmp_path):
 
 def test_unclear_format_tells_the_two_choices(tmp_path):
     (tmp_path / "a.txt").write_text("Some text.\n")
-    with pytest.raises(UserError, match=r"a\.txt is not clear; give --format sentences .* --format text"):
+    with pytest.raises(UserError, match=r"a\.txt is not clear; give --format sentences .* or jsonl"):
         read(tmp_path)

@@ -1,12 +1,16 @@
 """Readers: each format gives the documents that a person would say are there."""
 
+import gzip
 import json
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from data_pipeline import cutting
 from data_pipeline.errors import UserError
+from data_pipeline.inputs import Source, find_inputs
 from tests.data_pipeline.read_inputs import WIKI, WIKI_DOCUMENTS, read
 from tests.data_pipeline.tiny_tfds import store, table_features, text_features
 
@@ -30,6 +34,61 @@ def test_jsonl_takes_the_named_field(tmp_path):
     rows = [{"text": "a", "body": "One.\n\nTwo."}, {"body": ""}, {"body": "Ü."}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
     assert read(tmp_path / "a.jsonl", text_field="body") == ["One.\nTwo.", "Ü."]
+
+
+def test_jsonl_shows_itself_whatever_its_name(tmp_path):
+    with gzip.open(tmp_path / "c4-train.00000.json.gz", "wt") as file:
+        file.write('\n{"text": "One."}\n')
+    assert read(tmp_path / "c4-train.00000.json.gz") == ["One."]
+    (tmp_path / "a.txt").write_text("{no JSON\n")
+    with pytest.raises(UserError, match="not clear"):
+        read(tmp_path / "a.txt")
+
+
+def test_lines_are_documents(tmp_path):
+    (tmp_path / "a.txt").write_text("One. Two.\n\n Three.\r\n")
+    assert read(tmp_path / "a.txt", format="lines") == ["One. Two.", "Three."]
+
+
+def test_a_column_of_a_table_holds_documents(tmp_path):
+    (tmp_path / "a.tsv").write_text('\ufeffid\ttext\r\n1\t"One" of two\r\n\n2\t\r\n3\tThree\r\n')
+    assert read(tmp_path / "a.tsv") == ['"One" of two', "Three"]
+    (tmp_path / "a.csv").write_text('id,body\n1,"One, ""two"".\n\nNext."\n2,Three\n')
+    assert read(tmp_path / "a.csv", text_field="body") == ['One, "two".\nNext.', "Three"]
+    columns = {"id": [1, 2, 3, 4], "body": ["One.", None, " ", "Four.\n\nFive."]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", text_field="body") == ["One.", "Four.\nFive."]
+
+
+def test_all_of_a_parquet_file_is_told(tmp_path):
+    table = pyarrow.table({"text": ["a word"] * 5000})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    heard = []
+    documents = find_inputs(Source((str(tmp_path / "a.parquet"),))).documents(heard.append)
+    assert len(list(documents)) == 5000
+    assert sum(heard) == pytest.approx((tmp_path / "a.parquet").stat().st_size, abs=len(heard))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"id\tbody\n", r"a\.tsv has no column text; --text-field is one of id, body"),
+        ("a.csv", b"text,id\n1,2\n1\n", r"a\.csv, row 3 has 1 columns instead of 2"),
+        ("a.csv", b'text\n"one\n', r"a\.csv, line 2 is not CSV: unexpected end of data"),
+        ("a.parquet", b"PAR1 no parquet", r"a\.parquet is no whole Parquet file"),
+    ],
+)
+def test_a_faulty_table_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path / name)
+
+
+def test_a_parquet_column_must_be_text(tmp_path):
+    columns = {"text": [1], "title": ["a"]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="no column of text text; --text-field is one of title"):
+        read(tmp_path / "a.parquet")
 
 
 def test_long_documents_are_cut_between_lines(tmp_path, monkeypatch):

@@ -1,0 +1,65 @@
+"""Documents out of tables, a row each: TSV, CSV and Parquet."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from data_pipeline.errors import UserError, bad_input
+
+_ROWS_AT_ONCE = 1024
+
+
+def read_tsv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
+    """The texts of a column, after a line of names. There is no quoting: a quotation mark is a character."""
+    stripped = (line.rstrip("\r\n") for line in lines)
+    return _column((line.split("\t") for line in stripped if line), path, field)
+
+
+def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
+    """The texts of a column, after a line of names, quoted as spreadsheets do: a text may have many lines."""
+    csv.field_size_limit(sys.maxsize)
+    rows = csv.reader(lines, strict=True)
+    try:
+        yield from _column((row for row in rows if row), path, field)
+    except csv.Error as error:
+        raise UserError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
+
+
+def read_parquet(path: Path, field: str, on_bytes: Callable[[int], None]) -> Iterator[str]:
+    """The texts of a column, without those that are null; `on_bytes` hears of the rows' share of the file."""
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
+            _check_field(path, field, texts, "column of text")
+            share = path.stat().st_size / max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field]):
+                yield from filter(None, batch.column(0).to_pylist())
+                on_bytes(round(share * len(batch)))
+    except (OSError, pa.ArrowException) as error:
+        raise bad_input(error, path, f"{path} is no whole Parquet file: {error}") from None
+
+
+def _column(rows: Iterator[Sequence[str]], path: Path, field: str) -> Iterator[str]:
+    names = next(rows, [])
+    _check_field(path, field, names, "column")
+    place = names.index(field)
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(names):
+            raise UserError(f"{path}, row {number} has {len(row)} columns instead of {len(names)}")
+        yield row[place]
+
+
+def _check_field(path: Path, field: str, names: Sequence[str], what: str) -> None:
+    if field not in names:
+        raise UserError(
+            f"{path} has no {what} {field}; --text-field is one of {', '.join(names) or 'none that it has'}"
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(values) or pa.types.is_large_string(values)
