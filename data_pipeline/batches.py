@@ -6,6 +6,7 @@ processes or threads, nor of where a run was interrupted. Any step can be had at
 
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
@@ -63,7 +64,11 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_features`."""
+        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_features`.
+
+        The dataset does not keep the source alive: TensorFlow never lets go of a Python function that it was
+        given, so a function that held a corpus would keep it mapped until the process ends.
+        """
 
 
 def training_batches(
@@ -104,8 +109,8 @@ def training_batches(
             steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)
             firsts = steps.map(lambda step: step * global_batch_size)
             examples = _place(firsts, source, rows or ((0, global_batch_size),), seed, stream)
-            datasets.append(_run_ahead(source.make_batches(examples), num_threads))
-    return itertools.chain.from_iterable(dataset.as_numpy_iterator() for dataset in datasets)
+            datasets.append(_iterate(_run_ahead(source.make_batches(examples), num_threads), source))
+    return itertools.chain.from_iterable(datasets)
 
 
 def evaluation_batches(
@@ -131,7 +136,7 @@ def evaluation_batches(
     size = sum(stop - start for start, stop in rows)
     placed = _spread(firsts, source, rows, wanted)
     batches = source.make_batches(placed).map(lambda batch: _fill_up(batch, size))
-    return _run_ahead(batches, 0).as_numpy_iterator()
+    return _iterate(_run_ahead(batches, 0), source)
 
 
 def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
@@ -147,7 +152,7 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
     """Raises UserError if the corpus can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
-            "prepare more documents, or these with --holdout 0, or take --data.pairing contiguous"
+            "prepare more documents, or train without NSP: --model.objective mlm --data.pairing contiguous"
             if corpus.split == "train"
             else "prepare it with a larger --holdout, or with --holdout 0"
         )
@@ -197,7 +202,21 @@ class CorpusSource:
         return draws_per_example(self.instances_per_row * PAIR_DRAWS + num_mask_draws(self.phase))
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        return examples.map(self._make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        features = batch_features(self.phase, self.instances_per_row)
+        types = [dtype for _, dtype in features.values()]
+        source = weakref.proxy(self)
+
+        def make(numbers: np.ndarray, bits: np.ndarray) -> list[np.ndarray]:
+            batch = source.draw(numbers, bits).batch
+            return [batch[key] for key in features]
+
+        def make_batch(numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:
+            values = tf.numpy_function(make, [numbers, bits], types, stateful=False)
+            for value, (shape, _) in zip(values, features.values(), strict=True):
+                value.set_shape([None, *shape])
+            return dict(zip(features, values, strict=True))
+
+        return examples.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
     def draw(self, numbers: np.ndarray, bits: np.ndarray) -> Drawn:
         """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `bits`."""
@@ -234,18 +253,6 @@ class CorpusSource:
             "next_sentence_labels": sequences.labels,
         }
 
-    def _make_batch(self, numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:
-        def make(numbers: np.ndarray, bits: np.ndarray) -> list[np.ndarray]:
-            batch = self.draw(numbers, bits).batch
-            return [batch[key] for key in features]
-
-        features = batch_features(self.phase, self.instances_per_row)
-        types = [dtype for _, dtype in features.values()]
-        values = tf.numpy_function(make, [numbers, bits], types, stateful=False)
-        for value, (shape, _) in zip(values, features.values(), strict=True):
-            value.set_shape([None, *shape])
-        return dict(zip(features, values, strict=True))
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordSource:
@@ -261,8 +268,13 @@ class RecordSource:
         return len(self.records)
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        records, phase = weakref.proxy(self.records), self.phase
+
+        def read(numbers: np.ndarray) -> np.ndarray:
+            return records.read(numbers)
+
         def parse(numbers: tf.Tensor, _: Any) -> dict[str, tf.Tensor]:
-            return parse_records(self.records, numbers[:, 0], self.phase)
+            return parse_records(tf.numpy_function(read, [numbers[:, 0]], tf.string, stateful=False), phase)
 
         return examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
@@ -308,6 +320,12 @@ def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:
         return tf.pad(values, [[0, missing]] + [[0, 0]] * (len(values.shape) - 1))
 
     return {key: fill(values) for key, values in batch.items()}
+
+
+def _iterate(dataset: tf.data.Dataset, source: Source) -> Iterator[NumpyBatch]:
+    """The batches of a dataset, whose source lives as long as they are asked for, and no longer."""
+    yield from dataset.as_numpy_iterator()
+    del source  # which this frame held until now
 
 
 def _run_ahead(dataset: tf.data.Dataset, num_threads: int) -> tf.data.Dataset:

@@ -10,7 +10,7 @@ from pathlib import Path
 from data_pipeline.corpus import MANIFEST_FILE, Corpus, open_corpus, read_manifest
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
-from data_pipeline.tfrecords import Records, find_records, index_records
+from data_pipeline.tfrecords import Records, find_records, index_records, verify_records
 
 Store = Corpus | Records
 
@@ -54,19 +54,22 @@ def vocabulary_size(corpus: str) -> int | None:
 def fingerprint(corpus: str) -> str:
     """A hash of a corpus's tokens and vocabulary, the same wherever it lies.
 
-    Of TFRecords, which have no checksums, names and sizes must do. Raises UserError if it is no corpus.
+    Of TFRecords, which have no checksum of a file, names and sizes must do. Raises UserError if it is no
+    corpus.
     """
     if not is_prepared(corpus):
+        # In the order in which they are read, which decides the batches.
         paths = [path for split in _SPLITS for path in find_records(corpus, split)]
-        return _hash(sorted((path.name, path.stat().st_size) for path in paths))
+        return _hash([(path.name, path.stat().st_size) for path in paths])
     manifest = read_manifest(Path(corpus))
     shards = {split: part["shards"] for split, part in manifest["splits"].items()}
     return _hash({"tokenizer": manifest["tokenizer"], "shards": shards})
 
 
 def verify(corpus: str) -> None:
-    """Compares every shard with its checksum; TFRecords have none. Raises UserError naming an altered one."""
+    """Compares every shard or record with its checksum. Raises UserError naming the first altered file."""
     if not is_prepared(corpus):
+        verify_records([path for split in _SPLITS for path in find_records(corpus, split)])
         return
     splits = read_manifest(Path(corpus))["splits"]
     for split in _SPLITS:

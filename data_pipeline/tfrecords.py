@@ -4,14 +4,16 @@ Pairs and masks are in the records already. An index of where each record lies g
 order and the same resume as a prepared corpus.
 """
 
+import concurrent.futures
 import dataclasses
 import glob
-import mmap
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
@@ -30,7 +32,7 @@ class Records:
     """Where the records of some files lie; the files are mapped into memory."""
 
     paths: tuple[Path, ...]
-    files: tuple[mmap.mmap, ...]
+    files: tuple[memoryview, ...]
     file_numbers: NDArray[np.int32]
     """[N]"""
     starts: NDArray[np.int64]
@@ -46,7 +48,7 @@ class Records:
         starts = self.starts[numbers]
         stops = starts + self.lengths[numbers]
         where = zip(self.file_numbers[numbers].tolist(), starts.tolist(), stops.tolist(), strict=True)
-        return np.array([self.files[file][start:stop] for file, start, stop in where], object)
+        return np.array([bytes(self.files[file][start:stop]) for file, start, stop in where], object)
 
 
 def find_records(corpus: str, split: str) -> list[Path]:
@@ -69,15 +71,33 @@ def index_records(paths: Sequence[Path]) -> Records:
     return Records(tuple(paths), files, file_numbers, joined[:, 0], joined[:, 1])
 
 
-def _map(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise UserError(f"{path} is empty; it must be a file of TFRecords") from None
+def verify_records(paths: Sequence[Path]) -> None:
+    """Compares every record with the checksums beside it. Raises UserError naming the first altered file."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # TensorFlow lets go of the interpreter
+        for path, fault in zip(paths, pool.map(_find_fault, paths), strict=True):
+            if fault:
+                raise UserError(f"{path} was altered or is not a file of TFRecords: {fault}")
 
 
-def _spans(path: Path, file: mmap.mmap) -> NDArray[np.int64]:
+def _find_fault(path: Path) -> str:
+    """What is wrong with the records of a file; empty if nothing is."""
+    try:
+        tf.data.TFRecordDataset(str(path)).reduce(0, lambda count, _: count + 1)
+    except tf.errors.DataLossError as error:
+        # What is between braces names a node of TensorFlow's.
+        return re.sub(r"^\{\{.*?\}\} ", "", error.message).partition(" [Op:")[0]
+    return ""
+
+
+def _map(path: Path) -> memoryview:
+    """The bytes of a file, which does not stay open."""
+    if not path.stat().st_size:
+        raise UserError(f"{path} is empty; it must be a file of TFRecords")
+    with pa.memory_map(str(path)) as file:
+        return memoryview(file.read_buffer())
+
+
+def _spans(path: Path, file: memoryview) -> NDArray[np.int64]:
     """int64 [n, 2]: first byte and length of each record's data."""
     spans, offset, size = [], 0, len(file)
     while offset < size:
@@ -115,9 +135,10 @@ def check_shapes(records: Records, phase: Phase) -> None:
         for name, length in wanted.items():
             if found.get(name) != length:
                 raise UserError(
-                    f"{path} has {found.get(name, 0)} values of {name} in a record, but the phase wants "
+                    f"{path} has {found.get(name, 0)} values of {name} in a record, but a phase wants "
                     f"{length} (max_seq_length {phase.max_seq_length}, max_predictions_per_seq "
-                    f"{phase.max_predictions_per_seq}); set both as they were when the file was made"
+                    f"{phase.max_predictions_per_seq}); set both as they were when the file was made, in "
+                    f"all phases (--data.phases.0.max-seq-length, ...)"
                 )
 
 
@@ -129,9 +150,8 @@ def _feature_lengths(path: Path, record: bytes) -> dict[str, int]:
     return {name: len(f.float_list.value or f.int64_list.value) for name, f in features.items()}
 
 
-def parse_records(records: Records, numbers: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
-    """The batch of the records `numbers` int64 [b], with the keys, shapes and types of every other batch."""
-    serialized = tf.numpy_function(records.read, [numbers], tf.string, stateful=False)
+def parse_records(serialized: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
+    """The batch of records as strings [b], with the keys, shapes and types of every other batch."""
     serialized.set_shape([None])
     parsed = tf.io.parse_example(serialized, _features(phase))
     batch = {name: tf.cast(values, tf.int32) for name, values in parsed.items() if values.dtype == tf.int64}

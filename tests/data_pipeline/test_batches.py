@@ -1,13 +1,15 @@
 """Batches are a function of (corpus, settings, seed, step): not of processes, threads or restarts."""
 
+import gc
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from data_pipeline.batches import evaluation_batches, make_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
-from data_pipeline.corpus import open_corpus
+from data_pipeline.corpus import Corpus, open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import cut_instances
 from data_pipeline.store import has_heldout, open_store
@@ -149,6 +151,25 @@ def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
 
 def evaluate(corpus, data=DATA, phase=PHASES[0], batch_size=8, examples=20, **rows):
     return list(evaluation_batches(corpus, data, phase, batch_size=batch_size, examples=examples, **rows))
+
+
+def test_a_corpus_is_let_go_with_its_batches(corpus):
+    evaluate(corpus)
+    gc.collect()
+    before = count_open(corpus)
+    interrupted = training_batches(
+        str(corpus), DATA, seed=1, global_batch_size=8, num_train_steps=40, first_step=0
+    )
+    next(interrupted)
+    assert count_open(corpus) == before + 1
+    del interrupted
+    evaluate(corpus)
+    gc.collect()
+    assert count_open(corpus) == before
+
+
+def count_open(directory):
+    return sum(type(o) is Corpus and o.directory == Path(directory) for o in gc.get_objects())
 
 
 def test_evaluation_is_always_the_same_and_filled_up_with_zeros(corpus):

@@ -1,6 +1,8 @@
 """Static mode: records of google-research/bert's layout in the order of every other corpus."""
 
 import dataclasses
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from data_pipeline.batches import evaluation_batches, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from data_pipeline.store import has_heldout
+from data_pipeline.store import has_heldout, verify
 from data_pipeline.tensorflow_cpu import tf
 from tests.data_pipeline.small_records import make_example, write_records
 
@@ -73,6 +75,26 @@ def test_a_truncated_file_is_named(folder, lost):
     path.write_bytes(path.read_bytes()[:-lost])
     with pytest.raises(UserError, match=r"b\.tfrecord is truncated"):
         train(folder)
+
+
+def test_an_altered_record_is_named(folder):
+    verify(str(folder))
+    path = folder / "b.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"b\.tfrecord was altered .*: corrupted record at 12"):
+        verify(str(folder))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="lists open files as Linux does")
+def test_no_file_stays_open(folder):
+    batches = training_batches(
+        str(folder), DATA, seed=1, global_batch_size=6, num_train_steps=10, first_step=0
+    )
+    next(batches)
+    still_open = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    assert not [path for path in still_open if str(folder) in path]
 
 
 def test_files_that_hold_something_else_are_named(tmp_path):
