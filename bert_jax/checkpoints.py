@@ -4,11 +4,12 @@ Orbax renames a finished folder into place, so a kill leaves no half checkpoint.
 a flipped bit in the arrays' files, so each checkpoint carries its files' SHA-256 as well.
 """
 
+import concurrent.futures
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import processes
+from data_pipeline.atomic import synchronize
 from data_pipeline.errors import Unfinished, UserError
 
 State = TypeVar("State")
@@ -48,6 +50,7 @@ class Checkpoints:
         self._workdir = workdir
         self._folder = workdir / FOLDER
         self._say = say
+        self._keep_every = keep_every
         self._saving: int | None = None
         options = ocp.CheckpointManagerOptions(
             preservation_policy=_preservation(keep, keep_every),
@@ -55,6 +58,10 @@ class Checkpoints:
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
         )
         self._manager = _Manager(self._folder.absolute(), options=options)
+
+    def stays(self, step: int) -> bool:
+        """Whether the checkpoint of a step belongs to a series that is kept."""
+        return any(step % steps == 0 for steps in self._keep_every)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to save, after waiting for the save before. Does nothing if the step is there.
@@ -122,10 +129,13 @@ class Checkpoints:
         (self._folder / str(step)).rename(aside / (f"{step}.{taken}" if taken else str(step)))
 
     def _add_checksums(self) -> None:
-        # Orbax calls this when all files are written, just before it renames their folder.
+        # Orbax calls this when all files are written, just before it renames their folder. It leaves them to
+        # the system's cache: after a power cut they might be empty under their final name.
         (folder,) = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
-        sums = {str(f.relative_to(folder)): _sha256(f) for f in folder.glob(f"{_ITEM}/**/*") if f.is_file()}
+        files = [file for file in folder.glob(f"{_ITEM}/**/*") if file.is_file()]
+        sums = dict(zip([str(file.relative_to(folder)) for file in files], _hash_all(files), strict=True))
         (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
+        synchronize(folder)
 
     def _guard(self, action: Callable[[], Any]) -> None:
         try:
@@ -186,10 +196,11 @@ def find_fault(checkpoint: Path) -> str | None:
     """
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
-        for name, expected in sums.items():
+        for name in sums:
             if not (checkpoint / name).is_file():
                 return f"{name} is missing"
-            if _sha256(checkpoint / name) != expected:
+        for name, digest in zip(sums, _hash_all([checkpoint / name for name in sums]), strict=True):
+            if digest != sums[name]:
                 return f"{name} was altered or truncated"
     except (FileNotFoundError, ValueError, AttributeError) as error:
         return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
@@ -240,6 +251,12 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
 def _hush_orbax() -> None:
     # It logs a traceback for what is reported here in one line.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
+
+
+def _hash_all(files: Sequence[Path]) -> list[str]:
+    """SHA-256 of each file; several at once: hashing lets go of the interpreter, and a bucket is slow."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(_sha256, files))
 
 
 def _sha256(path: Path) -> str:

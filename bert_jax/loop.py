@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from bert_jax import processes
 from bert_jax.checkpoints import Checkpoints
 from bert_jax.interrupt import Interrupt
 from bert_jax.metric_log import open_log
@@ -105,7 +106,10 @@ def train(
         run = _Run(
             program, data, evaluation, workdir, checkpoints, int(state.step), clock, trace, before_save
         )
-        return run.train(state, interrupt)
+        ending = run.train(state, interrupt)
+        if ending is Ending.INTERRUPTED:
+            say(f"the last checkpoint took {run.seconds_of_last_save:.1f} s to save")
+        return ending
     finally:
         checkpoints.close()
 
@@ -141,6 +145,7 @@ class _Run:
         self.clock = clock
         self.trace = trace
         self.before_save = before_save
+        self.seconds_of_last_save = 0.0
         self.log = open_log(workdir, first_step)
         self.display = ProgressDisplay(first_step, self.config.num_train_steps)
 
@@ -154,6 +159,7 @@ class _Run:
             self.trace.start_at(step)
         try:
             with self.display:
+                self._make_up_evaluation(state, step)
                 while step < last:
                     if self.trace:
                         self.stopwatch.exclude(self.trace.between_steps(step, state.step))
@@ -196,26 +202,40 @@ class _Run:
             self.clock.stop(self.stopwatch)
         return state
 
+    def _make_up_evaluation(self, state: TrainState, step: int) -> None:
+        """The evaluation of the step that a run goes on from, if it was stopped before that was made."""
+        if not step or not self.evaluation or not self._is_due(step, self.config.eval_every):
+            return
+        if processes.by_first(lambda: self.log.evaluated_at) != step:
+            self._log_evaluation(self.evaluation, state, step)
+
     def _between_steps(
         self, state: TrainState, step: int, batches: Prefetch, *, stopping: bool
     ) -> TrainState:
-        """What is due after a step, always in this order: row, evaluation, checkpoint."""
+        """What is due after a step, always in this order: row, evaluation, checkpoint.
+
+        A stop may leave no more than seconds, so the evaluation is then left to the next start.
+        """
+        stopping = stopping and step < self.config.num_train_steps
         if self._is_due(step, self.config.log_every):
             self._check_finite(state)
             self._log_training(state, step, batches)
             state = self.program.reset_sums(state)
-        if self.evaluation and self._is_due(step, self.config.eval_every):
+        if self.evaluation and self._is_due(step, self.config.eval_every) and not stopping:
             self._check_finite(state)
             self._log_evaluation(self.evaluation, state, step)
-        if self._is_due(step, self.config.checkpoint_every) or stopping:
+        began = time.perf_counter()
+        is_due = self._is_due(step, self.config.checkpoint_every)
+        # A series that an earlier start asked for may not be one of this start's steps.
+        if is_due or stopping or self.checkpoints.stays(step):
             self._check_finite(state)
-            began = time.perf_counter()
             self.before_save()
             self.log.sync()
             self.checkpoints.save(step, state)
             self.stopwatch.note("seconds_saving", time.perf_counter() - began)
         if stopping or step == self.config.num_train_steps:
             self.checkpoints.wait()
+            self.seconds_of_last_save = time.perf_counter() - began
         return state
 
     def _is_due(self, step: int, every: int) -> bool:
@@ -224,8 +244,12 @@ class _Run:
     def _log_training(self, state: TrainState, step: int, batches: Prefetch) -> None:
         sums = {name: float(value) for name, value in jax.device_get(state.sums).items()}
         sequences, tokens = (sums[name] / sums["steps"] for name in ("examples", "tokens"))
-        timing = self.stopwatch.lap(step, sequences, tokens, batches.seconds_waited)
+        # All go at the pace of the one that waits longest.
+        waited, slowest = processes.highest(batches.seconds_waited)
         batches.seconds_waited = 0.0
+        timing = self.stopwatch.lap(step, sequences, tokens, waited)
+        if processes.count() > 1:
+            timing["waiting_process"] = slowest
         self._write(
             {
                 "step": step,

@@ -149,6 +149,14 @@ def add_up(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(halves).view(np.int64).sum(axis=0)
 
 
+def highest(value: float) -> tuple[float, int]:
+    """The highest of the processes' values, and the number of a process that has it."""
+    if count() == 1:
+        return value, 0
+    values = multihost_utils.process_allgather(np.float32(value))
+    return float(values.max()), int(values.argmax())
+
+
 @contextlib.contextmanager
 def listen() -> Iterator[Interrupt]:
     """As `interrupt.listen`, for the processes of one run: they stop after the same step.

@@ -1,5 +1,6 @@
 """Where a run happened: versions, git state, devices and the command, for `config.json`."""
 
+import hashlib
 import importlib.metadata
 import platform
 import shlex
@@ -19,6 +20,8 @@ _PACKAGES = (
     *("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),  # the compilers, where there are such devices
 )
 
+_CODE = (":(top)bert_jax", ":(top)data_pipeline", ":(top)experiments")
+
 
 def this_start() -> dict[str, Any]:
     """A JSON object that tells this process apart from others that ran the same command."""
@@ -36,8 +39,9 @@ def this_start() -> dict[str, Any]:
 
 def code(start: Mapping[str, Any]) -> dict[str, str]:
     """The part of what `this_start` gives that decides what is computed."""
-    commit = {"git commit": start["git"]["commit"]} if start["git"] else {}
-    return {**start["versions"], **commit}
+    git = start["git"] or {}
+    names = {"git commit": "commit", "uncommitted changes": "changes"}
+    return {**start["versions"], **{name: git[key] for name, key in names.items() if git.get(key)}}
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -69,7 +73,18 @@ def _git_state(folder: Path) -> dict[str, Any] | None:
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    return {"commit": commit, "changed_files": (_git(folder, "status", "--porcelain") or "").splitlines()}
+    changed = (_git(folder, "status", "--porcelain") or "").splitlines()
+    return {"commit": commit, "changed_files": changed, "changes": _hash_changes(folder)}
+
+
+def _hash_changes(folder: Path) -> str:
+    """Hash of what the commit does not have of the code; empty if it has all."""
+    diff = _git(folder, "diff", "HEAD", "--", *_CODE) or ""
+    new = (_git(folder, "ls-files", "--others", "--exclude-standard", "--", *_CODE) or "").splitlines()
+    hashes = _git(folder, "hash-object", "--", *new) if new else ""
+    if not diff and not new:
+        return ""
+    return hashlib.sha256(f"{diff}\n{new}\n{hashes}".encode()).hexdigest()[:12]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -29,7 +29,7 @@ def atomically(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial
-        _synchronize(partial)
+        synchronize(partial)
         partial.replace(path)
     except OSError as error:
         if error.filename == str(partial):
@@ -56,7 +56,8 @@ def write_json(path: Path, value: Any) -> None:
         partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
-def _synchronize(path: Path) -> None:
+def synchronize(path: Path) -> None:
+    """Puts what is in a file, or in the files of a folder, on the disk: a power cut does not take it."""
     for file in [path, *path.rglob("*")]:
         if file.is_file() and not file.is_symlink():
             descriptor = os.open(file, os.O_RDONLY)

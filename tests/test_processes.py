@@ -48,11 +48,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pod(folder: Path, run: str, count: int, *flags: str, seconds_per_step: float = 0.0) -> Pod:
-    """So many processes of a run, which record their batches."""
+def pod(
+    folder: Path, run: str, count: int, *flags: str, seconds_per_step: float | Sequence[float] = 0.0
+) -> Pod:
+    """So many processes of a run, which record their batches; each may take its own time for one."""
     line = arguments(folder / run, folder / "corpus", "--distributed", *FLAGS, *SHORT, *flags)
-    record = (str(folder / f"{run}.record"), str(seconds_per_step))
-    commands = [[sys.executable, "-m", "tests.recorded_run", *record, *line]] * count
+    seconds = [seconds_per_step] * count if isinstance(seconds_per_step, float) else seconds_per_step
+    program = [sys.executable, "-m", "tests.recorded_run", str(folder / f"{run}.record")]
+    commands = [[*program, str(of_process), *line] for of_process in seconds]
     return Pod(commands, folder / f"{run}.log", environment(folder / "compiled"))
 
 
@@ -111,6 +114,15 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
         assert f"going on from step {stopped} of {STEPS}" in last.said(0)
     assert_same_batches(folder, "disturbed")
     assert_close(workdir, undisturbed)
+
+
+def test_the_process_that_waits_longest_for_its_data_is_named(folder: Path) -> None:
+    with pod(folder, "unequal", 2, "--num-train-steps", "20", seconds_per_step=(0.0, 0.1)) as processes:
+        assert processes.wait() == [0, 0], processes.said(0) + processes.said(1)
+    rows = [row for row in read_rows(folder / "unequal" / FILE_NAME) if row["split"] == "train"]
+    timings = [row["timing"] for row in rows[1:]]  # the first may find batches ready
+    assert [timing["waiting_process"] for timing in timings] == [1] * 3
+    assert min(timing["waiting_for_data"] for timing in timings) > 0.3
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])

@@ -102,19 +102,26 @@ def run(args: Pretrain) -> int:
     from bert_jax.cli.errors import report
     from bert_jax.speed import StartClock
 
-    if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
-        workdir.check_apart(args.workdir, args.experiment.data.corpus)
     clock = StartClock(_say)
 
     def run_here() -> int:
         model, shaped = processes.together(lambda: _open_initial(args))
         _check_same_command(shaped)
+        # By one process: on NFS another that looks before the folder is made sees none for a while after.
+        processes.by_first(lambda: _check_apart(args))
         with processes.held_by_first(workdir.lock(args.workdir)):
             token = processes.by_first(lambda: workdir.mark(args.workdir))
             processes.together(lambda: workdir.check_mark(args.workdir, token))
             return _train(shaped, model, clock)
 
     return processes.run_together(run_here, report) if args.distributed else run_here()
+
+
+def _check_apart(args: Pretrain) -> None:
+    from bert_jax import workdir
+
+    if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
+        workdir.check_apart(args.workdir, args.experiment.data.corpus)
 
 
 def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":

@@ -103,6 +103,24 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert_same_run(tmp_path, finished)
 
 
+def test_an_evaluation_that_a_stop_left_out_is_made_up(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluated() -> list[int]:
+        return [row["step"] for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "heldout"]
+
+    flags = ("--eval-every", "1", "--eval-examples", "8", "--checkpoint-every", "1000")
+    send_when(tmp_path, 10, signal.SIGTERM)
+    assert main(arguments(tmp_path, corpus, *flags, "--num-train-steps", "100")) == 75
+    (step,) = saved_steps(tmp_path)
+    assert evaluated() == list(range(1, step))  # there may have been seconds left
+    assert "the last checkpoint took " in capsys.readouterr().out
+    # Also where no step is left to do.
+    for last in (step, step + 2, step + 2):
+        assert main(arguments(tmp_path, corpus, *flags, "--num-train-steps", str(last))) == 0
+        assert evaluated() == list(range(1, last + 1))
+
+
 def test_all_that_the_loop_stands_still_for_is_counted(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,10 +221,13 @@ def test_going_on_without_a_flag_deletes_nothing_that_was_kept(
         assert main(arguments(tmp_path, corpus, *often, "--num-train-steps", steps)) == 0
         assert "and that of every 10th step are kept, as an earlier start asked" in capsys.readouterr().out
     assert saved_steps(tmp_path) == [10, 20, 30, 40, 45]
+    rarely = ("--checkpoint-every", "15", "--keep-checkpoints", "1", "--num-train-steps", "65")
+    assert main(arguments(tmp_path, corpus, *rarely)) == 0
+    assert saved_steps(tmp_path) == [10, 20, 30, 40, 50, 60, 65]
 
     record = (tmp_path / "config.json").read_bytes()
     assert main(arguments(tmp_path, corpus, "--num-train-steps", "40")) == 2
-    assert f"{tmp_path} is at step 45, beyond num_train_steps 40" in capsys.readouterr().err
+    assert f"{tmp_path} is at step 65, beyond num_train_steps 40" in capsys.readouterr().err
     assert (tmp_path / "config.json").read_bytes() == record
 
 
