@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_pipeline.atomic import atomically
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 from data_pipeline.folders import check_path, lock_file
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
@@ -71,6 +72,11 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
 def remove_tokenizer(workdir: Path) -> None:
     """Removes the tokenizer that lies beside the run, if there is one."""
     shutil.rmtree(workdir / TOKENIZER_FOLDER, ignore_errors=True)
+
+
+def corpus_of(workdir: Path, named: str) -> str:
+    """Where the corpus of a run lies whose setting data.corpus is `named`."""
+    return str(workdir / CORPUS_FOLDER) if named == INSTALLED_DOCUMENTATION else named
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from bert_jax.config import Experiment, ParallelConfig
+from bert_jax.config import ParallelConfig
 from data_pipeline.atomic import write_json
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError, bad_input
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def run(args: Evaluate) -> None:
     from bert_jax.parallel import make_program
     from bert_jax.pretraining import PretrainingTask
     from bert_jax.record import read_record
+    from bert_jax.workdir import corpus_of
 
     record = read_record(args.workdir)
     experiment = dataclasses.replace(
@@ -68,7 +68,7 @@ def run(args: Evaluate) -> None:
     )
     if args.eval_examples is not None:
         experiment = dataclasses.replace(experiment, eval_examples=args.eval_examples)
-    corpus = args.data.corpus or _corpus_of(args.workdir, experiment)
+    corpus = args.data.corpus or corpus_of(args.workdir, experiment.data.corpus)
     _check_vocabulary(args.workdir, record, corpus)
     step, params = load_params(args.workdir, args.step)
     file = args.workdir / f"evaluation-{step}.json"
@@ -87,13 +87,6 @@ def run(args: Evaluate) -> None:
     _print(rows)
     write_json(file, earlier + rows)
     print(f"wrote {file}")
-
-
-def _corpus_of(workdir: Path, experiment: Experiment) -> str:
-    from bert_jax.workdir import CORPUS_FOLDER
-
-    made_here = experiment.data.corpus == INSTALLED_DOCUMENTATION
-    return str(workdir / CORPUS_FOLDER) if made_here else experiment.data.corpus
 
 
 def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -16,6 +17,7 @@ if typing.TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from bert_jax.config import Experiment
     from data_pipeline.batches import CorpusSource, Drawn
     from data_pipeline.config import DataConfig, Phase
     from data_pipeline.corpus import Corpus
@@ -27,13 +29,15 @@ class Inspect:
     """Check a prepared corpus and show what training on it sees.
 
     Compares what the settings of an experiment promise with what its first batches hold, and shows
-    a few examples: a token to predict stands as [was→now].
+    a few examples: a token to predict stands as [was→now]. Of a run it can show the batch of any step.
     """
 
     corpus: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS")]
-    """Folder made by `bert-jax prepare`."""
-    experiment: Annotated[str, tyro.conf.arg(metavar="NAME")] = "base"
-    """Experiment whose data settings are taken; `bert-jax experiments` lists them."""
+    """Folder made by `bert-jax prepare`, or the work directory of a run, for its corpus and settings."""
+    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Experiment whose data settings are taken, `base` by default; `bert-jax experiments` lists them."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Show what the run's step N was made of, and nothing else; the first step is 0."""
     split: Split = "train"
     """Documents to train on, or those kept aside."""
     max_seq_length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -45,12 +49,13 @@ class Inspect:
     sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
     """Rows to draw for the numbers."""
     examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3
-    """Rows of the first phase to show."""
-    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """As in the experiment."""
+    """Rows of the first phase, or of the step, to show."""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """As in the experiment, or in the run; 0 by default."""
 
     def __post_init__(self) -> None:
-        check_seed("--seed", self.seed)
+        if self.seed is not None:
+            check_seed("--seed", self.seed)
         for name, value in (("--sequences", self.sequences), ("--examples", self.examples)):
             if value < 0:
                 raise UserError(f"{name} is {value}; it must be at least 0")
@@ -60,18 +65,22 @@ def run(args: Inspect) -> None:
     """Verifies the checksums, then prints a table and examples for each phase.
 
     Raises:
-      UserError: a damaged or missing corpus, an unknown experiment, an impossible length.
+      UserError: a damaged or missing corpus, an unknown experiment, an impossible length, no such step.
     """
     from rich.console import Console
 
     from data_pipeline.batches import make_corpus_source
     from data_pipeline.statistics import measure
 
-    data = _data_settings(args)
+    experiment, directory = _find_experiment(args)
     console = Console(highlight=False)
-    corpus = _open_verified(args.corpus, args.split)
+    if args.step is not None:
+        _show_step(console, args, experiment, directory)
+        return
+    data, seed = _data_settings(args, experiment.data), experiment.seed
+    corpus = _open_verified(directory, args.split)
     console.print(
-        f"{args.corpus}, {args.split}: {corpus.num_documents:,} documents, "
+        f"{directory}, {args.split}: {corpus.num_documents:,} documents, "
         f"{corpus.num_sentences:,} sentences, {corpus.num_tokens:,} tokens, "
         f"vocabulary of {corpus.tokenizer.vocab_size:,}; checksums match"
     )
@@ -79,24 +88,59 @@ def run(args: Inspect) -> None:
         source = make_corpus_source(corpus, data, phase)
         console.print()
         console.rule(f"length {phase.max_seq_length}: {len(source):,} instances", align="left")
-        statistics = measure(source, args.seed, stream, args.sequences)
+        statistics = measure(source, seed, stream, args.sequences)
         _print_statistics(console, statistics, phase)
         if source.instances_per_row > 1:
             console.print(
                 f"sequences in a row: mean {statistics.examples / statistics.rows:.2f}, "
                 f"at most {statistics.most_in_a_row}, of {source.instances_per_row} that it may hold"
             )
-    if args.examples:
-        _print_examples(console, args, make_corpus_source(corpus, data, data.phases[0]))
+    _print_examples(console, make_corpus_source(corpus, data, data.phases[0]), seed, 0, 0, args.examples)
 
 
-def _data_settings(args: Inspect) -> DataConfig:
+def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
+    """The experiment to take settings from, and the folder of the corpus."""
     from bert_jax.cli.flags import check_name
-    from data_pipeline.config import Phase
+    from bert_jax.record import FILE_NAME, read_record
+    from bert_jax.workdir import corpus_of
     from experiments import EXPERIMENTS
 
-    check_name(args.experiment, EXPERIMENTS, "experiment")
-    data = EXPERIMENTS[args.experiment].data
+    workdir = Path(args.corpus)
+    if not (workdir / FILE_NAME).exists():
+        if args.step is not None:
+            raise UserError(f"--step is of a run, and {args.corpus} is not the work directory of one")
+        check_name(args.experiment or "base", EXPERIMENTS, "experiment")
+        experiment, directory = EXPERIMENTS[args.experiment or "base"], args.corpus
+    elif args.experiment is not None:
+        raise UserError(f"{args.corpus} is a run and has its own settings; leave --experiment out")
+    else:
+        experiment = read_record(workdir).experiment
+        directory = corpus_of(workdir, experiment.data.corpus)
+    seed = experiment.seed if args.seed is None else args.seed
+    return dataclasses.replace(experiment, seed=seed), directory
+
+
+def _show_step(console: Console, args: Inspect, experiment: Experiment, directory: str) -> None:
+    """The first rows of a step's batch."""
+    from data_pipeline.batches import make_corpus_source
+    from data_pipeline.config import phase_ends
+    from data_pipeline.corpus import open_corpus
+
+    step, size, data = args.step or 0, experiment.global_batch_size, experiment.data
+    ends = phase_ends(data.phases, experiment.num_train_steps)
+    if not 0 <= step < ends[-1]:
+        raise UserError(f"--step is {step}; the steps of the run are 0 to {ends[-1] - 1}")
+    stream = next(number for number, end in enumerate(ends) if step < end)
+    start = ends[stream - 1] if stream else 0
+    phase, count = data.phases[stream], min(args.examples, size)
+    source = make_corpus_source(open_corpus(directory, "train"), data, phase)
+    console.print(f"step {step}, length {phase.max_seq_length}: {count} of {size} rows")
+    _print_examples(console, source, experiment.seed, stream, (step - start) * size, count)
+
+
+def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
+    from data_pipeline.config import Phase
+
     if args.max_instances_per_row is not None:
         data = dataclasses.replace(data, max_instances_per_row=args.max_instances_per_row)
     slots = args.max_predictions_per_seq
@@ -117,12 +161,16 @@ def _open_verified(directory: str, split: Split) -> Corpus:
     return corpus
 
 
-def _print_examples(console: Console, args: Inspect, source: CorpusSource) -> None:
+def _print_examples(
+    console: Console, source: CorpusSource, seed: int, stream: int, first: int, count: int
+) -> None:
     import numpy as np
 
     from data_pipeline.statistics import draw_examples
 
-    drawn = draw_examples(source, args.seed, 0, 0, args.examples)
+    if not count:
+        return
+    drawn = draw_examples(source, seed, stream, first, count)
     for instance in np.lexsort((drawn.places.starts, drawn.places.rows)):
         console.print()
         console.print(_example(drawn, instance, source))

@@ -1,13 +1,16 @@
 """`bert-jax inspect` and the statistics behind it."""
 
 import dataclasses
+import re
 
 import pytest
 
 from bert_jax.cli.main import main
-from data_pipeline.batches import make_corpus_source
+from bert_jax.record import RunRecord, write_record
+from data_pipeline.batches import make_corpus_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.statistics import compare, draw_examples, measure
+from experiments import EXPERIMENTS
 from tests.data_pipeline.small_corpus import make_corpus
 
 PHASE = Phase(64, 10)
@@ -89,6 +92,34 @@ def test_the_command_shows_packed_rows(corpus, capsys):
     assert "→MASK]" in later[: later.index("\nexample")]
 
 
+def test_the_batch_of_any_step_of_a_run_can_be_seen(corpus, capsys, tmp_path):
+    data = DataConfig(corpus=str(corpus.directory), phases=(Phase(48, 7, 0.5), Phase(96, 14, 0.5)))
+    run = dataclasses.replace(EXPERIMENTS["base"], data=data, num_train_steps=8, global_batch_size=6, seed=3)
+    write_record(tmp_path, RunRecord("base", run, "fingerprint"))
+    for step in (1, 6):
+        assert main(["inspect", str(tmp_path), "--step", str(step), "--examples", "4"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"step {step}, length {48 if step == 1 else 96}: 4 of 6 rows")
+        shown = [int(number) for number in re.findall(r"example \d, (\d+) tokens", out)]
+        batch = next(
+            training_batches(
+                data.corpus, data, seed=3, global_batch_size=6, num_train_steps=8, first_step=step
+            )
+        )
+        assert shown == batch["input_mask"].sum(axis=1)[:4].tolist()
+    assert main(["inspect", str(tmp_path), "--sequences", "100", "--examples", "0"]) == 0
+    assert "length 96" in capsys.readouterr().out
+    refused = {
+        ("--step", "8"): "--step is 8; the steps of the run are 0 to 7",
+        ("--experiment", "base"): f"{tmp_path} is a run and has its own settings",
+    }
+    for flags, message in refused.items():
+        assert main(["inspect", str(tmp_path), *flags]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["inspect", data.corpus, "--step", "1"]) == 2
+    assert "is not the work directory of one" in capsys.readouterr().err
+
+
 def test_the_command_names_what_is_wrong(corpus, capsys, tmp_path):
     assert main(["inspect", str(tmp_path)]) == 2
     assert "is not a corpus" in capsys.readouterr().err
@@ -103,8 +134,6 @@ def test_the_command_names_what_is_wrong(corpus, capsys, tmp_path):
 
 
 def test_the_first_examples_are_those_of_training(corpus):
-    from data_pipeline.batches import training_batches
-
     data = dataclasses.replace(DataConfig(), phases=(PHASE,))
     (batch,) = training_batches(
         str(corpus.directory), data, seed=5, global_batch_size=20, num_train_steps=1, first_step=0
