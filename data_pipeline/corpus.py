@@ -113,18 +113,27 @@ def open_corpus(directory: str | Path, split: Split) -> Corpus:
     return _join(directory, split, manifest, tokenizer)
 
 
+def has_manifest(directory: Path) -> bool:
+    """Whether a folder holds a corpus, of this format or another: other programs have manifests too."""
+    try:
+        manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    return isinstance(manifest, dict) and "format_version" in manifest
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a corpus. Raises UserError if there is none, or of another format."""
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        version = manifest["format_version"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise bad_input(
             error,
             directory / MANIFEST_FILE,
             f"{directory} is not a corpus: it has no readable {MANIFEST_FILE}; "
             f"make one with `bert-jax prepare INPUT --output {directory}`",
         ) from None
-    version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise UserError(f"{directory} has corpus format {version}; this version reads {FORMAT_VERSION}")
     return manifest

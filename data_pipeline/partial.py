@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.atomic import write_json
-from data_pipeline.corpus import MANIFEST_FILE
+from data_pipeline.corpus import has_manifest
 from data_pipeline.errors import UserError
 from data_pipeline.folders import lock_file
 
@@ -30,7 +30,7 @@ def check_output(output: Path, overwrite: bool) -> None:
     """Raises UserError if `output` is in the way; with `overwrite`, if it is not a corpus."""
     if output.exists() and not overwrite:
         raise UserError(f"{output} exists already; give another --output, or --overwrite to replace it")
-    if output.exists() and not (output / MANIFEST_FILE).is_file():
+    if output.exists() and not has_manifest(output):
         raise UserError(f"{output} is not a corpus, so --overwrite leaves it alone; give another --output")
 
 

@@ -91,7 +91,7 @@ def prepare(
         Anything else that stops it leaves a folder from which the same call goes on.
     """
     check_path(output, "--output")
-    output = Path(output)
+    output = Path(output).resolve()  # a corpus grows beside what a link points to, and takes its place
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
     _check_apart(output, inputs)

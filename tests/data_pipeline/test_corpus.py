@@ -150,7 +150,12 @@ def test_what_is_not_a_corpus_is_refused(tmp_path, corpus_copy):
     with pytest.raises(UserError, match=r"is not a corpus: it has no readable manifest\.json"):
         open_corpus(tmp_path / "absent", "train")
     manifest = corpus_copy / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format_version": 99}))
+    ours = manifest.read_text()
+    for another_programs in ("[1]", '{"name": "my web site"}'):
+        manifest.write_text(another_programs)
+        with pytest.raises(UserError, match=r"is not a corpus: it has no readable manifest\.json"):
+            open_corpus(corpus_copy, "train")
+    manifest.write_text(json.dumps({**json.loads(ours), "format_version": 99}))
     with pytest.raises(UserError, match="corpus format 99; this version reads 1"):
         open_corpus(corpus_copy, "train")
     (corpus_copy / "tokenizer" / "settings.json").unlink()

@@ -550,8 +550,22 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
     assert mine.exists()
     assert not list(output.glob(".*"))
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match=r"mine is not a corpus, so --overwrite leaves it alone"):
-        prepare(settings_for(text, vocabulary), tmp_path / "mine", overwrite=True)
+    for another_programs in (None, '{"name": "my web site"}', "[1]", "no JSON"):
+        if another_programs is not None:
+            (tmp_path / "mine" / "manifest.json").write_text(another_programs)
+        with pytest.raises(UserError, match=r"mine is not a corpus, so --overwrite leaves it alone"):
+            prepare(settings_for(text, vocabulary), tmp_path / "mine", overwrite=True)
+
+
+def test_a_link_stays_and_what_it_points_to_is_made(tmp_path, text, vocabulary):
+    link, disk = tmp_path / "link", tmp_path / "other-disk"
+    disk.mkdir()
+    link.symlink_to(disk / "corpus", target_is_directory=True)
+    for overwrite in (False, True):
+        prepare(settings_for(text, vocabulary), link, runner=LocalRunner(1), overwrite=overwrite)
+        assert link.is_symlink()
+        assert open_corpus(link, "train").num_documents
+        assert [path.name for path in disk.iterdir()] == ["corpus"]
 
 
 @pytest.mark.parametrize(
