@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -207,6 +208,17 @@ def test_going_on_with_other_code_is_said(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "bit for bit" in line]
     assert re.fullmatch("note: jax 0.1 -> .*; git commit abc -> .*: the run goes on, but it may not .*", line)
     assert len(json.loads(config.read_text())["starts"]) == 3
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_help_is_the_same_on_a_wide_terminal(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    usual = help_of(["pretrain", "base", "--help"], capsys)
+    monkeypatch.setenv("COLUMNS", columns)
+    assert help_of(["pretrain", "base", "--help"], capsys) == usual
+    assert os.environ["COLUMNS"] == columns
 
 
 def test_every_command_explains_itself_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

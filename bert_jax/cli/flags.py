@@ -4,10 +4,11 @@ import contextlib
 import difflib
 import inspect
 import io
+import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import tyro
@@ -44,7 +45,7 @@ def parse_flags(
     start = tyro.MISSING_NONPROP if default is None else default
     about = inspect.getdoc(kind) if description is None else description
     try:
-        with contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
+        with _page_width(), contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
             value, unknown = tyro.cli(
                 kind,
                 args=argv,
@@ -116,6 +117,20 @@ def _join_lines(text: str) -> str:
     """
     paragraphs = text.split("\n\n")
     return "\n\n".join(p if p.startswith(" ") else " ".join(p.split()) for p in paragraphs)
+
+
+@contextlib.contextmanager
+def _page_width() -> Iterator[None]:
+    """Makes tyro lay its pages out for 80 columns: from 130 on it sets them in two."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
 
 
 def _wrap(text: str) -> str:
