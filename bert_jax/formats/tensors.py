@@ -41,8 +41,16 @@ def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[Arra
 
 
 def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """The arrays of those parts that `params` has, under their names and in their layout elsewhere."""
+    """The arrays of those parts that `params` has, under their names and in their layout elsewhere.
+
+    Raises:
+      UserError: a part has an array that no entry names: without it the model would be another one.
+    """
     arrays = flatten_dict(params)
+    parts, named = {entry.path[0] for entry in entries}, {entry.path for entry in entries}
+    for path in arrays:
+        if path[0] in parts and path not in named:
+            raise UserError(f"the format has no place for {'/'.join(path)}, which the model has learnt")
     tensors = {}
     for entry in entries:
         if entry.path in arrays:

@@ -105,7 +105,8 @@ def attend(projections: Projections, bias: jax.Array, key: jax.Array | None, rat
     plain, fused = (functools.partial(way, rate=rate) for way in (attend_plainly, attend_fused))
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
-    if not attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
+    one_for_all_heads = bias.shape[1] == 1  # the kernel knows no other
+    if not (one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype)):
         return plain(projections, bias, key)
     return jax.lax.platform_dependent(projections, bias, key, tpu=fused, default=plain)
 

@@ -18,6 +18,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.model import attention_kernel, threefry
 from bert_jax.model.attention import (
     Projections,
+    attend,
     attend_fused,
     attend_plainly,
     attention_bias,
@@ -130,6 +131,17 @@ def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
 def test_short_sequences_heads_share_steps() -> None:
     assert [attention_kernel.heads_of_a_step(12, t) for t in (128, 256, 384, 512)] == [12, 4, 1, 1]
     assert attention_kernel.heads_of_a_step(40, 128) == 10
+
+
+def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
+    """What a position encoding such as ALiBi needs, in the type and length that the kernel is for."""
+    projections = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PROJECTIONS)
+    slopes = jnp.arange(1.0, HEADS + 1)[:, None, None]
+    distance = jnp.abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH))
+    bias = BIASES["padded"] - (slopes * distance)[None]
+    assert attention_kernel.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
+    mixed = jax.jit(attend, static_argnums=3)(projections, bias, None, 0.0)
+    np.testing.assert_array_equal(mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0))
 
 
 def test_on_cpu_nothing_depends_on_the_kernel() -> None:

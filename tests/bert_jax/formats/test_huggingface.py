@@ -38,6 +38,13 @@ def test_every_tensor_comes_back_byte_by_byte(tmp_path: Path) -> None:
     assert (folder / "back" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
 
 
+def test_an_array_that_the_format_does_not_know_is_not_left_out(tmp_path: Path) -> None:
+    model = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
+    learnt = {"encoder": {**model.params["encoder"], "relative_positions": np.zeros(3, np.float32)}}
+    with pytest.raises(UserError, match="no place for encoder/relative_positions, which the model has"):
+        to_tensors({**model.params, **learnt}, entries(model.config.num_layers))
+
+
 def test_a_bert_model_without_prefix_or_heads(tmp_path: Path) -> None:
     bare = {name.removeprefix("bert."): array for name, array in stored_weights().items()}
     bare = {name: array for name, array in bare.items() if name.startswith(ENCODER)}
