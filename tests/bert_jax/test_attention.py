@@ -141,7 +141,9 @@ def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
     bias = BIASES["padded"] - (slopes * distance)[None]
     assert attention_kernel.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
     mixed = jax.jit(attend, static_argnums=3)(projections, bias, None, 0.0)
-    np.testing.assert_array_equal(mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0))
+    np.testing.assert_array_equal(
+        mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0)
+    )
 
 
 def test_on_cpu_nothing_depends_on_the_kernel() -> None:

@@ -9,6 +9,8 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import normalizers
 
 from bert_jax.convert import convert
+from bert_jax.formats.huggingface import entries
+from bert_jax.formats.tensors import to_tensors
 from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import Vocabulary
