@@ -24,7 +24,7 @@ from typing import Annotated
 
 import tyro
 
-from data_pipeline.inputs import find_files
+from data_pipeline.preparing.inputs import find_files
 
 
 @dataclasses.dataclass(frozen=True)

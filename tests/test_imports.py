@@ -79,8 +79,9 @@ def test_configuration_and_what_both_packages_share_need_the_standard_library_al
         assert not foreign, path
 
 
-# Reading a `pytorch_model.bin` asks for torch, and `prepare --runner` for Beam; both say so.
-OPTIONAL = {"apache_beam", "torch"}
+# Reading a `pytorch_model.bin` asks for torch, `prepare --runner` for Beam and `report --plot` for matplotlib;
+# all of them say so.
+OPTIONAL = {"apache_beam", "matplotlib", "torch"}
 
 
 def requirements() -> set[str]:

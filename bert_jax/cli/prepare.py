@@ -16,7 +16,7 @@ from data_pipeline.names import EncodingErrors, Format, RunnerName
 from data_pipeline.vocabulary_file import Casing, TokenizerKind, guess_casing
 
 if TYPE_CHECKING:
-    from data_pipeline.prepare import PrepareSettings, Runner
+    from data_pipeline.preparing.prepare import PrepareSettings, Runner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run(args: Prepare) -> int:
     import sys
 
     from bert_jax.exit_status import SAVED
-    from data_pipeline.prepare import prepare
+    from data_pipeline.preparing.prepare import prepare
 
     begun = time.perf_counter()
     if args.vocab is not None and args.casing == "uncased" and _has_capitals(args.vocab):
@@ -130,7 +130,7 @@ def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from data_pipeline.summary import warnings_about
+    from data_pipeline.preparing.summary import warnings_about
 
     splits = manifest["splits"]
     table = Table("", "documents", "sentences", "tokens", "shards", "on disk", box=None, pad_edge=False)
@@ -165,17 +165,17 @@ def _has_capitals(vocab: str) -> bool:
 
 def _runner(args: Prepare) -> "Runner":
     if args.runner is None:
-        from data_pipeline.local_runner import LocalRunner
+        from data_pipeline.preparing.local_runner import LocalRunner
 
         return LocalRunner(args.workers)
-    from data_pipeline.beam_runner import BeamRunner
+    from data_pipeline.preparing.beam_runner import BeamRunner
 
     return BeamRunner(args.runner, args.runner_options)
 
 
 def _settings(args: Prepare) -> "PrepareSettings":
-    from data_pipeline.inputs import Source
-    from data_pipeline.prepare import PrepareSettings
+    from data_pipeline.preparing.inputs import Source
+    from data_pipeline.preparing.prepare import PrepareSettings
 
     return PrepareSettings(
         source=Source(args.inputs, args.format, args.text_field, args.encoding_errors, args.tfds_data_dir),

@@ -12,8 +12,8 @@ from bert_jax.config import Experiment, ModelConfig, Objective
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.preparing.vocabulary import train_sentencepiece
 from data_pipeline.tokenizer import Tokenizer, WordPiece
-from data_pipeline.vocabulary import train_sentencepiece
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"

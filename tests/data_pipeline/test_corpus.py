@@ -11,12 +11,12 @@ import pytest
 
 from data_pipeline.corpus import Corpus, open_corpus
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import Source, find_inputs
-from data_pipeline.local_runner import LocalRunner
-from data_pipeline.prepare import PrepareSettings, prepare
-from data_pipeline.shard_texts import as_text
+from data_pipeline.preparing.inputs import Source, find_inputs
+from data_pipeline.preparing.local_runner import LocalRunner
+from data_pipeline.preparing.prepare import PrepareSettings, prepare
+from data_pipeline.preparing.shard_texts import as_text
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
-from tests.data_pipeline.small_text import WORDS, write_text
+from tests.data_pipeline.preparing.small_text import WORDS, write_text
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def prepared(tmp_path_factory):
     text = write_text(folder / "text.txt")
     source = Source((str(text),), format="sentences")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("data_pipeline.shard_texts.SHARD_TEXT_BYTES", 600)
+        patch.setattr("data_pipeline.preparing.shard_texts.SHARD_TEXT_BYTES", 600)
         prepare(
             PrepareSettings(source, vocab=str(vocabulary), holdout=0.3),
             folder / "made",

@@ -8,8 +8,8 @@ import pytest
 import sentencepiece
 
 from data_pipeline.errors import UserError
+from data_pipeline.preparing.vocabulary import sample_texts, train_vocabulary
 from data_pipeline.tokenizer import load_tokenizer, load_vocabulary
-from data_pipeline.vocabulary import sample_texts, train_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 
 PIECES = [
@@ -173,7 +173,7 @@ def test_learning_again_in_another_process_gives_the_same_vocabulary(kind):
     """Hash seeds and thread counts differ between processes; the vocabulary must not."""
     program = (
         "from tests.data_pipeline.test_tokenizer import TEXTS\n"
-        "from data_pipeline.vocabulary import train_vocabulary\n"
+        "from data_pipeline.preparing.vocabulary import train_vocabulary\n"
         f"print(train_vocabulary(TEXTS, {kind!r}, 160, 'uncased').sha256)"
     )
     root = Path(__file__).parents[2]

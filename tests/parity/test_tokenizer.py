@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from data_pipeline.preparing.vocabulary import train_wordpiece
 from data_pipeline.tokenizer import load_vocabulary
-from data_pipeline.vocabulary import train_wordpiece
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 pytestmark = pytest.mark.parity

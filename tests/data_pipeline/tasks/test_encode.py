@@ -6,9 +6,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer as make_model_tokenizer
 from data_pipeline.errors import UserError
+from data_pipeline.preparing.vocabulary import train_vocabulary
 from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_task_tokenizer
 from data_pipeline.tokenizer import load_tokenizer
-from data_pipeline.vocabulary import train_vocabulary
 from data_pipeline.vocabulary_file import read_vocabulary
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces, read_model_tokenizer
 

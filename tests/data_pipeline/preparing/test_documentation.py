@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline import documentation
-from data_pipeline.documentation import (
+from data_pipeline.preparing import documentation
+from data_pipeline.preparing.documentation import (
     find_modules,
     installed_documentation,
     module_sentences,

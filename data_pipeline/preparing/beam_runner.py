@@ -16,17 +16,25 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.atomic import write_bytes
-from data_pipeline.beam import PipelineOptions, beam, quiet_logging
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.inputs import Inputs
 from data_pipeline.names import RunnerName, Split
-from data_pipeline.parts import SIZES, Levels, cut_part, find_levels, join_shard_texts, measure, split_inputs
-from data_pipeline.progress import Progress
-from data_pipeline.readers import Document
-from data_pipeline.shard_texts import ShardText, finish_shard
-from data_pipeline.summary import ShardSummary, Totals
+from data_pipeline.preparing.beam import PipelineOptions, beam, quiet_logging
+from data_pipeline.preparing.inputs import Inputs
+from data_pipeline.preparing.parts import (
+    SIZES,
+    Levels,
+    cut_part,
+    find_levels,
+    join_shard_texts,
+    measure,
+    split_inputs,
+)
+from data_pipeline.preparing.progress import Progress
+from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.shard_texts import ShardText, finish_shard
+from data_pipeline.preparing.summary import ShardSummary, Totals
+from data_pipeline.preparing.versions import library_versions
 from data_pipeline.tokenizer import load_tokenizer
-from data_pipeline.versions import library_versions
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 # Beam's own DirectRunner would first try to download Prism.
@@ -56,7 +64,7 @@ class BeamRunner:
     def make_shards(
         self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
-        """Fill `directory`; see `data_pipeline.prepare.Runner`."""
+        """Fill `directory`; see `data_pipeline.preparing.prepare.Runner`."""
         parts = tuple(split_inputs(inputs.absolute()))
         job = Job(directory.absolute(), parts, heldout_threshold, language, library_versions())
         shutil.rmtree(job.scratch, ignore_errors=True)

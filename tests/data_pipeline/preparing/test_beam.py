@@ -17,19 +17,19 @@ import zstandard
 
 from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
-from data_pipeline import shard_texts
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.inputs import Source
-from data_pipeline.local_runner import LocalRunner
-from data_pipeline.partial import partial_directory
-from data_pipeline.prepare import PrepareSettings, Runner, prepare
-from data_pipeline.summary import warnings_about
+from data_pipeline.preparing import shard_texts
+from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.local_runner import LocalRunner
+from data_pipeline.preparing.partial import partial_directory
+from data_pipeline.preparing.prepare import PrepareSettings, Runner, prepare
+from data_pipeline.preparing.summary import warnings_about
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
-from tests.data_pipeline.small_text import WORDS
+from tests.data_pipeline.preparing.small_text import WORDS
 from tests.data_pipeline.tiny_tfds import store, text_features
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 ONE_WORKER = LocalRunner(1)
 
@@ -37,7 +37,7 @@ needs_beam = pytest.mark.beam
 
 
 def direct(*options: str) -> Runner:
-    from data_pipeline.beam_runner import BeamRunner
+    from data_pipeline.preparing.beam_runner import BeamRunner
 
     return BeamRunner("direct", options)
 
@@ -45,7 +45,7 @@ def direct(*options: str) -> Runner:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """A part a file."""
-    monkeypatch.setattr("data_pipeline.parts.PART_BYTES", 1)
+    monkeypatch.setattr("data_pipeline.preparing.parts.PART_BYTES", 1)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_ctrl_c_inside_a_step_is_ctrl_c(tmp_path, vocabulary, monkeypatch):
 @needs_beam
 def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, monkeypatch):
     """Then some runners end without an error."""
-    monkeypatch.setattr("data_pipeline.beam_runner._save_totals", lambda totals, scratch: None)
+    monkeypatch.setattr("data_pipeline.preparing.beam_runner._save_totals", lambda totals, scratch: None)
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     with pytest.raises(Unfinished, match="the pipeline ended without a result"):
         prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
@@ -228,7 +228,7 @@ def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, mon
 
 @needs_beam
 def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, vocabulary, monkeypatch):
-    from data_pipeline import beam_runner
+    from data_pipeline.preparing import beam_runner
 
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     versions = beam_runner.library_versions()
@@ -259,7 +259,7 @@ def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, voca
 @needs_beam
 def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp_path, vocabulary):
     """As when a network file system's cache is old: the documents of what was seen were not sent."""
-    from data_pipeline.beam_runner import Job, _Finish
+    from data_pipeline.preparing.beam_runner import Job, _Finish
 
     job = Job(tmp_path, (), 0, "en", {})
     job.scratch.mkdir()
@@ -337,7 +337,7 @@ def test_flags_that_cannot_be_meant_are_one_line(capsys, options, message):
 
 
 def test_without_beam_a_line_says_what_to_install(monkeypatch, capsys):
-    for name in ("data_pipeline.beam", "data_pipeline.beam_runner"):
+    for name in ("data_pipeline.preparing.beam", "data_pipeline.preparing.beam_runner"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     flags = ["text.txt", "--output", "made", "--vocab", "vocab.txt", "--runner", "direct"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from data_pipeline.inputs import Inputs
-from data_pipeline.readers import Document
+from data_pipeline.preparing.inputs import Inputs
+from data_pipeline.preparing.readers import Document
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a pass over the inputs, the bytes read in it, and all of its bytes if known."""

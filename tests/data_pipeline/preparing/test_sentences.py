@@ -3,7 +3,7 @@
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.sentences import check_language, split_sentences
+from data_pipeline.preparing.sentences import check_language, split_sentences
 
 
 def test_sentences_are_split_by_language_and_never_across_lines():

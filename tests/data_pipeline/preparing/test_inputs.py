@@ -6,8 +6,8 @@ import os
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import Source, find_inputs
-from tests.data_pipeline.read_inputs import WIKI, read
+from data_pipeline.preparing.inputs import Source, find_inputs
+from tests.data_pipeline.preparing.read_inputs import WIKI, read
 from tests.data_pipeline.tiny_tfds import store, text_features
 
 

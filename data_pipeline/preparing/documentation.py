@@ -20,7 +20,7 @@ from pathlib import Path
 import sentencex
 
 from data_pipeline.errors import UserError
-from data_pipeline.worker_pool import count_cores, worker_pool
+from data_pipeline.preparing.worker_pool import count_cores, worker_pool
 
 LIMIT_BYTES = 8_000_000
 """Of prose: enough for a small model, and a matter of seconds to gather."""

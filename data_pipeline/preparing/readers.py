@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from data_pipeline import tfds
-from data_pipeline.cutting import cut_document, gather_lines
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, FileFormat
-from data_pipeline.tables import read_csv, read_parquet, read_tsv
-from data_pipeline.text_lines import COMPRESSIONS, read_lines
+from data_pipeline.preparing.cutting import cut_document, gather_lines
+from data_pipeline.preparing.tables import read_csv, read_parquet, read_tsv
+from data_pipeline.preparing.text_lines import COMPRESSIONS, read_lines
 
 Document = str | list[str]
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline import shard_texts
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import InputFile, Inputs, Source
-from data_pipeline.parts import cut_part, find_levels, join_shard_texts, measure, split_inputs
-from data_pipeline.readers import Document
-from data_pipeline.shard_texts import ShardText, gather_shard_texts
+from data_pipeline.preparing import shard_texts
+from data_pipeline.preparing.inputs import InputFile, Inputs, Source
+from data_pipeline.preparing.parts import cut_part, find_levels, join_shard_texts, measure, split_inputs
+from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.shard_texts import ShardText, gather_shard_texts
 
 THRESHOLD = 1 << 62  # holds out one document in four
 
@@ -37,7 +37,7 @@ def test_shard_texts_of_parts_are_those_of_one_reader(parts):
 
 
 def test_small_files_are_read_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("data_pipeline.parts.PART_BYTES", 10)
+    monkeypatch.setattr("data_pipeline.preparing.parts.PART_BYTES", 10)
     files = []
     for number, size in enumerate((4, 4, 4, 4, 11, 1)):
         path = tmp_path / f"{number}.txt"
@@ -49,7 +49,7 @@ def test_small_files_are_read_together(tmp_path, monkeypatch):
 
 
 def test_sizes_are_found_in_blocks(monkeypatch):
-    monkeypatch.setattr("data_pipeline.parts._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("data_pipeline.preparing.parts._ROWS_AT_ONCE", 3)
     monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 10)
     (_, after), *more = find_levels([measure(["a" * 7] * 8, 0), np.empty(0, measure([], 0).dtype)])
     assert after["train"] == (4, 0)

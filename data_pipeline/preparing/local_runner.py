@@ -12,14 +12,14 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import Inputs
-from data_pipeline.progress import Progress, read_documents
-from data_pipeline.readers import Document
-from data_pipeline.shard_texts import ShardText, finish_shard, gather_shard_texts
-from data_pipeline.summary import ShardSummary, Totals
+from data_pipeline.preparing.inputs import Inputs
+from data_pipeline.preparing.progress import Progress, read_documents
+from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.shard_texts import ShardText, finish_shard, gather_shard_texts
+from data_pipeline.preparing.summary import ShardSummary, Totals
+from data_pipeline.preparing.worker_pool import count_cores, worker_pool
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
-from data_pipeline.worker_pool import count_cores, worker_pool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LocalRunner:
     def make_shards(
         self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
-        """Fill `directory`; see `data_pipeline.prepare.Runner`."""
+        """Fill `directory`; see `data_pipeline.preparing.prepare.Runner`."""
         workers = self.workers or count_cores()
         texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), heldout_threshold)
         totals = Totals()

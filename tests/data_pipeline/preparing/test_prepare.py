@@ -16,28 +16,28 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from data_pipeline import shard_texts
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.inputs import Source
-from data_pipeline.local_runner import LocalRunner, _make_shards
-from data_pipeline.partial import claim, partial_directory, publish
-from data_pipeline.prepare import PrepareSettings, prepare
-from data_pipeline.shard_texts import (
+from data_pipeline.preparing import shard_texts
+from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.local_runner import LocalRunner, _make_shards
+from data_pipeline.preparing.partial import claim, partial_directory, publish
+from data_pipeline.preparing.prepare import PrepareSettings, prepare
+from data_pipeline.preparing.shard_texts import (
     ShardText,
     digest,
     find_heldout_threshold,
     gather_shard_texts,
     tokenize_document,
 )
+from data_pipeline.preparing.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
+from data_pipeline.preparing.worker_pool import worker_pool
 from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
-from data_pipeline.worker_pool import worker_pool
-from tests.data_pipeline.small_text import WORDS, write_text
+from tests.data_pipeline.preparing.small_text import WORDS, write_text
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
@@ -46,7 +46,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="re
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from data_pipeline import shard_texts
+from data_pipeline.preparing import shard_texts
 shard_texts.SHARD_TEXT_BYTES = 1500
 from bert_jax.cli.main import main
 if __name__ == "__main__":
@@ -434,7 +434,7 @@ def test_another_vocabulary_does_not_mix_into_a_partial_corpus(tmp_path, text, v
     with pytest.raises(KeyboardInterrupt):
         prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1), on_progress=stop)
     vocabulary.write_text(vocabulary.read_text() + "owl\n")
-    monkeypatch.setattr("data_pipeline.prepare.SHARD_TEXT_BYTES", 1000)
+    monkeypatch.setattr("data_pipeline.preparing.prepare.SHARD_TEXT_BYTES", 1000)
     with pytest.raises(UserError, match=r"made\.partial was begun with other shard_text_bytes, vocab;"):
         prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
 

@@ -9,8 +9,8 @@ import sentencepiece
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
-from data_pipeline.cutting import cut_line
 from data_pipeline.errors import UserError
+from data_pipeline.preparing.cutting import cut_line
 from data_pipeline.tokenizer import SentencePiece, Tokenizer, WordPiece, bert_normalizer
 from data_pipeline.vocabulary_file import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Casing, TokenizerKind
 

@@ -8,10 +8,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data_pipeline import cutting
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import Source, find_inputs
-from tests.data_pipeline.read_inputs import WIKI, WIKI_DOCUMENTS, read
+from data_pipeline.preparing import cutting
+from data_pipeline.preparing.inputs import Source, find_inputs
+from tests.data_pipeline.preparing.read_inputs import WIKI, WIKI_DOCUMENTS, read
 from tests.data_pipeline.tiny_tfds import store, table_features, text_features
 
 

@@ -11,7 +11,7 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 from data_pipeline.folders import check_path
 from data_pipeline.names import EncodingErrors, FileFormat, Format
-from data_pipeline.readers import TFDS_ADVICE, Document, guess_format, read_file, read_tfds
+from data_pipeline.preparing.readers import TFDS_ADVICE, Document, guess_format, read_file, read_tfds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Inputs:
         if isinstance(part, InputFile):
             return read_file(part.path, part.format, field, errors, on_bytes)
         if part == INSTALLED_DOCUMENTATION:
-            from data_pipeline.documentation import installed_documentation
+            from data_pipeline.preparing.documentation import installed_documentation
 
             return iter(installed_documentation())
         return read_tfds(part, self.source.tfds_data_dir, field, errors)
@@ -128,7 +128,7 @@ def _fingerprint(part: InputFile | str, source: Source) -> list[str | int]:
         status = part.path.stat()
         return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
     if part == INSTALLED_DOCUMENTATION:
-        from data_pipeline.documentation import fingerprint
+        from data_pipeline.preparing.documentation import fingerprint
 
         return [part, fingerprint()]
     return [part, tfds.open_tfds(part, source.tfds_data_dir, TFDS_ADVICE).info.full_name]

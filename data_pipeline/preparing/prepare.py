@@ -13,17 +13,17 @@ from data_pipeline.atomic import atomically, write_json
 from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.folders import check_path
-from data_pipeline.inputs import InputFile, Inputs, Source, find_inputs
-from data_pipeline.local_runner import LocalRunner
 from data_pipeline.names import Split
-from data_pipeline.partial import check_output, claim, discard, partial_directory, publish
-from data_pipeline.progress import Progress, read_documents
-from data_pipeline.sentences import check_language
-from data_pipeline.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
-from data_pipeline.summary import Totals
+from data_pipeline.preparing.inputs import InputFile, Inputs, Source, find_inputs
+from data_pipeline.preparing.local_runner import LocalRunner
+from data_pipeline.preparing.partial import check_output, claim, discard, partial_directory, publish
+from data_pipeline.preparing.progress import Progress, read_documents
+from data_pipeline.preparing.sentences import check_language
+from data_pipeline.preparing.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
+from data_pipeline.preparing.summary import Totals
+from data_pipeline.preparing.versions import library_versions
+from data_pipeline.preparing.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary
-from data_pipeline.versions import library_versions
-from data_pipeline.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind
 
 

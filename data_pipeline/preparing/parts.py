@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.inputs import InputFile, Inputs
 from data_pipeline.names import Split
-from data_pipeline.readers import Document
-from data_pipeline.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
+from data_pipeline.preparing.inputs import InputFile, Inputs
+from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
 
 SIZES = np.dtype([("bytes", np.uint32), ("is_heldout", np.bool_)])
 """Of a document: all that decides where it goes."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from data_pipeline.names import Split
-from data_pipeline.readers import Document
-from data_pipeline.sentences import split_sentences
+from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.sentences import split_sentences
+from data_pipeline.preparing.summary import ShardSummary, summarize_shard
 from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.summary import ShardSummary, summarize_shard
 from data_pipeline.tokenizer import Tokenizer
 
 SHARD_TEXT_BYTES = 2 << 20

@@ -1,7 +1,7 @@
 """A small text in WikiExtractor's form, and what is read from inputs as `prepare` would find them."""
 
-from data_pipeline.inputs import Source, find_inputs
-from data_pipeline.readers import Document
+from data_pipeline.preparing.inputs import Source, find_inputs
+from data_pipeline.preparing.readers import Document
 
 WIKI = """<doc id="1" url="u" title="Salt &amp; Pepper">
 Salt &amp; Pepper

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.text_lines import read_lines
-from tests.data_pipeline.read_inputs import WIKI, WIKI_DOCUMENTS, read
+from data_pipeline.preparing.text_lines import read_lines
+from tests.data_pipeline.preparing.read_inputs import WIKI, WIKI_DOCUMENTS, read
 
 
 def test_reads_compressed_files(tmp_path):

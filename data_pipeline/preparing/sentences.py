@@ -5,7 +5,7 @@ import re
 import sentencex
 
 from data_pipeline.errors import UserError
-from data_pipeline.readers import Document
+from data_pipeline.preparing.readers import Document
 
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 
