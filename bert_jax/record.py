@@ -73,6 +73,8 @@ class RunRecord:
     """Name of the model that it started from; empty if its parameters were drawn."""
     init_fingerprint: str = ""
     """Hash of that model's parameters."""
+    branched_from: str = ""
+    """The run and the step whose state it went on from; empty if it began at step 0."""
     kept: Kept = Kept()
     """The checkpoints that this start or an earlier one asked to keep."""
 

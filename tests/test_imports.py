@@ -79,8 +79,8 @@ def test_configuration_and_what_both_packages_share_need_the_standard_library_al
         assert not foreign, path
 
 
-# Reading a `pytorch_model.bin` asks for torch, `prepare --runner` for Beam and `report --plot` for matplotlib;
-# all of them say so.
+# Reading a `pytorch_model.bin` asks for torch, `prepare --runner` for Beam, `report --plot` for matplotlib.
+# All of them say so.
 OPTIONAL = {"apache_beam", "matplotlib", "torch"}
 
 

@@ -3,16 +3,13 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from bert_jax.config import ParallelConfig
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
-
-if TYPE_CHECKING:
-    from bert_jax.record import RunRecord
 
 _ROWS_OF_A_DEVICE = 32
 
@@ -69,7 +66,7 @@ def run(args: Evaluate) -> None:
     if args.eval_examples is not None:
         experiment = dataclasses.replace(experiment, eval_examples=args.eval_examples)
     corpus = args.data.corpus or corpus_of(args.workdir, experiment.data.corpus)
-    _check_vocabulary(args.workdir, record, corpus)
+    run_data.check_same_vocabulary(args.workdir, record, corpus)
     step, params = load_params(args.workdir, args.step)
     file = args.workdir / f"evaluation-{step}.json"
     earlier = _rows_of_others(file, corpus)
@@ -87,23 +84,6 @@ def run(args: Evaluate) -> None:
     _print(rows)
     write_json(file, earlier + rows)
     print(f"wrote {file}")
-
-
-def _check_vocabulary(workdir: Path, record: "RunRecord", corpus: str) -> None:
-    """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
-    from bert_jax.formats.run import find_tokenizer
-    from data_pipeline.store import is_prepared
-    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
-
-    if not is_prepared(corpus):
-        return  # TFRecords do not tell
-    place = find_tokenizer(workdir, record)
-    expected = read_vocabulary(place)
-    if read_vocabulary(Path(corpus) / TOKENIZER_FOLDER) != expected:
-        raise UserError(
-            f"{corpus} has another vocabulary than the run in {workdir}; prepare the text with the run's "
-            f"(--vocab {place / expected.file_name} --casing {expected.casing})"
-        )
 
 
 def _rows_of_others(file: Path, corpus: str) -> list[dict]:

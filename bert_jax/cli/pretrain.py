@@ -62,6 +62,11 @@ class Pretrain:
     """Start with a model's parameters instead of random ones: the work directory of a
     run, an export, a Hugging Face BERT or google-research/bert's. The experiment
     takes its shape; the corpus must have its vocabulary."""
+    branch_from: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Go on from the newest checkpoint of the run in DIR, moments and step included,
+    with other settings. Model and optimizer must be of the same kind."""
+    branch_step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Step of the checkpoint to branch from."""
     profile: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Record so many steps, from the third on, with jax's profiler."""
     distributed: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -73,6 +78,10 @@ class Pretrain:
     def __post_init__(self) -> None:
         if self.profile is not None:
             check_positive("--profile", self.profile)
+        if self.branch_from is not None and self.init_from is not None:
+            raise UserError("give --branch-from or --init-from, not both")
+        if self.branch_step is not None and self.branch_from is None:
+            raise UserError("--branch-step goes with --branch-from only")
 
 
 def parse(argv: Sequence[str]) -> Pretrain:
@@ -168,14 +177,22 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
                     kept=from_json(record.Kept, begun["kept"]),
                 )
         except NonFiniteError as error:
-            advice = "--optimizer.learning-rate or more --optimizer.warmup-steps in another --workdir"
-            print(f"bert-jax: error: {error}; try a lower {advice}", file=sys.stderr)
+            print(f"bert-jax: error: {error}; {_advice_after_nan(args.workdir)}", file=sys.stderr)
             return exit_status.FAILED
         if ending is Ending.INTERRUPTED:
             _say(f"{interrupt.signal_name}: saved; run the same command again to go on")
             return exit_status.SAVED
     processes.by_first(lambda: showcase.show(args.workdir, args.experiment, corpus))
     return 0
+
+
+def _advice_after_nan(folder: Path) -> str:
+    from bert_jax.checkpoints import saved_steps
+
+    rate = "a lower --optimizer.learning-rate"
+    if saved_steps(folder):
+        return f"in another --workdir try --branch-from {folder} with {rate} or another --seed"
+    return f"in another --workdir try {rate} or more --optimizer.warmup-steps"
 
 
 def _last_start(folder: Path) -> dict[str, Any]:
@@ -288,21 +305,23 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
         "give all of them the same text, vocabulary and model",
     )
     store.verify(corpus)  # at every start: a machine that goes on may have a copy of its own
-    processes.by_first(lambda: _write_start(args.workdir, corpus, record))
+    processes.by_first(lambda: _write_start(args, corpus, record))
 
 
-def _write_start(folder: Path, corpus: str, now: "RunRecord") -> None:
+def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
-    from bert_jax import record, workdir
+    from bert_jax import branch, record, workdir
     from bert_jax.checkpoints import saved_steps
+    from bert_jax.cli import run_data
     from bert_jax.provenance import describe_code_changes, this_start
 
-    start = this_start()
+    folder, start, origin = args.workdir, this_start(), None
     earlier: tuple[dict[str, Any], ...] = ()
     kept = record.Kept.asked_for_by(now.experiment)
     if steps := saved_steps(folder):
         before = record.read_record(folder)
         record.check_same_run(folder, before, now, steps[-1])
+        now = dataclasses.replace(now, branched_from=before.branched_from)
         earlier = before.starts
         kept = record.checkpoints_to_keep(before, now.experiment)
         changes = record.describe_changes(before.experiment, now.experiment)
@@ -312,8 +331,15 @@ def _write_start(folder: Path, corpus: str, now: "RunRecord") -> None:
     else:
         if record.begun_on_other_corpus(folder, now):
             workdir.remove_tokenizer(folder)
+        if args.branch_from is not None:
+            origin = branch.find_origin(args.branch_from, args.branch_step, now)
+            run_data.check_same_vocabulary(origin.workdir, origin.record, corpus)
+            now = dataclasses.replace(now, branched_from=str(origin))
         workdir.copy_tokenizer(corpus, folder)
     record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start), kept=kept))
+    if origin is not None:  # last, so that a start that was killed before does all of it again
+        _say("; ".join([f"branched from {origin}", *origin.differences(now)]))
+        branch.copy_state(origin, folder)
 
 
 def _check_same_command(args: Pretrain) -> None:

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from bert_jax.accounting import flops_left
 from bert_jax.config import Experiment
 from bert_jax.loop import Data, Evaluation, HostBatches
 from bert_jax.parallel import Program
+from bert_jax.record import RunRecord
 from bert_jax.train_step import Params
 from data_pipeline.config import Phase, phase_ends
 from data_pipeline.errors import UserError
@@ -34,6 +36,23 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
         )
     if ids < 0.9 * rows:
         say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus} has {ids} entries")
+
+
+def check_same_vocabulary(workdir: Path, record: RunRecord, corpus: str) -> None:
+    """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
+    from bert_jax.formats.run import find_tokenizer
+    from data_pipeline.store import is_prepared
+    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+
+    if not is_prepared(corpus):
+        return  # TFRecords do not tell
+    place = find_tokenizer(workdir, record)
+    expected = read_vocabulary(place)
+    if read_vocabulary(Path(corpus) / TOKENIZER_FOLDER) != expected:
+        raise UserError(
+            f"{corpus} has another vocabulary than the run in {workdir}; prepare the text with the run's "
+            f"(--vocab {place / expected.file_name} --casing {expected.casing})"
+        )
 
 
 def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:

@@ -1,0 +1,88 @@
+"""A run that goes on from a checkpoint of another one with other settings: parameters, moments and step.
+
+So a stretch of training can be tried with another learning rate, seed or number of steps, and a run that
+met NaN goes round it.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax.checkpoints import FOLDER, find_fault, saved_steps
+from bert_jax.config_text import differences, flatten
+from bert_jax.metric_log import FILE_NAME
+from bert_jax.record import MAY_CHANGE, RunRecord, read_record
+from data_pipeline.atomic import atomically
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A checkpoint to go on from."""
+
+    workdir: Path
+    step: int
+    record: RunRecord
+
+    def __str__(self) -> str:
+        return f"{self.workdir.resolve().name} at step {self.step}"
+
+    def differences(self, now: RunRecord) -> list[str]:
+        """`setting before -> now` for each setting that decides results and is another."""
+        return differences(flatten(self.record.experiment), flatten(now.experiment), MAY_CHANGE)
+
+
+def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
+    """The checkpoint of a run that another one can go on from.
+
+    Args:
+      workdir: of the run that has the checkpoint.
+      step: the checkpoint's; None takes the newest.
+      now: of the run that is to go on.
+
+    Raises:
+      UserError: no such run or checkpoint, or a damaged one; another model or optimizer, whose arrays would
+        not fit; the new run ends before that step.
+    """
+    record = read_record(workdir)
+    steps = saved_steps(workdir)
+    if not steps:
+        raise UserError(f"{workdir} has no checkpoint to go on from")
+    step = steps[-1] if step is None else step
+    if step not in steps:
+        raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
+    changed = differences(_of_arrays(record), _of_arrays(now), ())
+    if changed:
+        raise UserError(
+            f"the state of {workdir} does not fit: {'; '.join(changed)}; take these back, or start from its "
+            "parameters alone by --init-from"
+        )
+    if step >= now.experiment.num_train_steps:
+        raise UserError(
+            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of {steps}"
+        )
+    if fault := find_fault(workdir / FOLDER / str(step)):
+        raise UserError(f"the checkpoint of step {step} in {workdir} is damaged ({fault}); take another step")
+    return Origin(workdir, step, record)
+
+
+def copy_state(origin: Origin, workdir: Path) -> None:
+    """Puts the checkpoint into a work directory that has none, and the curves up to it before."""
+    if (origin.workdir / FILE_NAME).exists():
+        shutil.copyfile(origin.workdir / FILE_NAME, workdir / FILE_NAME)
+    with atomically(workdir / FOLDER) as partial:
+        shutil.copytree(origin.workdir / FOLDER / str(origin.step), partial / str(origin.step))
+
+
+def _of_arrays(record: RunRecord) -> Mapping[str, Any]:
+    """The settings that decide which arrays a state has."""
+    model = flatten(record.experiment.model, "model")
+    of_state = {name: value for name, value in model.items() if name not in _FREE}
+    return {**of_state, "optimizer.name": record.experiment.optimizer.name}
+
+
+_FREE = frozenset(
+    f"model.{name}" for name in ("dropout_rate", "attention_dropout_rate", "dtype", "attention_kernel")
+)

@@ -1,0 +1,100 @@
+"""A run that goes on from another one's checkpoint: whole, with other settings, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.checkpoints import saved_steps
+from bert_jax.cli.main import main
+from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.record import read_record
+from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus
+
+SHORT = (
+    "--num-train-steps",
+    "40",
+    "--eval-every",
+    "10",
+    "--checkpoint-every",
+    "10",
+    "--keep-checkpoints",
+    "4",
+)
+
+
+@pytest.fixture(scope="module")
+def first(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work directory of a run of 40 steps, with the checkpoints of 10, 20, 30 and 40."""
+    workdir = tmp_path_factory.mktemp("branch") / "first"
+    assert main(arguments(workdir, corpus, *SHORT)) == 0
+    return workdir
+
+
+def test_with_the_same_settings_it_is_the_same_run(first: Path, corpus: Path, tmp_path: Path) -> None:
+    assert main(arguments(tmp_path, corpus, *SHORT, "--branch-from", str(first), "--branch-step", "20")) == 0
+    assert saved_steps(tmp_path) == [20, 30, 40]
+    assert deterministic_rows(tmp_path) == deterministic_rows(first)
+    ours, theirs = final_state(tmp_path), final_state(first)
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+
+
+def test_with_other_settings_it_is_a_run_of_its_own(
+    first: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = ("--seed", "1", "--optimizer.learning-rate", "1e-3", "--num-train-steps", "50")
+    line = arguments(tmp_path, corpus, *SHORT, *other, "--branch-from", str(first), "--branch-step", "30")
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "branched from first at step 30; " in said
+    for change in ("seed 0 -> 1", "optimizer.learning_rate 0.01 -> 0.001", "num_train_steps 40 -> 50"):
+        assert change in said
+    assert "going on from step 30 of 50" in said
+    rows = {row["step"]: row for row in deterministic_rows(tmp_path) if row["split"] == "train"}
+    before = {row["step"]: row for row in deterministic_rows(first) if row["split"] == "train"}
+    assert sorted(rows) == [10, 20, 30, 40, 50]
+    assert [rows[step] == before[step] for step in (10, 20, 30, 40)] == [True, True, True, False]
+    assert read_record(tmp_path).branched_from == "first at step 30"
+    # Once begun it is its own: the same command goes on, the flag may be left out.
+    assert main(line) == 0
+    assert main(arguments(tmp_path, corpus, *SHORT, *other)) == 0
+    assert "branched" not in capsys.readouterr().out
+    assert read_record(tmp_path).branched_from == "first at step 30"
+    assert len(read_rows(tmp_path / FILE_NAME)) == len(deterministic_rows(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--model.hidden-size", "32"), "does not fit: model.hidden_size 16 -> 32; take these back"),
+        (("--optimizer.name", "lamb"), "does not fit: optimizer.name adamw -> lamb"),
+        (("--branch-step", "25"), "has no checkpoint of step 25; there are [10, 20, 30, 40]"),
+        ((), "is at step 40; give --num-train-steps above that, or --branch-step one of"),
+        (("--init-from", "x"), "give --branch-from or --init-from, not both"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    flags: tuple[str, ...],
+    message: str,
+    first: Path,
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(arguments(tmp_path, corpus, *SHORT, "--branch-from", str(first), *flags)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_another_vocabulary_is_refused(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_corpus(tmp_path / "corpus", words=WORDS[::-1])
+    flags = ("--branch-from", str(first), "--num-train-steps", "50")
+    assert main(arguments(tmp_path / "w", other, *SHORT, *flags)) == 2
+    assert "has another vocabulary than the run in" in capsys.readouterr().err
+    assert main(arguments(tmp_path / "w", other, *SHORT, "--branch-step", "3")) == 2
+    assert "--branch-step goes with --branch-from only" in capsys.readouterr().err
