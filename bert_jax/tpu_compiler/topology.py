@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib.util
+import math
 import os
+import re
 from typing import Any
 
 import jax
@@ -11,7 +13,7 @@ from bert_jax.accounting import PEAK_FLOPS
 from data_pipeline.errors import UserError
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+_PARTS_OF_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 # What libtpu asks of the machine that it runs on when there is no TPU in it.
 _NO_TPU = {
@@ -36,7 +38,9 @@ class Chip:
     clock_hz: float
     """What the compiler's cycles are worth: at it, its matrix units do `peak_flops`."""
     shapes: tuple[str, ...]
-    """Slices of one pod that can be asked for."""
+    """Slices of one pod that can be asked for, but those of whole cubes."""
+    most_in_cubes: int = 0
+    """Chips of the largest slice that cubes of 4x4x4 chips make up; 0 if there are none."""
     cores: int = 1
     """TensorCores of one device."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -47,9 +51,9 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", PEAK_FLOPS["v4"], 32, 1.228e12, 1.05e9, _CUBES, 2, _MEGACORE),
+        Chip("v4", PEAK_FLOPS["v4"], 32, 1.228e12, 1.05e9, _PARTS_OF_A_CUBE, 4096, 2, _MEGACORE),
         Chip("v5e", PEAK_FLOPS["v5e"], 16, 0.819e12, 1.5e9, _FLAT),
-        Chip("v5p", PEAK_FLOPS["v5p"], 95, 2.765e12, 1.75e9, _CUBES, 2, _MEGACORE),
+        Chip("v5p", PEAK_FLOPS["v5p"], 95, 2.765e12, 1.75e9, _PARTS_OF_A_CUBE, 6144, 2, _MEGACORE),
         Chip("v6e", PEAK_FLOPS["v6"], 32, 1.638e12, 1.75e9, _FLAT),
     )
 }
@@ -97,6 +101,17 @@ def _parse(name: str) -> tuple[Chip, str]:
     if kind not in CHIPS:
         raise UserError(f"no topology {name!r}; it is a chip ({', '.join(CHIPS)}) and a shape, as v5e:4x4")
     chip = CHIPS[kind]
-    if shape not in chip.shapes:
-        raise UserError(f"no topology {name!r}; valid: {', '.join(f'{kind}:{s}' for s in chip.shapes)}")
-    return chip, shape
+    if shape in chip.shapes or 0 < _chips_in_cubes(shape) <= chip.most_in_cubes:
+        return chip, shape
+    valid = ", ".join(f"{kind}:{shape}" for shape in chip.shapes)
+    if chip.most_in_cubes:
+        valid += f", and {kind}:AxBxC of up to {chip.most_in_cubes} chips, A <= B <= C multiples of 4"
+    raise UserError(f"no topology {name!r}; valid: {valid}")
+
+
+def _chips_in_cubes(shape: str) -> int:
+    """The chips of a slice of whole cubes; 0 if this is none."""
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", shape, re.ASCII):
+        return 0
+    sides = [int(side) for side in shape.split("x")]
+    return math.prod(sides) if sides == sorted(sides) and all(side % 4 == 0 for side in sides) else 0
