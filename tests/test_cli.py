@@ -97,6 +97,14 @@ WRONG = {
         ["compile", "base", "--topology", "v5e:2x2", "--largest-batch", "--batch-per-chip", "8"],
         ["--largest-batch", "--batch-per-chip"],
     ),
+    "a report in a folder that is not there": (
+        ["compile", "base", "--topology", "v5e:2x2", "--json", "missing/x.json"],
+        ["--json missing/x.json", "missing is no folder"],
+    ),
+    "a report that is a folder": (
+        ["compile", "base", "--topology", "v5e:2x2", "--json", "."],
+        ["--json . is a folder"],
+    ),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
     "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
 }

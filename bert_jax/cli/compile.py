@@ -91,11 +91,14 @@ def run(args: Compile) -> int:
     """Compiles and prints the report. Returns 0, or 1 if the step does not fit a chip.
 
     Raises:
-      UserError: no such topology or phase, libtpu is missing, the batch does not divide.
+      UserError: no such topology or phase, libtpu is missing, the batch does not divide, the report
+        cannot be written.
     """
     phases = args.experiment.data.phases
     if not 0 <= args.phase < len(phases):
         raise UserError(f"no phase {args.phase}; {args.name} has {len(phases)}, counted from 0")
+    if args.json is not None:
+        _check_json(args.json)
     from bert_jax.tpu_compiler.topology import open_slice
 
     where = open_slice(args.topology)
@@ -200,6 +203,14 @@ def _table(first: str, *others: str) -> Table:
     for heading in others:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def _check_json(file: Path) -> None:
+    """Raises UserError if the report cannot be written there: before minutes of compiling, not after."""
+    if not file.parent.is_dir():
+        raise UserError(f"--json {file}: {file.parent} is no folder")
+    if file.is_dir():
+        raise UserError(f"--json {file} is a folder; name a file in it")
 
 
 def _write_json(args: Compile, report: Report) -> None:
