@@ -19,7 +19,7 @@ verbs, for the slice NAME:
            When it has finished: delete the slice.
   train    create, install, run, watch
   status   the state of the slice and of the run
-  logs     the last lines of each host's log
+  logs     the last lines of each host's log (--lines)
   stop     ask the run to save and end; the slice stays
   delete   give the slice back
 
@@ -39,6 +39,7 @@ flags:
   --ssh-flags WORDS     further flags for gcloud's ssh: "--internal-ip"
   --max-slices N        how many that are got `watch` and `train` use up at most (default: 20)
   --poll-seconds N      between two looks at the run (default: 30)
+  --lines N             of each host's log (default: 50)
   --dry-run             print the gcloud commands and run none
   --help                print this
 
@@ -228,7 +229,7 @@ run() {
     on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
 }
 
-logs() { on_hosts '' "$on_host logs 50"; }
+logs() { on_hosts '' "$on_host logs $lines"; }
 
 delete() {
   local request state
@@ -401,8 +402,8 @@ shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
 type='' spot='' queued='' runtime='' commit='' repository='' setup='bash tpu_host.sh setup'
-workdir='' corpus='' create_flags='' ssh_flags=''
-max_slices=20 poll=30 dry_run=''
+workdir='' corpus='' model='' create_flags='' ssh_flags=''
+max_slices=20 poll=30 lines=50 dry_run=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --spot) spot=--spot && shift && continue ;;
@@ -425,6 +426,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --ssh-flags) ssh_flags=$2 ;;
     --max-slices) max_slices=$2 ;;
     --poll-seconds) poll=$2 ;;
+    --lines) lines=$2 ;;
     *) fail "unknown flag '$1'; \`launch_tpu.sh --help\` shows all; the experiment's own go after --" ;;
   esac
   shift 2
@@ -434,7 +436,7 @@ done
 [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"
 [ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
 [ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
-for number in "--poll-seconds $poll" "--max-slices $max_slices"; do
+for number in "--poll-seconds $poll" "--max-slices $max_slices" "--lines $lines"; do
   [[ $number =~ ^--[a-z-]+\ [1-9][0-9]*$ ]] || fail "$number: pass a whole number above 0"
 done
 place=(--zone="$zone" --project="$project")

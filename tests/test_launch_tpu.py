@@ -252,7 +252,7 @@ def nothing(laptop: Laptop) -> None:
                 ("create", "a", *PLACE, *TYPE, flag, value),
                 f"{flag} {value}: pass a whole number above 0",
             )
-            for flag in ("--poll-seconds", "--max-slices")
+            for flag in ("--poll-seconds", "--max-slices", "--lines")
             for value in ("0", "-1", "1.5", "ten", "1 2", "")
         ),
         (
