@@ -160,15 +160,37 @@ take_commit_of_run() {
   [ -n "$commit" ] || say "$workdir/config.json names no commit: another slice would get HEAD; or pass --commit"
 }
 
+# Finds the model and the corpus among the experiment's own words.
+read_words() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --init[-_]from) model=${2-} ;;
+      --init[-_]from=*) model=${1#*=} ;;
+      --data.corpus) own_corpus=${2-} ;;
+      --data.corpus=*) own_corpus=${1#*=} ;;
+    esac
+    shift
+  done
+}
+
 check_run() {
-  local folder bucket answer
+  local folder answer own_corpus=''
   [ $# -gt 0 ] || fail "no experiment: name one after --, for example: -- base --seed 1"
   [ -n "$workdir" ] || fail "no work directory: pass --workdir gs://BUCKET/runs/NAME"
-  for folder in "$workdir" "$corpus"; do
+  read_words "$@"
+  [ -n "$corpus$own_corpus" ] || fail "no corpus: pass --corpus gs://BUCKET/corpora/NAME"
+  case $own_corpus in gs://*) fail "pass $own_corpus as --corpus, before --; it is then copied to the hosts" ;; esac
+  case $workdir,$model in
+    *, | *,gs://?* | /*,/*) ;;
+    *) fail "the model '$model' is not on the hosts: copy it to the bucket, and pass" \
+      "--init-from gs://BUCKET/..." ;;
+  esac
+  for folder in "$workdir" "$corpus" "$own_corpus" "$model"; do
     case $folder in
       gs://?*)
-        bucket=${folder#gs://} && bucket=gs://${bucket%%/*}
-        answer=$(ask '' storage ls "$bucket" 2>&1) || fail "cannot read $bucket: ${answer##*$'\n'}" ;;
+        # The work directory need not be there yet.
+        if [ "$folder" = "$workdir" ]; then folder=${folder#gs://} && folder=gs://${folder%%/*}; fi
+        answer=$(ask '' storage ls "$folder" 2>&1) || fail "cannot read $folder: ${answer##*$'\n'}" ;;
       /* | '') ;;
       *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
     esac
@@ -217,7 +239,10 @@ create() {
 
 install() {
   local mounting="$on_host install_gcsfuse >/dev/null"
-  case $workdir in /*) mounting=true ;; esac
+  case $workdir,$model in
+    /*,gs://*) ;;
+    /*) mounting=true ;;
+  esac
   say "installing $commit on $name"
   on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
     quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup && $mounting"
@@ -225,7 +250,7 @@ install() {
 
 run() {
   say "starting the run in $workdir"
-  on_hosts '' "$on_host fetch$(quote "$workdir" "$corpus")" &&
+  on_hosts '' "$on_host fetch$(quote "$workdir" "$corpus" ${model:+"$model"})" &&
     on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
 }
 

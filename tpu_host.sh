@@ -11,11 +11,14 @@ setup() {
   venv/bin/pip install --quiet -c constraints.txt -e '.[tpu]'
 }
 
-# fetch WORKDIR CORPUS: what takes hosts unequally long, before any of them waits for the others.
+# fetch WORKDIR CORPUS [MODEL]: what takes hosts unequally long, before any of them waits for the others.
 fetch() {
+  local folder
   if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
   case $2 in gs://*) copy_to_disk "$2" ;; esac
-  case $1 in gs://*) mount_bucket "$1" ;; esac
+  for folder in "$1" "${3-}"; do
+    case $folder in gs://*) mount_bucket "$folder" ;; esac
+  done
 }
 
 # run WORKDIR CORPUS EXPERIMENT [OVERRIDES]
@@ -24,6 +27,8 @@ run() {
   shift 2
   case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
   case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
+  set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL
+  set -- "${@/#--init[-_]from=gs:\/\//--init-from=gs/}"
   rm -f status pid
   # shellcheck disable=SC2016 # it is the inner shell that expands
   nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \

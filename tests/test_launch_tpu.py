@@ -25,7 +25,8 @@ ROOT = Path(__file__).parent.parent
 LAUNCH_TPU = ROOT / "launch_tpu.sh"
 PLACE = ("--zone", "us-west4-a", "--project", "mine")
 TYPE = ("--type", "v5litepod-16")
-RUN = ("--workdir", "gs://bucket/runs/a", "--", "quickstart")
+WORKDIR = ("--workdir", "gs://bucket/runs/a")
+RUN = (*WORKDIR, "--corpus", "/corpora/a", "--", "quickstart")
 IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@example.org")
 PATIENCE_SECONDS = 900
 
@@ -219,13 +220,54 @@ def nothing(laptop: Laptop) -> None:
         (nothing, ("create", "My_Slice", *PLACE, *TYPE), "'My_Slice' is no name for a slice"),
         (
             nothing,
-            ("run", "a", *PLACE, "--workdir", "gs://other/runs", "--", "base"),
+            ("run", "a", *PLACE, "--workdir", "gs://other/runs", "--corpus", "/corpora/a", "--", "base"),
             "cannot read gs://other: ERROR: .*permission",
         ),
         (
             nothing,
-            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), "--corpus", "corpora/a", *RUN),
+            ("run", "a", *PLACE, *WORKDIR, "--corpus", "corpora/a", "--", "base"),
             "'corpora/a' is not on the hosts",
+        ),
+        (
+            nothing,
+            ("run", "a", *PLACE, *WORKDIR, "--corpus", "gs://bucket/none", "--", "base"),
+            "cannot read gs://bucket/none: ERROR: .*matched no objects",
+        ),
+        *(
+            (
+                nothing,
+                ("run", "a", *PLACE, *WORKDIR, "--", *experiment),
+                "no corpus: pass --corpus gs://BUCKET/corpora/NAME",
+            )
+            for experiment in (["base"], ["base", "--data.corpus", ""])
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *WORKDIR, "--", "quickstart"),
+            "no corpus: ",
+        ),
+        (
+            nothing,
+            ("run", "a", *PLACE, *WORKDIR, "--", "base", "--data.corpus=gs://bucket/c"),
+            "pass gs://bucket/c as --corpus",
+        ),
+        (nothing, ("run", "a", *PLACE, *RUN, "--data.corpus", "c"), "'c' is not on the hosts"),
+        *(
+            (
+                nothing,
+                ("run", "a", *PLACE, *RUN, *flag),
+                "the model '/home/me/bert' is not on the hosts: copy it to the bucket, and pass --init",
+            )
+            for flag in (
+                ["--init-from", "/home/me/bert"],
+                ["--init-from=/home/me/bert"],
+                ["--init_from", "/home/me/bert"],
+            )
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN, "--init-from", "gs://bucket/bert"),
+            "cannot read gs://bucket/bert: ERROR: .*matched no objects",
         ),
         (nothing, ("run", "a", *PLACE, "--", "base"), "no work directory: pass --workdir"),
         (nothing, ("run", "a", *PLACE, "--workdir", "gs://bucket/a"), "no experiment: name one after --"),
@@ -338,7 +380,7 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     subprocess.run(
         ["git", *IDENTITY, "commit", "--quiet", "--allow-empty", "-m", "later"], cwd=copy, check=True
     )
-    setup = f"mkdir -p venv/bin && cp {write_program(tmp_path / 'bert-jax', 'exit 0')} venv/bin/bert-jax"
+    setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
     watch = laptop.launch(
         *("watch", "a", *PLACE, *TYPE, "--repository", copy, "--setup", setup, "--poll-seconds", "1", *RUN)
     )
@@ -346,6 +388,25 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     assert watch.returncode == (0 if recorded else 2), watch.stderr
     assert (f"installing {begun_with} on a" in watch.stdout) == recorded
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
+
+
+def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...], tmp_path: Path) -> None:
+    for bucket in ("bucket", "models"):
+        model = laptop.cloud.buckets / bucket / "bert"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text(f"that of {bucket}\n")
+    program = write_program(tmp_path / "bert-jax", 'for word; do cat "${word#*=}/config.json"; done; exit 0')
+    laptop.cloud.add_slice("a")
+    assert laptop.launch("install", "a", *PLACE, *source, *setup_of(program)).returncode == 0
+    for flags, read in (
+        (["--init-from", "gs://bucket/bert"], "that of bucket"),
+        (["--init-from=gs://models/bert"], "that of models"),
+    ):
+        run = laptop.launch("run", "a", *PLACE, *RUN, *flags)
+        assert run.returncode == 0, run.stderr
+        wait_until(lambda: laptop.launch("status", "a", *PLACE).stdout.count("run: 0") == 2)
+        assert laptop.launch("logs", "a", *PLACE, "--lines", "20").stdout.count(read) == 2
+    assert len(laptop.launch("logs", "a", *PLACE, "--lines", "1").stdout.splitlines()) == 2
 
 
 def test_hosts_that_do_not_answer_are_not_waited_for_forever(
@@ -369,7 +430,7 @@ def train_with(
     )
     return laptop.launch(
         *("train", "a", *PLACE, *TYPE, *source),
-        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
+        *setup_of(program),
         *("--max-slices", str(max_slices), "--poll-seconds", "1", *RUN),
     )
 
@@ -384,8 +445,8 @@ def test_all_hosts_have_the_corpus_before_any_of_them_waits_for_the_others(
     program = write_program(tmp_path / "bert-jax", "ls ~/../host-*/bert-jax-run/corpora/big/text")
     laptop.cloud.add_slice("a")
     for verb, *flags in (
-        ("install", *source, "--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax"),
-        ("run", "--corpus", "gs://bucket/corpora/big", *RUN),
+        ("install", *source, *setup_of(program)),
+        ("run", *WORKDIR, "--corpus", "gs://bucket/corpora/big", "--", "quickstart"),
     ):
         done = laptop.launch(verb, "a", *PLACE, *flags)
         assert done.returncode == 0, done.stderr
@@ -435,7 +496,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
     )
     train = laptop.start(
         *("train", "a", *PLACE, *TYPE, *source),
-        *("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax", "--poll-seconds", "1", *RUN),
+        *(*setup_of(program), "--poll-seconds", "1", *RUN),
     )
     wait_until(lambda: len(laptop.calls("compute tpus tpu-vm ssh")) > 3)
     os.killpg(train.pid, signal.SIGINT)
@@ -483,7 +544,8 @@ def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(la
 
 
 def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
-    (tmp_path / "corpora" / "mine").mkdir(parents=True)
+    for folder in ("corpora/mine", "bert-base-uncased"):
+        (tmp_path / folder).mkdir(parents=True)
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tpu.md").read_text(), re.DOTALL)
     commands = "".join(blocks).replace("\\\n", " ").splitlines()
     for command in commands:
@@ -553,6 +615,11 @@ def link_packages(folder: Path) -> None:
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if "bert_jax" not in path.name:
             (folder / path.name).symlink_to(path)
+
+
+def setup_of(program: Path) -> tuple[str, str]:
+    """The flag that has a program installed as `bert-jax`."""
+    return ("--setup", f"mkdir -p venv/bin && cp {program} venv/bin/bert-jax")
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
