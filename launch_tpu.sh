@@ -245,7 +245,7 @@ install() {
   esac
   say "installing $commit on $name"
   on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
-    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && $setup && $mounting"
+    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && { $setup; } && $mounting"
 }
 
 run() {

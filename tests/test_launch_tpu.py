@@ -390,6 +390,15 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
 
 
+def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ...]) -> None:
+    laptop.cloud.add_slice("a")
+    homes = laptop.cloud.homes("a")
+    (homes[1] / "bert-jax").touch()  # in the place of the checkout's folder
+    install = laptop.launch("install", "a", *PLACE, *source, "--setup", "false || touch ~/set-up")
+    assert install.returncode != 0
+    assert [(home / "set-up").exists() for home in homes] == [True, False]
+
+
 def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...], tmp_path: Path) -> None:
     for bucket in ("bucket", "models"):
         model = laptop.cloud.buckets / bucket / "bert"
