@@ -43,8 +43,8 @@ flags:
   --dry-run             print the gcloud commands and run none
   --help                print this
 
-exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or nothing was deleted
-because gcloud does not answer; 75 no slices left, or the hosts do not answer: `watch` goes on; 130 Ctrl-C;
+exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or gcloud does not say
+whether there is a slice to delete or watch; 75 no slices left, or the hosts do not answer: `watch` goes on; 130 Ctrl-C;
 otherwise that of a command or a run which has failed and would fail again.
 EOF
 }
@@ -84,6 +84,14 @@ queue_state() {
     --format='value(state.state)'
 }
 
+# Sets `request` and `state` to those of the slice; to nothing where there is none.
+find_slice() {
+  { request=$(queue_state "${queued:+ACTIVE}") && state=$(slice_state READY); } || {
+    say "error: gcloud does not say whether $name is there; if it is, it costs" >&2
+    return 69
+  }
+}
+
 # ---- what is checked before anything is created
 
 check_account() {
@@ -118,6 +126,14 @@ check_name_is_free() {
   state=$state$(queue_state '')
   [ -z "$state" ] || fail "slice name $name is already in use in $zone ($state); choose another, or:" \
     "launch_tpu.sh delete $itself"
+}
+
+check_there_is_a_slice() {
+  local request state
+  find_slice || exit
+  [ -n "$state$request" ] || fail "there is no slice $name in $zone of project $project, and no request for one:" \
+    "look for another name or zone; if it is gone, \`train\` with the same words rents one and goes on from the" \
+    "newest checkpoint in $workdir"
 }
 
 # What a host does: no password, no key, no settings of this user's.
@@ -258,10 +274,7 @@ logs() { on_hosts '' "$on_host logs $lines"; }
 
 delete() {
   local request state
-  { request=$(queue_state "${queued:+ACTIVE}") && state=$(slice_state READY); } || {
-    say "error: gcloud does not say whether $name is there; if it is, it costs" >&2
-    return 69
-  }
+  find_slice || return
   if [ -n "$request" ]; then
     say "deleting $name and its request in the queue"
     ask '' compute tpus queued-resources delete "$name" "${place[@]}" --force --quiet
@@ -291,14 +304,19 @@ newest_checkpoint() {
   grep -oE '(^|/)[0-9]+/?$' <<<"$list" | tr -d / | sort -n | tail -n 1 || true
 }
 
-# Prints how it stands: wait, silent (the hosts do not answer), lost (there is no slice), ended (the run, on
-# a slice that is there), finished, or the exit status of a run that would fail again.
+# Prints how it stands: wait, silent (the hosts do not answer), lost (no slice is there, or comes from the
+# queue), ended (the run, on a slice that is there), finished, or the exit status of a run that would fail again.
 look() {
   local state answer next="finished"
-  state=$(slice_state READY) || { say "gcloud does not answer; looking again" >&2; echo wait; return; }
+  if ! { state=$(slice_state READY) && state=${state:-$(queue_state '')}; }; then
+    say "gcloud does not answer; looking again" >&2
+    echo wait
+    return
+  fi
   case $state in
     READY) ;;
     CREATING | STARTING | RESTARTING | REPAIRING | REIMAGING) echo wait; return ;;
+    ACCEPTED | PROVISIONING | WAITING_FOR_RESOURCES) echo wait; return ;; # its request in the queue
     *) echo lost; return ;;
   esac
   answer=$(on_hosts 'run: 0' "$on_host state || echo run: lost" 2>&1) || {
@@ -367,7 +385,8 @@ start_again() {
   if [ "$made" != "$restarted_at" ]; then
     say "the run was lost; starting it again on the same slice"
     restarted_at=$made
-    { on_hosts '' "$on_host end" && run "$@"; } || say "that failed; looking again"
+    # What came from the queue without this `watch`, or though gcloud failed to make it, has no checkout yet.
+    { { on_hosts '' "$on_host end" || install; } && run "$@"; } || say "that failed; looking again"
     return
   fi
   count_fruitless
@@ -383,11 +402,14 @@ count_fruitless() {
 }
 
 replace() {
-  local made
+  local made refused
   while true; do
+    refused=''
     [ "$slices" -lt "$max_slices" ] ||
       leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
-    if delete && create; then
+    if ! delete; then
+      : # gcloud did not answer, and has said so
+    elif create; then
       slices=$((slices + 1)) restarted_at=never made=$(newest_checkpoint)
       # One that was taken away may have made a checkpoint before: what follows does not fail in a row.
       [ "$made" = "$newest" ] || fruitless=0
@@ -395,8 +417,15 @@ replace() {
       say "slice $slices of at most $max_slices"
       if install && run "$@"; then return; fi
       count_fruitless
+    else
+      refused=yes
     fi
     for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
+    if [ -n "$refused" ] && [ "$(look)" != lost ]; then
+      say "there is a slice now which this shell has not made; looking on"
+      restarted_at=never
+      return
+    fi
   done
 }
 
@@ -475,7 +504,7 @@ case $verb in
   create) check_type; check_name_is_free; create ;;
   install) check_commit; install ;;
   run) check_run "$@"; run "$@" ;;
-  watch) check_type; check_run "$@"; take_commit_of_run; check_commit; watch "$@" ;;
+  watch) check_type; check_run "$@"; check_there_is_a_slice; take_commit_of_run; check_commit; watch "$@" ;;
   train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
   status) status ;;
   logs) logs ;;

@@ -31,6 +31,7 @@ class Cloud:
     def __init__(self, root: Path) -> None:
         self.account, self.calls = root / "account", root / "calls"
         self.full = root / "full"  # how many times from now on a slice cannot be had, if it exists
+        self.unseen = root / "unseen"  # how many times a slice is made, and gcloud takes it for failed
         self.rented = root / "rented"  # a line for each slice that was got
         self.failing = root / "failing"  # a file a command: how many times from now on it fails
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
@@ -62,6 +63,8 @@ class Cloud:
         (self.slices / name / "state").write_text("READY")
         with self.rented.open("a") as rented:
             rented.write(f"{name}\n")
+        if count_down(self.unseen):
+            raise GcloudError("The operation's state cannot be read: connection reset")
 
     def fail(self, command: str, times: int) -> None:
         """Makes the next calls of a command fail, as with an expired login or no network."""

@@ -269,6 +269,12 @@ def nothing(laptop: Laptop) -> None:
             ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN, "--init-from", "gs://bucket/bert"),
             "cannot read gs://bucket/bert: ERROR: .*matched no objects",
         ),
+        (
+            nothing,
+            ("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN),
+            "there is no slice a in us-west4-a of project mine, and no request for one: .* `train` with the "
+            "same words rents one and goes on from the newest checkpoint in gs://bucket/runs/a",
+        ),
         (nothing, ("run", "a", *PLACE, "--", "base"), "no work directory: pass --workdir"),
         (nothing, ("run", "a", *PLACE, "--workdir", "gs://bucket/a"), "no experiment: name one after --"),
         (
@@ -353,6 +359,8 @@ PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
         (["exit 69", "exit 69", SAVE + "exit 69", "exit 69", "exit 69", "exit 69"], 75, 3),
         # A slice that is refused is none.
         (["exit 75", "echo 2 > $STAND_IN_CLOUD/full; exit 75", "exit 0"], 0, 2),
+        # What is there after a create that failed may be another's, or came all the same.
+        (["exit 75", "echo 1 > $STAND_IN_CLOUD/unseen; exit 75", "exit 0"], 0, 2),
     ],
 )
 def test_what_follows_an_exit_status(
@@ -372,6 +380,8 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     recorded: bool, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
     _, copy, _, begun_with = source
+    laptop.cloud.add_slice("a")
+    laptop.cloud.preempt("a")
     if recorded:
         run = laptop.cloud.bucket("gs://bucket/runs/a")
         run.mkdir(parents=True)
@@ -382,12 +392,30 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     )
     setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
     watch = laptop.launch(
-        *("watch", "a", *PLACE, *TYPE, "--repository", copy, "--setup", setup, "--poll-seconds", "1", *RUN)
+        *("watch", "a", *PLACE, *TYPE, "--repository", copy, *setup, "--poll-seconds", "1", *RUN)
     )
     # HEAD is that of this checkout, which is not in the copy.
     assert watch.returncode == (0 if recorded else 2), watch.stderr
     assert (f"installing {begun_with} on a" in watch.stdout) == recorded
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
+
+
+def test_watch_does_not_take_silence_for_no_slice(laptop: Laptop) -> None:
+    laptop.cloud.fail("compute tpus tpu-vm list", times=1)
+    watch = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
+    assert (watch.returncode, laptop.created()) == (69, 0), watch.stderr
+    assert "gcloud does not say whether a is there" in watch.stderr
+
+
+def test_watch_waits_for_the_queue_and_installs_on_what_comes(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    laptop.cloud.queue.mkdir()
+    (laptop.cloud.queue / "a").write_text("WAITING_FOR_RESOURCES")
+    setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
+    watch = laptop.launch("watch", "a", *PLACE, *TYPE, *source, *setup, "--poll-seconds", "1", *RUN)
+    assert (watch.returncode, laptop.rented(), laptop.created()) == (0, 1, 0), watch.stdout + watch.stderr
+    assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
 
 
 def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ...]) -> None:
