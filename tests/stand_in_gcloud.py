@@ -235,7 +235,7 @@ def cat(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def accept(cloud: Cloud, args: argparse.Namespace) -> None:
-    """Changes an account or a project, of which nothing is kept here."""
+    """Changes an account, a project or a machine of it, of which nothing is kept here."""
 
 
 WHERE = "--zone! --project!"
@@ -244,6 +244,10 @@ COMMANDS = {
     "auth list": (list_accounts, "--filter= --format="),
     "auth login": (accept, ""),
     "billing projects link": (accept, "name --billing-account!"),
+    "compute instances create": (accept, f"name {WHERE} --machine-type= --scopes="),
+    "compute instances delete": (accept, f"name {WHERE}"),
+    "compute ssh": (accept, f"name {WHERE}"),
+    "projects add-iam-policy-binding": (accept, "name --member! --role!"),
     "projects create": (accept, "name"),
     "projects describe": (accept, "name --format="),
     "services enable": (accept, "names --project!"),
