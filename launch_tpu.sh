@@ -422,7 +422,7 @@ replace() {
     fi
     for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
     if [ -n "$refused" ] && [ "$(look)" != lost ]; then
-      say "there is a slice now which this shell has not made; looking on"
+      say "there may be a slice now which this shell has not made; looking on"
       restarted_at=never
       return
     fi
