@@ -176,12 +176,12 @@ take_commit_of_run() {
   [ -n "$commit" ] || say "$workdir/config.json names no commit: another slice would get HEAD; or pass --commit"
 }
 
-# Finds the model and the corpus among the experiment's own words.
+# Finds the model, or the run to branch from, and the corpus among the experiment's own words.
 read_words() {
   while [ $# -gt 0 ]; do
     case $1 in
-      --init[-_]from) model=${2-} ;;
-      --init[-_]from=*) model=${1#*=} ;;
+      --init[-_]from | --branch[-_]from) model=${2-} ;;
+      --init[-_]from=* | --branch[-_]from=*) model=${1#*=} ;;
       --data.corpus) own_corpus=${2-} ;;
       --data.corpus=*) own_corpus=${1#*=} ;;
     esac
@@ -198,8 +198,7 @@ check_run() {
   case $own_corpus in gs://*) fail "pass $own_corpus as --corpus, before --; it is then copied to the hosts" ;; esac
   case $workdir,$model in
     *, | *,gs://?* | /*,/*) ;;
-    *) fail "the model '$model' is not on the hosts: copy it to the bucket, and pass" \
-      "--init-from gs://BUCKET/..." ;;
+    *) fail "the model or run '$model' is not on the hosts: copy it to the bucket, and pass gs://BUCKET/..." ;;
   esac
   for folder in "$workdir" "$corpus" "$own_corpus" "$model"; do
     case $folder in

@@ -27,8 +27,9 @@ run() {
   shift 2
   case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
   case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
-  set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL
+  set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL, the run of --branch-from DIR
   set -- "${@/#--init[-_]from=gs:\/\//--init-from=gs/}"
+  set -- "${@/#--branch[-_]from=gs:\/\//--branch-from=gs/}"
   rm -f status pid
   # shellcheck disable=SC2016 # it is the inner shell that expands
   nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \

@@ -256,12 +256,13 @@ def nothing(laptop: Laptop) -> None:
             (
                 nothing,
                 ("run", "a", *PLACE, *RUN, *flag),
-                "the model '/home/me/bert' is not on the hosts: copy it to the bucket, and pass --init",
+                "the model or run '/home/me/bert' is not on the hosts: copy it to the bucket, and pass gs://",
             )
             for flag in (
                 ["--init-from", "/home/me/bert"],
                 ["--init-from=/home/me/bert"],
                 ["--init_from", "/home/me/bert"],
+                ["--branch-from=/home/me/bert"],
             )
         ),
         (
@@ -438,6 +439,7 @@ def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...]
     for flags, read in (
         (["--init-from", "gs://bucket/bert"], "that of bucket"),
         (["--init-from=gs://models/bert"], "that of models"),
+        (["--branch-from=gs://models/bert"], "that of models"),
     ):
         run = laptop.launch("run", "a", *PLACE, *RUN, *flags)
         assert run.returncode == 0, run.stderr
