@@ -1,12 +1,13 @@
 """Texts and pairs of texts to the sequences that BERT reads: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
 
 Text is only ever text here, as it was in pretraining: a literal "[MASK]" is a bracket, a word and a
-bracket. Hugging Face's tokenizers make it one id, with which a text could smuggle in a separator.
+bracket. Hugging Face's tokenizers make it one id, with which a text could smuggle in a separator. Tokens that
+somebody added to a tokenizer, such as "[E1]", are there to be found in text, and are.
 """
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.truncation import truncated_lengths
-from data_pipeline.vocabulary_file import CLS, SEP
+from data_pipeline.vocabulary_file import CLS, SEP, SPECIAL_TOKENS
 
 _UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
 _TEXTS_AT_ONCE = 4096
@@ -28,7 +29,7 @@ class TaskTokenizer:
 
     original: Tokenizer
     tokenizer: Tokenizer
-    """The same without special tokens; it neither cuts nor pads."""
+    """The same without BERT's special tokens; it neither cuts nor pads."""
     cls_id: int
     sep_id: int
 
@@ -47,7 +48,7 @@ class TaskTokenizer:
 
 
 def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
-    """A model's tokenizer, left as it is, with a copy that takes special tokens in text for plain text.
+    """A model's tokenizer, left as it is, with a copy to which BERT's special tokens in text are plain text.
 
     Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
     """
@@ -55,10 +56,11 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     if cls_id is None or sep_id is None:
         raise UserError(f"the model's vocabulary has no {CLS} or no {SEP}; BERT needs both")
     settings = json.loads(tokenizer.to_str())
-    special = {added["content"] for added in settings["added_tokens"] if added["special"]}
-    settings["added_tokens"] = [added for added in settings["added_tokens"] if not added["special"]]
+    settings["added_tokens"] = [
+        added for added in settings["added_tokens"] if added["content"] not in SPECIAL_TOKENS
+    ]
     settings |= {"post_processor": None, "truncation": None, "padding": None}
-    settings["model"] = _hide_pieces(settings["model"], special)
+    settings["model"] = _hide_pieces(settings["model"], SPECIAL_TOKENS)
     plain = Tokenizer.from_str(json.dumps(settings))
     for added in settings["added_tokens"]:
         # The library counts those beyond the vocabulary anew, whatever their ids are in the file.
@@ -141,7 +143,7 @@ def make_rows(sequences: Sequences, targets: Mapping[str, np.ndarray], sequences
     )
 
 
-def _hide_pieces(model: dict[str, Any], pieces: set[str]) -> dict[str, Any]:
+def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, Any]:
     """A tokenizer's model that finds none of `pieces` in text; ids stay as they are.
 
     BERT's own pre-tokenizer parts brackets from words, but a unigram model would find "[MASK]" whole.

@@ -52,10 +52,10 @@ def test_a_tokenizer_that_splits_at_blanks_alone_finds_no_special_token_either()
     blanks.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     blanks.enable_truncation(2)
     blanks.enable_padding(length=9)
-    blanks.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]"])
+    blanks.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     tokenizer = make_task_tokenizer(blanks)
-    assert tokenizer.encode(["a [MASK] [SEP] a [unused1]"])[0].tolist() == [3, 0, 0, 3, 0]
-    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.piece_id("[unused1]")) == (1, 2, 5)
+    assert tokenizer.encode(["a [MASK] [SEP] a"])[0].tolist() == [3, 0, 0, 3]
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.piece_id("[MASK]")) == (1, 2, 4)
 
 
 def test_sentencepiece_gives_the_ids_of_pretraining(tmp_path):
@@ -83,8 +83,17 @@ def test_a_token_keeps_its_id_behind_a_special_one(tmp_path):
     model_tokenizer.add_tokens(["covid19"])
     size = model_tokenizer.get_vocab_size()
     assert make_task_tokenizer(model_tokenizer).encode(["a covid19"])[0][1] == size - 1
-    model_tokenizer.add_special_tokens(["[URL]"])
-    assert make_task_tokenizer(model_tokenizer).encode(["a covid19"])[0][1] == size - 1
-    model_tokenizer.add_tokens(["covid20"])
+    without_mask = Tokenizer(models.WordPiece({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}, unk_token="[UNK]"))
+    without_mask.add_special_tokens(["[MASK]"])
+    without_mask.add_tokens(["covid20"])
     with pytest.raises(UserError, match="'covid20'"):
-        make_task_tokenizer(model_tokenizer)
+        make_task_tokenizer(without_mask)
+
+
+def test_a_special_token_that_somebody_added_is_found_in_text(tmp_path):
+    model_tokenizer = read_model_tokenizer(tmp_path)
+    model_tokenizer.add_special_tokens(["[E1]"])
+    text = "a [E1] b [SEP]"
+    tokenizer = make_task_tokenizer(model_tokenizer)
+    assert pieces(tokenizer, tokenizer.encode([text])[0]) == "a [E1] b [ s ##e ##p ]"
+    assert "[E1]" in model_tokenizer.encode(text).tokens
