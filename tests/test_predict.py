@@ -5,15 +5,18 @@ import dataclasses
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bert_jax.cli.finetuning import predict_records, ranking, relation, squad, tagging
+from bert_jax.cli.finetuning import choice, predict_records, ranking, squad, tagging
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
+from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.conll import Sentence
@@ -28,7 +31,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two examples at a time, so that every file has several parts."""
     for module, name in (
         (predict_records, "RECORDS_AT_ONCE"),
-        (relation, "RECORDS_AT_ONCE"),
         (ranking, "_CANDIDATES_AT_ONCE"),
         (squad, "_QUESTIONS_AT_ONCE"),
         (tagging, "_SENTENCES_AT_ONCE"),
@@ -326,6 +328,15 @@ def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
     for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):
         parts = tagging.TaggingSettings(context=context).parts(iter(sentences))  # type: ignore[arg-type]
         assert [len(part) for part in parts] == sizes
+
+
+def test_records_are_held_by_the_number_of_their_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict_records, "RECORDS_AT_ONCE", 4096)
+    sizes = [predict_records.records_at_once(labels) for labels in (0, 3, 64, 1000, 10**9)]
+    assert sizes == [4096, 4096, 4096, 262, 64]
+    # Nor are those of a whole evaluation set held, which are written line by line.
+    assert isinstance(describe("classification", ("a", "b"), np.zeros((3, 2), np.float32)), Iterator)
+    assert isinstance(choice.describe(np.zeros((3, 2), np.float32)), Iterator)
 
 
 def test_queries_are_held_by_the_number_of_their_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

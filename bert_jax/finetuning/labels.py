@@ -1,6 +1,6 @@
 """Outputs of a model to labels with probabilities, or to numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,16 +14,18 @@ def decide(kind: "HeadKind", outputs: np.ndarray) -> np.ndarray:
     return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
 
 
-def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> list[dict[str, Any]]:
-    """What to say of each row: its `label` and the `probabilities` of all, or its number as `value`."""
-    if kind == "regression":
-        return [{"value": float(value)} for value in outputs[:, 0]]
-    shifted = np.exp(outputs - outputs.max(-1, keepdims=True))
-    shares = shifted / shifted.sum(-1, keepdims=True)
-    return [
-        {
+def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    """What to say of each row: its `label` and the `probabilities` of all, or its number as `value`.
+
+    One row after the other: of many rows with many labels each, memory could not hold all at once.
+    """
+    for row in outputs:
+        if kind == "regression":
+            yield {"value": float(row[0])}
+            continue
+        shifted = np.exp(row - row.max())
+        shares = (shifted / shifted.sum()).tolist()
+        yield {
             "label": labels[int(row.argmax())],
-            "probabilities": {label: round(float(p), 6) for label, p in zip(labels, row, strict=True)},
+            "probabilities": {label: round(p, 6) for label, p in zip(labels, shares, strict=True)},
         }
-        for row in shares
-    ]

@@ -1,7 +1,7 @@
 """Multiple choice: SWAG, CODAH, and generic JSONL."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,15 +138,11 @@ class ChoiceData:
         return join_figures({name: {"accuracy": float(found.mean())} for name, found in right.items()})
 
 
-def describe(scores: np.ndarray) -> list[dict[str, Any]]:
+def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:
     """What to say of examples by their scores [R, C]; a choice that one lacks has none."""
     from bert_jax.finetuning.heads import IMPOSSIBLE
 
-    described = []
     for row in scores:
         weights = np.exp(row - row.max())[row > IMPOSSIBLE]
         shares = weights / weights.sum()
-        described.append(
-            {"label": int(shares.argmax()), "probabilities": [round(float(p), 6) for p in shares]}
-        )
-    return described
+        yield {"label": int(shares.argmax()), "probabilities": [round(float(p), 6) for p in shares]}

@@ -4,7 +4,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -23,6 +23,10 @@ Header = Literal["names", "none"]
 
 # Enough for full batches of like length, few enough to hold.
 RECORDS_AT_ONCE = 4096
+# Of which each record has one for every label: what is said of a part is held until it is written.
+_PROBABILITIES_AT_ONCE = 1 << 18
+# However many labels there are, a batch is worth filling.
+_FEWEST_AT_ONCE = 64
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -31,7 +35,7 @@ def predict_records(
     job: Prediction,
     records: "Iterator[Record]",
     encode: "Callable[[Sequence[Record]], Rows]",
-    describe: Callable[[np.ndarray], Sequence[Mapping[str, Any]]],
+    describe: Callable[[np.ndarray], Iterable[Mapping[str, Any]]],
     header: Header = "names",
 ) -> int:
     """Adds a prediction to every record and writes it.
@@ -50,8 +54,14 @@ def predict_records(
     form = RecordForm(job.input, header)
     return job.write_text(
         form.lines(part, describe(outputs_of(encode(part), job.apply)))
-        for part in in_parts(records, RECORDS_AT_ONCE)
+        for part in in_parts(records, records_at_once(len(job.record.labels)))
     )
+
+
+def records_at_once(num_labels: int) -> int:
+    """How many records are held with what is said of them: the fewer, the more labels there are."""
+    of_labels = _PROBABILITIES_AT_ONCE // max(num_labels, 1)
+    return min(RECORDS_AT_ONCE, max(of_labels, _FEWEST_AT_ONCE))
 
 
 def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
@@ -68,7 +78,7 @@ class RecordForm:
         self._header = header
         self._mark = _BYTE_ORDER_MARK if _has_mark(file) else ""  # for a table; JSON has none
 
-    def lines(self, records: "Sequence[Record]", predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+    def lines(self, records: "Sequence[Record]", predictions: Iterable[Mapping[str, Any]]) -> list[str]:
         """A text for each record; the names of a table's columns stand before the first of all.
 
         Raises UserError if the names or the values of a prediction do not fit into the file.

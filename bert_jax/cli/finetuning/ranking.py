@@ -162,7 +162,7 @@ class RankingData:
 
         scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
         for name, queries in self._queries.items():
-            lines = [describe(query, row) for query, row in zip(queries, scores[name], strict=True)]
+            lines = (describe(query, row) for query, row in zip(queries, scores[name], strict=True))
             write_lines(folder / f"predictions-{name}.jsonl", lines)
         return Outcome(
             self._figures(scores),

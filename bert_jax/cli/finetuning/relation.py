@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
 from bert_jax.cli.finetuning.outputs import outputs_of
-from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, in_parts
+from bert_jax.cli.finetuning.predict_records import in_parts, records_at_once
 from bert_jax.cli.finetuning.task_data import Prediction
 from bert_jax.finetuning.labels import describe
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
@@ -118,7 +118,7 @@ def _predict_semeval(job: Prediction, settings: RelationSettings) -> int:
     tokenizer = make_task_tokenizer(job.tokenizer)
 
     def parts() -> Iterator[list[str]]:
-        for part in in_parts(split_semeval(job.input), RECORDS_AT_ONCE):
+        for part in in_parts(split_semeval(job.input), records_at_once(len(job.record.labels))):
             rows = settings.rows([parse_semeval(lines) for lines in part], tokenizer, {})
             found = describe("relation", job.record.labels, outputs_of(rows, job.apply))
             yield [

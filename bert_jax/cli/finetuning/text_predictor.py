@@ -58,7 +58,7 @@ class TextPredictor:
             )
         batches = evaluation_batches(rows, self._model.batch_size, lengths_up_to(self._longest))
         outputs = gather(self._model.predict(batches), len(rows))
-        return describe(self._model.record.config.kind, self.labels, outputs)
+        return list(describe(self._model.record.config.kind, self.labels, outputs))
 
     def _encode(self, texts: Sequence[Text]) -> Rows:
         singles = [text for text in texts if isinstance(text, str)]
