@@ -27,6 +27,8 @@ from data_pipeline.vocabulary_file import (
 
 TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
+_ADDED_FILE = "added_tokens.json"
+_SPECIAL_FILE = "special_tokens_map.json"
 # Of a folder with a vocab.txt alone; others part text otherwise, such as BertJapaneseTokenizer with MeCab.
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
@@ -54,12 +56,16 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
     """The tokenizer in a Hugging Face folder: `tokenizer.json`, or an older one's `vocab.txt` and settings.
 
+    As in transformers, tokens that were added to an older one are found in text, and BertTokenizer's settings
+    overrule the casing of its `tokenizer.json`.
+
     Returns:
       The tokenizer, which neither cuts nor pads, and its vocabulary; None for a tokenizer that is
       neither BERT's WordPiece nor beside a SentencePiece model, and so has no such file.
 
     Raises:
-      UserError: there is none, it is damaged, or without `tokenizer.json` it is not BERT's.
+      UserError: there is none, it is damaged, or without `tokenizer.json` it is not BERT's; an added token
+        whose id is not the next one.
     """
     if (folder / TOKENIZER_FILE).is_file():
         try:
@@ -68,6 +74,7 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
             raise UserError(f"{folder / TOKENIZER_FILE} cannot be read: {error}") from None
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        _follow_settings(folder, tokenizer)
         return tokenizer, _find_vocabulary(folder, tokenizer)
     file = folder / FILES["wordpiece"]
     if not file.is_file():
@@ -86,7 +93,8 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
         strip_accents=rules["strip_accents"],
         handle_chinese_chars=rules["tokenize_chinese_chars"],
     )
-    return tokenizer, vocabulary if _is_plain_wordpiece(tokenizer) else None
+    is_whole = not _add_tokens(folder, tokenizer) and _is_plain_wordpiece(tokenizer)
+    return tokenizer, vocabulary if is_whole else None
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int) -> None:
@@ -102,7 +110,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary |
     tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True))
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     config = {**_class_settings(vocabulary), **known, "model_max_length": longest}
-    for name, content in ((_SETTINGS_FILE, config), ("special_tokens_map.json", known)):
+    for name, content in ((_SETTINGS_FILE, config), (_SPECIAL_FILE, known)):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary:
         (folder / vocabulary.file_name).write_bytes(vocabulary.content)
@@ -129,6 +137,72 @@ def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
     }
 
 
+def _follow_settings(folder: Path, tokenizer: Tokenizer) -> None:
+    """Gives a tokenizer out of `tokenizer.json` the casing of `tokenizer_config.json`, if that tells it and
+    names BertTokenizer or no class: transformers makes this class's normalizer anew."""
+    file = folder / _SETTINGS_FILE
+    told = read_json(file) if file.is_file() else {}
+    rules = json.loads(tokenizer.to_str())["normalizer"] or {}
+    if told.get("tokenizer_class") not in (None, *_CLASSES) or rules.get("type") != "BertNormalizer":
+        return
+    settings = _check_settings(file, told)
+    if "do_lower_case" in settings:
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            clean_text=rules["clean_text"],
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),
+            lowercase=settings["do_lower_case"],
+        )
+
+
+def _add_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
+    """Adds what was added to a `vocab.txt`, as the files beside it tell; whether there was anything but
+    BERT's own special tokens."""
+    added = {index: token for index, token in _read_added(folder) if token.content not in SPECIAL_TOKENS}
+    for index, token in sorted(added.items(), key=lambda item: item[0]):
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+        found = tokenizer.token_to_id(token.content)
+        if found != index:
+            raise UserError(
+                f"{folder} has the added token {token.content!r} with id {index}; after its "
+                f"{FILES['wordpiece']} and the tokens before it, it would get {found}"
+            )
+    return bool(added)
+
+
+def _read_added(folder: Path) -> list[tuple[int, AddedToken]]:
+    """Ids and tokens: of `tokenizer_config.json`, or where it lists none of the older `added_tokens.json`."""
+    settings, older, special = (
+        read_json(file) if file.is_file() else {}
+        for file in (folder / _SETTINGS_FILE, folder / _ADDED_FILE, folder / _SPECIAL_FILE)
+    )
+    file = folder / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
+    try:
+        if "added_tokens_decoder" in settings:
+            listed = settings["added_tokens_decoder"].items()
+            return [(int(index), _added_token(**fields)) for index, fields in listed]
+        specials = _special_contents({**settings, **special})
+        return [
+            (int(index), AddedToken(content, special=content in specials, normalized=content not in specials))
+            for content, index in older.items()
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{file} lists added tokens in another form than transformers writes") from None
+
+
+def _added_token(content: str, special: bool = False, **flags: Any) -> AddedToken:
+    names = ("single_word", "lstrip", "rstrip", "normalized")
+    known = {"normalized": not special, **{name: flags[name] for name in names if name in flags}}
+    return AddedToken(content, special=special, **known)
+
+
+def _special_contents(told: dict[str, Any]) -> set[str]:
+    """All texts and tokens that stand under names such as cls_token and additional_special_tokens."""
+    values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
+    tokens = [token for value in values for token in (value if isinstance(value, list) else [value])]
+    return {token["content"] if isinstance(token, dict) else str(token) for token in tokens}
+
+
 def _read_settings(folder: Path) -> dict[str, bool]:
     """What `tokenizer_config.json` says of a `vocab.txt`, as far as it is there and says it.
 
@@ -144,11 +218,15 @@ def _read_settings(folder: Path) -> dict[str, bool]:
             raise UserError(
                 f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be BertTokenizer"
             )
+    return _check_settings(folder / _SETTINGS_FILE, told)
+
+
+def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
     names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
     settings = {name: told[name] for name in names if told.get(name) is not None}
     for name, value in settings.items():
         if not isinstance(value, bool):
-            raise UserError(f"{folder / _SETTINGS_FILE} has the {name} {value!r}; it must be true or false")
+            raise UserError(f"{file} has the {name} {value!r}; it must be true or false")
     return settings
 
 

@@ -13,7 +13,7 @@ from bert_jax.formats.huggingface import entries
 from bert_jax.formats.tensors import to_tensors
 from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import Vocabulary
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
 
 ENCODER = ("embeddings.", "encoder.", "pooler.")
@@ -199,6 +199,57 @@ def test_settings_of_a_folder_with_a_vocabulary_are_kept(
     for model in (open_model(folder), open_model(tmp_path / "out")):
         assert model.tokenizer.encode("Ä北a").tokens[1:-1] == tokens
         assert (model.vocabulary is None) is (tokens != ["a", "北", "a"])
+
+
+ADDED = {"added_tokens.json": {"[E1]": 61, "covid": 62}}
+ADDED_AND_SPECIAL = {**ADDED, "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}
+LISTED = {
+    "tokenizer_config.json": {
+        "added_tokens_decoder": {
+            "61": {"content": "[E1]", "special": True, "normalized": False},
+            "62": {"content": "covid", "special": False, "normalized": True},
+            "0": {"content": "[PAD]", "special": True},
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("files", [ADDED, ADDED_AND_SPECIAL, LISTED])
+def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str, dict]) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    model = open_model(folder)
+    assert model.tokenizer.encode("a [E1] Covid").ids[1:-1] == [5, 61, 62]
+    assert [token.special for _, token in sorted(model.tokenizer.get_added_tokens_decoder().items())][5:] == [
+        files is not ADDED,
+        False,
+    ]
+    assert model.vocabulary is None  # which the pieces of vocab.txt are not all of
+    (folder / "vocab.txt").write_text("\n".join(PIECES[:-1]) + "\n")
+    with pytest.raises(UserError, match=r"'\[E1\]' with id 61; after its vocab\.txt .* would get 60"):
+        open_model(folder)
+
+
+def test_berts_own_added_tokens_change_nothing(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    listed = {str(index): {"content": token, "special": True} for index, token in enumerate(SPECIAL_TOKENS)}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    assert open_model(folder).vocabulary is not None
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": [1]}))
+    with pytest.raises(UserError, match=r"tokenizer_config\.json lists added tokens in another form"):
+        open_model(folder)
+
+
+def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    open_model(folder).tokenizer.save(str(folder / "tokenizer.json"))  # which lowers
+    for name, piece in (("BertTokenizer", "[UNK]"), ("BertTokenizerFast", "[UNK]"), ("Other", "a")):
+        settings = {"tokenizer_class": name, "do_lower_case": False}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert open_model(folder).tokenizer.encode("A").tokens[1] == piece
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert open_model(folder).tokenizer.encode("A").tokens[1] == "a"
 
 
 @pytest.mark.parametrize(
