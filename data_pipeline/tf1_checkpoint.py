@@ -13,21 +13,31 @@ from safetensors.numpy import load_file, save_file
 
 from data_pipeline.errors import UserError
 
+# What tf.train.Checkpoint keeps beside its variables, and TensorFlow 1 does not.
+_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
 
 def read_checkpoint(prefix: str, file: Path) -> None:
     """Writes a checkpoint's variables to a safetensors file, all but the optimizer's and the step.
 
     Raises:
-      UserError: the checkpoint is damaged or not whole.
+      UserError: the checkpoint is damaged or not whole, or holds objects of TensorFlow 2.
     """
     from data_pipeline.tensorflow_cpu import tf
 
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = set(reader.get_variable_to_shape_map())
+        if _OBJECTS in names:
+            raise UserError(
+                f"checkpoint {prefix} is of TensorFlow 2 (Model Garden), whose names are others; give one of "
+                "google-research/bert (TensorFlow 1), or the model in Hugging Face's form"
+            )
         # An optimizer keeps its moments under the name of their variable: `.../kernel/adam_m`.
         kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]
         tensors = {name: reader.get_tensor(name) for name in kept}
+    except UserError:
+        raise
     except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         raise UserError(f"checkpoint {prefix} cannot be read: {str(error).splitlines()[0]}") from None
     save_file(tensors, file)

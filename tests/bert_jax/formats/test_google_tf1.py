@@ -137,6 +137,13 @@ def test_missing_and_damaged_files_are_named(folder: Path, tmp_path: Path) -> No
         open_model(broken)
 
 
+def test_a_checkpoint_of_tensorflow_2_is_known(tmp_path: Path) -> None:
+    folder = write_google(tmp_path / "google", google_tensors())
+    tf.train.Checkpoint(encoder=tf.Variable([1.0])).write(str(folder / "bert_model.ckpt"))
+    with pytest.raises(UserError, match=r"bert_model\.ckpt is of TensorFlow 2 \(Model Garden\), whose names"):
+        open_model(folder)
+
+
 def test_a_machine_without_tensorflow_is_told_so(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['tensorflow'] = None\n"
