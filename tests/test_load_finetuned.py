@@ -38,6 +38,8 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
     one, other = model.predict([("the cat", "the dog"), ("the dog", "the cat")])
     assert one.keys() == {"value"}
     assert one != other
+    with pytest.raises(UserError, match="was trained on pairs of texts; give each as"):
+        model.predict(["the cat"])
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
@@ -47,6 +49,14 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         model.predict("the cat")
     with pytest.raises(UserError, match="some texts are pairs and some are not"):
         model.predict(["the cat", ("the cat", "the dog")])
+    with pytest.raises(UserError, match="was trained on texts on their own; give strings"):
+        model.predict([("the cat", "the dog")])
+    with_pairs = {"max_seq_length": 16, "pair_column": "other"}
+    make_cell(tmp_path / "pairs", "classification", "classify", ("a", "b"), settings=with_pairs)
+    pairs = bert_jax.load_finetuned(tmp_path / "pairs")
+    assert len(pairs.predict([("the cat", "the dog")])) == 1
+    with pytest.raises(UserError, match="was trained on pairs of texts"):
+        pairs.predict(["the cat"])
     make_cell(tmp_path / "spans", "spans", "squad", settings={"max_seq_length": 16})
     with pytest.raises(UserError, match="a model of squad is applied to files, by `bert-jax predict`"):
         bert_jax.load_finetuned(tmp_path / "spans")

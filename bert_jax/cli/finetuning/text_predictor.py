@@ -2,15 +2,18 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from bert_jax.finetuning.finetuned import FineTuned
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.predict import gather
+from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.inference import Text
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows, make_task_tokenizer
+from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+from data_pipeline.tasks.names import GlueName
 from data_pipeline.tasks.rows import Rows
 
 _KINDS = ("classification", "regression")
@@ -32,6 +35,7 @@ class TextPredictor:
         self._model = model
         self._tokenizer = make_task_tokenizer(model.tokenizer)
         self._longest = int(record.settings["max_seq_length"])
+        self._takes_pairs = _takes_pairs(record)
 
     def predict(self, texts: Sequence[Text]) -> list[dict[str, Any]]:
         """What `bert-jax predict` would say of texts.
@@ -44,7 +48,8 @@ class TextPredictor:
           for each text {"label": ..., "probabilities": {label: ...}}, or of a regressor {"value": ...}.
 
         Raises:
-          UserError: `texts` is one string, or only some of them are pairs.
+          UserError: `texts` is one string, or some of them are not as the model was trained: pairs, or texts
+            on their own.
         """
         if isinstance(texts, str):
             raise UserError("predict takes a list of texts, not one string")
@@ -65,7 +70,18 @@ class TextPredictor:
         pairs = [text for text in texts if not isinstance(text, str)]
         if singles and pairs:
             raise UserError("some texts are pairs and some are not; give all as the model was trained on")
+        if singles and self._takes_pairs:
+            raise UserError("the model was trained on pairs of texts; give each as (text, other text)")
+        if pairs and not self._takes_pairs:
+            raise UserError("the model was trained on texts on their own; give strings, not pairs of them")
         if singles:
             return make_rows(encode_texts(self._tokenizer, singles, self._longest), {})
         firsts, seconds = zip(*pairs, strict=True)
         return make_rows(encode_pairs(self._tokenizer, firsts, seconds, self._longest), {})
+
+
+def _takes_pairs(record: FineTuningRecord) -> bool:
+    """Whether the examples that a model was trained on had two texts each."""
+    if record.task in GLUE_TASKS:
+        return len(GLUE_TASKS[cast(GlueName, record.task)].columns) > 1
+    return record.settings.get("pair_column") is not None
