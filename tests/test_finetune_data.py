@@ -192,6 +192,20 @@ def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str
         settings.load(task, str(tmp_path), tokenizer)
 
 
+@pytest.mark.parametrize(("task", "other"), [("squad2", "v1.1"), ("squad", "v2.0")])
+def test_the_other_version_of_squad_is_not_taken_for_the_tasks(tmp_path: Path, task: str, other: str) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    settings: Any = TASKS[task].settings
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}-{other}.json").write_text(squad("b"))
+    with pytest.raises(UserError, match=rf"train-{other}\.json is of SQuAD {other[1:]}, which is the task"):
+        settings.load(task, str(tmp_path), tokenizer)
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}_mine.json").write_text(squad("c"))
+    data = settings.load(task, str(tmp_path), tokenizer)
+    assert [answer.text for one in data._dev.examples for answer in one.answers] == ["c"]
+
+
 def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     for name in ("train", "dev"):

@@ -16,18 +16,20 @@ TABLES = (".tsv", ".csv", ".jsonl")
 
 
 @overload
-def require_part(data: Path, part: PartName, suffixes: Names = ..., published: Names = ...) -> Path: ...
+def require_part(
+    data: Path, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
+) -> Path: ...
 @overload
 def require_part(
-    data: str, part: PartName, suffixes: Names = ..., published: Names = ...
+    data: str, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
 ) -> Path | TfdsSplit: ...
 def require_part(
-    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = ()
+    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = (), without: str = ""
 ) -> Path | TfdsSplit:
     """A part of a data set. Arguments as `find_part`; raises UserError if there is no such part, too."""
     if isinstance(data, str) and tfds.is_tfds(data):
         return TfdsSplit(data, tfds.choose_split(data, tfds.open_tfds(data), PART_NAMES[part]))
-    file = find_part(Path(data), part, suffixes, published)
+    file = find_part(Path(data), part, suffixes, published, without)
     if file is None:
         names = ", ".join((*PART_NAMES[part], *published))
         endings = ", ".join(suffix for suffix in suffixes if suffix)
@@ -36,13 +38,15 @@ def require_part(
 
 
 @overload
-def find_part(data: Path, part: PartName, suffixes: Names = ..., published: Names = ...) -> Path | None: ...
+def find_part(
+    data: Path, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
+) -> Path | None: ...
 @overload
 def find_part(
-    data: str, part: PartName, suffixes: Names = ..., published: Names = ...
+    data: str, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
 ) -> Path | TfdsSplit | None: ...
 def find_part(
-    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = ()
+    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = (), without: str = ""
 ) -> Path | TfdsSplit | None:
     """A part of a data set, None if there is none.
 
@@ -50,6 +54,7 @@ def find_part(
       data: a folder; as a str, perhaps tfds:NAME.
       suffixes: of the files' names; * stands for anything.
       published: names besides `PART_NAMES`, those of a data set as it is published.
+      without: a pattern of names that are not looked at.
 
     Raises:
       UserError: there are several such files; `data_pipeline.tfds.open_tfds` cannot open the data set.
@@ -57,13 +62,13 @@ def find_part(
     if isinstance(data, str) and tfds.is_tfds(data):
         splits = tfds.open_tfds(data).info.splits
         return require_part(data, part) if set(PART_NAMES[part]) & set(splits) else None
-    return find_file(Path(data), (*PART_NAMES[part], *published), suffixes)
+    return find_file(Path(data), (*PART_NAMES[part], *published), suffixes, without)
 
 
-def find_file(folder: Path, names: Names, suffixes: Names = TABLES) -> Path | None:
+def find_file(folder: Path, names: Names, suffixes: Names = TABLES, without: str = "") -> Path | None:
     """The one file with one of those names and suffixes. Raises UserError if there are several."""
     tried = [name + suffix for name in names for suffix in suffixes]
-    files = sorted(folder.iterdir())
+    files = [file for file in sorted(folder.iterdir()) if not fnmatchcase(file.name, without)]
     found = [f for f in files if any(fnmatchcase(f.name, name) for name in tried) and f.is_file()]
     if len(found) > 1:
         raise UserError(f"{folder} has {' and '.join(file.name for file in found)}; keep one of them")

@@ -10,6 +10,7 @@ import numpy as np
 from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_parts
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
 from data_pipeline import tfds
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
 from data_pipeline.tasks.parts import find_part, require_part
 
@@ -200,13 +201,17 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
 def _find(data: str, part: PartName, task: str) -> "Path | TfdsSplit":
     """The file of a part: its published name, or the only one whose name begins with the part's.
 
-    Raises UserError as `require_part`.
+    Raises UserError as `require_part`, and if there is only one whose name holds the other version.
     """
-    version = "v2.0" if task == "squad2" else "v1.1"
+    version, other = ("2.0", "1.1") if task == "squad2" else ("1.1", "2.0")
     if tfds.is_tfds(data):
-        tfds.check_config(data, tfds.open_tfds(data), "squad", version, task)
-    suffixes = (f"-{version}.json", f"-{version}*.json", "*.json")
+        tfds.check_config(data, tfds.open_tfds(data), "squad", f"v{version}", task)
+    suffixes = (f"-v{version}.json", f"-v{version}*.json", "*.json")
     for suffix in suffixes:
-        if file := find_part(data, part, (suffix,)):
+        # Either version can be read as the other, so only its name tells that a file was not meant.
+        if file := find_part(data, part, (suffix,), without=f"*{other}*" if suffix == "*.json" else ""):
             return file
+    if file := find_part(data, part, (f"*{other}*.json",)):
+        theirs = "squad" if task == "squad2" else "squad2"
+        raise UserError(f"{file} is of SQuAD {other}, which is the task {theirs}; {task} needs {version}")
     return require_part(data, part, suffixes)
