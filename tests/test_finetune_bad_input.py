@@ -110,6 +110,20 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
         },
         "dev.tsv, line 1 has no label; only texts to predict go without",
     ),
+    "a negative that the first example has not": (
+        "rank",
+        {
+            "train.jsonl": '{"query": "a", "positive": "b"}\n'
+            '{"query": "a", "positive": "b", "negative": "c"}\n',
+            "dev.tsv": "query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n",
+        },
+        "train.jsonl, line 2 has negative, the first line has none; give all lines one or none",
+    ),
+    "words that are their own tags": (
+        "tag",
+        {"train.txt": "the\ncat\n", "dev.txt": "the\n"},
+        "train.txt:1: column 0 is both --word-column and --tag-column; name two columns",
+    ),
     "candidates of dev that nobody has judged": (
         "rank",
         {"train.tsv": "query\tpositive\na\tb\n", "dev.tsv": "query_id\tquery\tcandidate\n1\ta\tb\n"},
@@ -135,7 +149,8 @@ def test_it_is_one_line_and_nothing_is_written(
     data.mkdir()
     for name, content in files.items():
         (data / name).write_text(content)
-    flags = ["--max-seq-length=20", *(["--max-query-length=5"] if task == "squad" else [])]
+    more = {"squad": ["--max-query-length=5"], "tag": ["--scheme=none"]}
+    flags = ["--max-seq-length=20", *more.get(task, [])]
     assert main(["finetune", task, f"--model={model}", f"--data={data}", f"--output={output}", *flags]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -237,16 +237,29 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
             if width and len(fields) != width:
                 raise UserError(f"{place} has {len(fields)} columns; the lines before it have {width}")
             width = len(fields)
-            word = _pick(fields, columns.word, names, place)
-            tag = "" if columns.tag is None else _pick(fields, columns.tag, names, place)
-            yield _Line("word", text, path, number, word, tag)
+            at = _index(fields, columns.word, names, place)
+            tag = ""
+            if columns.tag is not None:
+                tag_at = _index(fields, columns.tag, names, place)
+                if tag_at == at:  # else a model would learn to say the word itself
+                    raise UserError(
+                        f"{place}: column {at} is both --word-column and --tag-column; name two columns"
+                    )
+                tag = _pick(fields, tag_at, place)
+            yield _Line("word", text, path, number, _pick(fields, at, place), tag)
 
 
 def _texts(path: Path, encoding: str) -> Iterator[str]:
+    with _reading(path, encoding), path.open(encoding=encoding) as file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+@contextlib.contextmanager
+def _reading(path: Path, encoding: str) -> Iterator[None]:
+    """Raises UserError, or Unfinished, for what goes wrong in the block."""
     try:
-        with path.open(encoding=encoding) as file:
-            for line in file:
-                yield line.rstrip("\n")
+        yield
     except OSError as error:
         raise bad_input(error, path, f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -265,7 +278,8 @@ def _tfds_texts(split: TfdsSplit, with_names: bool) -> Iterator[str]:
         yield ""
 
 
-def _pick(fields: list[str], column: int | str, names: list[str], place: str) -> str:
+def _index(fields: list[str], column: int | str, names: list[str], place: str) -> int:
+    """The number of a column, from 0."""
     if isinstance(column, str):
         if column not in names:
             raise UserError(
@@ -274,6 +288,10 @@ def _pick(fields: list[str], column: int | str, names: list[str], place: str) ->
         column = names.index(column)
     if not -len(fields) <= column < len(fields):
         raise UserError(f"{place} has {len(fields)} columns, numbers 0 to {len(fields) - 1}, so no {column}")
+    return column % len(fields)
+
+
+def _pick(fields: list[str], column: int, place: str) -> str:
     if not fields[column]:
         raise UserError(f"{place}: column {column} is empty; a word or a tag must be there")
     return fields[column]

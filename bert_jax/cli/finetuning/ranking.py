@@ -114,9 +114,18 @@ def parts_of(groups: "Iterator[list[Record]]") -> "Iterator[list[tuple[list[Reco
 
 
 def _default_negative(file: Path) -> str | None:
+    """The usual name, if all records have it. Raises UserError if some that follow the first one alone do."""
     from data_pipeline.tasks.records import read_records
 
-    return _NEGATIVE if _NEGATIVE in next(read_records(file, ())).fields else None
+    records = read_records(file, ())
+    if _NEGATIVE in next(records).fields:
+        return _NEGATIVE  # reading the column names the first one without
+    for record in records:
+        if _NEGATIVE in record.fields:
+            raise UserError(
+                f"{record.place} has {_NEGATIVE}, the first line has none; give all lines one or none"
+            )
+    return None
 
 
 class RankingData:
