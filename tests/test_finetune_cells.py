@@ -3,7 +3,8 @@
 import pytest
 
 from bert_jax.cli.finetune import parse
-from bert_jax.finetuning.config import Cell
+from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.run import cell_config
 
 
 def cells(*flags: str) -> list[Cell]:
@@ -26,3 +27,9 @@ def test_the_papers_grid_fills_what_is_not_given(given: tuple[str, ...], count: 
 
 def test_repeats_may_be_spread_over_machines() -> None:
     assert [cell.seed for cell in cells("--seeds=2", "--first-seed=3")] == [3, 4]
+
+
+@pytest.mark.parametrize(("rows", "every"), [(80, 10), (80_000, 1000)])
+def test_a_long_epoch_is_saved_before_its_end(rows: int, every: int) -> None:
+    config = cell_config(FineTuning(), Cell(3e-5, 8, 2.0, 0), rows)
+    assert (config.checkpoint_every, config.eval_every) == (every, rows // 8)

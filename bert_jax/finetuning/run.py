@@ -15,11 +15,14 @@ from bert_jax.start import start_from
 
 # Enough rows of metrics for a curve, however short the run.
 _ROWS_A_RUN = 20
+# An epoch may take hours, which a power cut would lose.
+_STEPS_A_CHECKPOINT = 1000
 
 
 def cell_config(base: FineTuning, cell: Cell, num_rows: int) -> FineTuning:
     """The configuration of one cell, given the number of training rows."""
     steps = max(1, math.ceil(num_rows * cell.epochs / cell.batch_size))
+    steps_an_epoch = max(1, math.ceil(steps / cell.epochs))
     return dataclasses.replace(
         base,
         optimizer=make_optimizer_config(base, cell, steps),
@@ -27,8 +30,8 @@ def cell_config(base: FineTuning, cell: Cell, num_rows: int) -> FineTuning:
         global_batch_size=cell.batch_size,
         seed=cell.seed,
         log_every=max(1, steps // _ROWS_A_RUN),
-        eval_every=max(1, math.ceil(steps / cell.epochs)),
-        checkpoint_every=max(1, math.ceil(steps / cell.epochs)),
+        eval_every=steps_an_epoch,
+        checkpoint_every=min(steps_an_epoch, _STEPS_A_CHECKPOINT),
         keep_checkpoints=1,
     )
 
