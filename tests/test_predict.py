@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bert_jax.cli.finetuning import choice, predict_records, ranking, squad, tagging
+from bert_jax.cli.finetuning import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
+from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.conll import Sentence
 from data_pipeline.tasks.records import Place, Record
 from tests.bert_jax.small_finetuned import make_cell
+from tests.data_pipeline.tasks.small_rows import make_rows
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
 
@@ -337,6 +339,12 @@ def test_records_are_held_by_the_number_of_their_probabilities(monkeypatch: pyte
     # Nor are those of a whole evaluation set held, which are written line by line.
     assert isinstance(describe("classification", ("a", "b"), np.zeros((3, 2), np.float32)), Iterator)
     assert isinstance(choice.describe(np.zeros((3, 2), np.float32)), Iterator)
+
+
+def test_choices_of_batches_with_fewer_are_widened() -> None:
+    rows = make_rows([5, 5, 5, 5, 5, 0], width=3)
+    parts = [(np.array([0]), np.ones((1, 3), np.float32)), (np.array([1]), np.zeros((1, 2), np.float32))]
+    assert outputs.outputs_of(rows, lambda _: iter(parts)).tolist() == [[1, 1, 1], [0, 0, IMPOSSIBLE]]
 
 
 def test_queries_are_held_by_the_number_of_their_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

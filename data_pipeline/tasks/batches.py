@@ -18,7 +18,7 @@ NumpyBatch = dict[str, np.ndarray]
 
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _BETWEEN = (8, 12, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448)
-# Below this many batches, padding them costs less than compiling the model for one more length.
+# Below this many batches, padding them costs less than compiling the model for one more shape.
 _BATCHES_WORTH_A_LENGTH = 4
 NO_TARGET = -1
 """Per-token targets of padding, and `row` of rows that only fill a batch up."""
@@ -78,22 +78,45 @@ def training_batches(
         sizes = tokens.sum(axis=1)
         _check_lengths(sizes, (packing.length,))
         return (_pack_batch(rows, part, sizes[part], packing) for part in parts)
-    return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
+    width = rows.sequences_per_row
+    return (_make_batch(rows, part, batch_size, longest, lengths, width) for part in parts)
 
 
 def evaluation_batches(rows: Rows, batch_size: int, lengths: Sequence[int] = LENGTHS) -> Iterator[NumpyBatch]:
-    """Every row once, the longest first, so that rows of like length share a batch.
+    """Every row once, those with the most sequences first, and of these the longest.
 
-    Where enough batches profit, they are padded to lengths between the given ones as well. The last batch
-    is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those of
-    `training_batches`; the same ValueError.
+    So rows of like shape share a batch. Where enough batches profit, they are padded to lengths between the
+    given ones as well, and have fewer sequences a row than the rows at large: a power of two that holds all
+    theirs. The last batch is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those
+    of `training_batches` but for that; the same ValueError.
     """
-    longest = rows.sequence_lengths().max(axis=1)
+    tokens = rows.sequence_lengths()
+    longest = tokens.max(axis=1)
     _check_lengths(longest, lengths)
-    order = np.argsort(-longest, kind="stable")
+    counts = _count_sequences(tokens)
+    order = np.lexsort((-longest, -counts))  # stable; the last key counts first
     parts = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
     lengths = _with_those_between([longest[part].max() for part in parts], lengths)
-    return (_make_batch(rows, part, batch_size, longest, lengths) for part in parts)
+    needed = [int(counts[part].max()) for part in parts]
+    useful = _useful_widths(needed, rows.sequences_per_row)
+    widths = [next(width for width in useful if width >= count) for count in needed]
+    return (
+        _make_batch(rows, part, batch_size, longest, lengths, width)
+        for part, width in zip(parts, widths, strict=True)
+    )
+
+
+def _count_sequences(tokens: np.ndarray) -> np.ndarray:
+    """int64 [R]: how many sequences each row has; behind its last one they are empty."""
+    return (np.arange(1, tokens.shape[1] + 1) * (tokens > 0)).max(axis=1)
+
+
+def _useful_widths(needed: Sequence[int], largest: int) -> list[int]:
+    """The largest number of sequences a row, and the powers of two below it that enough batches fit."""
+    powers = [1 << exponent for exponent in range(1, largest.bit_length()) if 1 << exponent < largest]
+    widths = [*powers, largest]
+    fits = collections.Counter(next(width for width in widths if width >= count) for count in needed)
+    return [width for width in widths if width == largest or fits[width] >= _BATCHES_WORTH_A_LENGTH]
 
 
 def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
@@ -109,14 +132,13 @@ def _with_those_between(needed: Sequence[int], lengths: Sequence[int]) -> list[i
 
 
 def _make_batch(
-    rows: Rows, numbers: np.ndarray, size: int, longest: np.ndarray, lengths: Sequence[int]
+    rows: Rows, numbers: np.ndarray, size: int, longest: np.ndarray, lengths: Sequence[int], width: int
 ) -> NumpyBatch:
-    """The rows `numbers`, filled up to `size` rows."""
+    """The rows `numbers`, filled up to `size` rows, with the first `width` sequences of each."""
     needed = longest[numbers].max()
     length = next(length for length in lengths if length >= needed)
-    width = rows.sequences_per_row
-    shape = (size, width, length) if width > 1 else (size, length)
-    sequences = [number * width + offset for number in numbers for offset in range(width)]
+    shape = (size, width, length) if rows.sequences_per_row > 1 else (size, length)
+    sequences = [number * rows.sequences_per_row + offset for number in numbers for offset in range(width)]
     ones = [np.ones(len(rows.tokens["input_ids"][s]), np.int32) for s in sequences]
     batch = {"input_mask": _pad(ones, shape, 0)}
     for name, values in rows.tokens.items():

@@ -78,8 +78,8 @@ def test_rows_of_several_sequences_have_an_axis_for_them():
     rows = make_rows([5, 17, 0, 8, 9, 3], width=3)
     (batch,) = evaluation_batches(rows, 2)
     assert batch["input_ids"].shape == batch["tag_ids"].shape == (2, 3, 24)
-    assert batch["input_mask"].sum(axis=2).tolist() == [[5, 17, 0], [8, 9, 3]]
-    assert batch["input_ids"][:, :, 0].tolist() == [[1, 2, 0], [4, 5, 6]]
+    assert batch["input_mask"].sum(axis=2).tolist() == [[8, 9, 3], [5, 17, 0]]
+    assert batch["input_ids"][:, :, 0].tolist() == [[4, 5, 6], [1, 2, 0]]
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,6 +102,22 @@ def test_evaluation_has_a_length_of_its_own_where_enough_batches_fit_it():
     assert padded([70, 50, *[12] * 6], 96) == [96, 16, 16, 16]
     assert padded([12] * 6, 96) == [16, 16, 16]
     assert padded([11] * 8, 11) == [11, 11, 11, 11]
+
+
+def test_evaluation_has_no_more_sequences_than_enough_batches_need():
+    def shapes(counts: list[int], batch_size: int) -> list[tuple[int, ...]]:
+        width = max(counts)
+        rows = make_rows([n for count in counts for n in [16] * count + [0] * (width - count)], width)
+        batches = list(evaluation_batches(rows, batch_size))
+        for batch in batches:
+            for row, mask in zip(batch["row"], batch["input_mask"], strict=True):
+                assert row < 0 or mask.sum() == 16 * counts[row]
+        return [batch["input_ids"].shape for batch in batches]
+
+    few, many = [2] * 8, [5, 3, 4]
+    assert shapes([*few, *many], 2) == [(2, 5, 16), (2, 5, 16), *[(2, 2, 16)] * 4]
+    assert shapes([*few[:4], *many], 2) == [(2, 5, 16)] * 4
+    assert shapes([4] * 8, 2) == [(2, 4, 16)] * 4
 
 
 def test_rows_that_fill_up_the_last_batch_count_nowhere():
