@@ -325,6 +325,19 @@ def test_a_table_with_a_byte_order_mark_comes_back_with_it(tmp_path: Path) -> No
         assert found.count("\ufeff") == len(mark)
 
 
+def test_lines_end_as_in_the_input(tmp_path: Path) -> None:
+    make_cell(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
+    found = predict(tmp_path / "a", 'text,note\r\ncat,"a\r\nb\nc"\r\n"dog",d\r\n', ".csv")
+    assert found.startswith('text,note,predicted\r\ncat,"a\r\nb\nc",')
+    assert found.count("\n") == found.count("\r\n") + 1 == 5
+    for suffix, content in ((".tsv", "text\r\ncat\r\ndog\r\n"), (".jsonl", '{"text": "cat"}\r\n' * 2)):
+        found = predict(tmp_path / "a", content, suffix)
+        assert found.count("\r") == found.count("\r\n") == found.count("\n") == content.count("\n")
+    make_cell(tmp_path / "b", "relation", "relation", ("x", "y"), settings={"max_seq_length": 20})
+    found = predict(tmp_path / "b", '1\t"the <e1>cat</e1> <e2>sat</e2>"\r\n', ".txt")
+    assert found.count("\r\n") == found.count("\n") == 4
+
+
 def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
     sentences = [Sentence((str(number),), (), document=1) for number in range(5)]
     for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):

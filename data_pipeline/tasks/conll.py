@@ -4,6 +4,7 @@ Tags of every scheme become IOB2, so that nothing later asks how a file wrote th
 in the file's own.
 """
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,16 +107,26 @@ def has_tags(path: Path | TfdsSplit, columns: Columns, train: Path | TfdsSplit) 
 
 
 def write_columns(
-    source: Path | TfdsSplit, output: Path, columns: Columns, tags: Iterable[Sequence[str]]
+    source: Path | TfdsSplit,
+    output: Path,
+    columns: Columns,
+    tagged: Iterable[tuple[Sentence, Sequence[str]]],
 ) -> None:
-    """Writes the lines of `source` with `tags`, those of its sentences, as one more column at the end.
+    """Writes the lines of `source` with tags as one more column at the end, and ends them as its first line.
 
-    They are written in the scheme of `columns`, and so that they fit it (`tags_in_scheme`).
-    Tags are taken as they are needed, so that neither file is ever held whole.
+    Tags are written in the scheme of `columns`, and so that they fit it (`tags_in_scheme`). They are taken as
+    they are needed, so that neither file is ever held whole.
+
+    Args:
+      tagged: the sentences of `source` and their tags.
+
+    Raises:
+      UserError: `source` has other words than the sentences; it was changed after they were read.
     """
     encoding = columns.encoding.removesuffix("-sig")
-    with atomically(output) as partial, partial.open("w", encoding=encoding) as file:
-        file.writelines(_tagged_lines(source, columns, tags))
+    end = _line_end(source, columns)
+    with atomically(output) as partial, partial.open("w", encoding=encoding, newline=end) as file:
+        file.writelines(_tagged_lines(source, columns, tagged))
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
@@ -167,15 +178,39 @@ def tags_in_scheme(tags: Sequence[str], scheme: Scheme) -> list[str]:
     return written
 
 
-def _tagged_lines(source: Path | TfdsSplit, columns: Columns, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-    of_words = itertools.chain.from_iterable(tags_in_scheme(sentence, columns.scheme) for sentence in tags)
+def _tagged_lines(
+    source: Path | TfdsSplit, columns: Columns, tagged: Iterable[tuple[Sentence, Sequence[str]]]
+) -> Iterator[str]:
+    of_words = itertools.chain.from_iterable(
+        zip(sentence.words, tags_in_scheme(tags, columns.scheme), strict=True) for sentence, tags in tagged
+    )
     for line in _read_lines(source, columns):
         if line.kind == "word":
-            yield line.with_column(next(of_words))
+            word, tag = next(of_words, ("", ""))
+            if word != line.word:
+                raise _changed(line.place)
+            yield line.with_column(tag)
         elif line.kind == "names":
             yield line.with_column(PREDICTED_COLUMN)
         else:
             yield line.with_column("O") if line.kind == "document" else "\n"
+    if next(of_words, None):
+        raise _changed(source)
+
+
+def _changed(place: object) -> UserError:
+    return UserError(
+        f"{place} has other words than when it was first read; leave the file as it is until the command "
+        "ends, and run it again"
+    )
+
+
+def _line_end(path: Path | TfdsSplit, columns: Columns) -> str:
+    """How the first line of a file ends."""
+    if isinstance(path, TfdsSplit):
+        return "\n"
+    with _reading(path, columns.encoding), path.open(encoding=columns.encoding, newline="") as file:
+        return "\r\n" if file.readline().endswith("\r\n") else "\n"
 
 
 def _first_fields(path: Path | TfdsSplit, columns: Columns, kind: Literal["names", "word"]) -> list[str]:

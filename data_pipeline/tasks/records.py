@@ -106,13 +106,19 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Rec
 def read_lines(file: Path) -> Iterator[tuple[Place, str]]:
     """The lines of a file, without their ends; blank ones at the end of the file are left out.
 
-    Only a line feed ends a line: texts hold characters such as U+2028 that `str.splitlines` splits at.
+    Only a line feed ends a line: texts hold characters such as U+2028 that `str.splitlines` splits at. A
+    carriage return before it is part of the end.
     Raises UserError: no such file, not UTF-8, or empty.
     """
+    return ((place, line.removesuffix("\r")) for place, line in _fed_lines(file))
+
+
+def _fed_lines(file: Path) -> Iterator[tuple[Place, str]]:
+    """As `read_lines`, with carriage returns."""
     blank: list[tuple[Place, str]] = []
     is_empty = True
     for place, line in _decode(file):
-        if line.strip(" "):
+        if line.removesuffix("\r").strip(" "):
             yield from blank
             blank.clear()
             yield place, line
@@ -148,7 +154,7 @@ def _decode(file: Path) -> Iterator[tuple[Place, str]]:
             for number, line in enumerate(raw, start=1):
                 text = line.decode("utf-8")
                 text = text.removeprefix("\ufeff") if number == 1 else text
-                yield Place(str(file), number), text.removesuffix("\n").removesuffix("\r")
+                yield Place(str(file), number), text.removesuffix("\n")
     except UnicodeDecodeError:
         raise UserError(f"{Place(str(file), number)} is not UTF-8; convert the file to UTF-8") from None
     except OSError as error:
@@ -170,7 +176,8 @@ def _name_fields(
 
 def _split_csv(file: Path) -> Iterator[tuple[Place, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # a text may well be longer than the module's 128 KiB
-    reader = csv.reader((f"{line}\n" for _, line in read_lines(file)), strict=True)
+    # With carriage returns, which are text in a cell of several lines.
+    reader = csv.reader((f"{line}\n" for _, line in _fed_lines(file)), strict=True)
     while True:
         place = Place(str(file), reader.line_num + 1)
         try:

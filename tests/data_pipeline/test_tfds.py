@@ -92,7 +92,8 @@ def test_conll_has_the_columns_of_its_file(tmp_path: Path, columns: Columns) -> 
     assert read_columns(source, columns) == read_columns(file, columns)
     assert has_tags(source, columns, source)
     assert has_tags(source, dataclasses.replace(columns, word=0), source)
-    write_columns(source, output, columns, [["O", "O"], ["B-PER"]])
+    sentences = read_columns(source, columns)
+    write_columns(source, output, columns, zip(sentences, [["O", "O"], ["B-PER"]], strict=True))
     header = named.replace("\n", "\tpredicted\n")
     assert (
         output.read_text() == f"{header}Ann\tB\tA\tB-PER\tO\nleft\tA\tA\tO\tO\n\nRome\tB\tB\tB-LOC\tB-PER\n\n"

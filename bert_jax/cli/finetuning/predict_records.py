@@ -28,7 +28,7 @@ _PROBABILITIES_AT_ONCE = 1 << 18
 # However many labels there are, a batch is worth filling.
 _FEWEST_AT_ONCE = 64
 
-_BYTE_ORDER_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"  # by which Excel knows UTF-8
 
 
 def predict_records(
@@ -76,7 +76,9 @@ class RecordForm:
     def __init__(self, file: Path, header: Header = "names") -> None:
         self._suffix = file.suffix
         self._header = header
-        self._mark = _BYTE_ORDER_MARK if _has_mark(file) else ""  # for a table; JSON has none
+        first = _first_line(file)
+        self._mark = _BYTE_ORDER_MARK if first.startswith(_BYTE_ORDER_MARK.encode()) else ""  # of a table
+        self._end = line_end(file)
 
     def lines(self, records: "Sequence[Record]", predictions: Iterable[Mapping[str, Any]]) -> list[str]:
         """A text for each record; the names of a table's columns stand before the first of all.
@@ -86,14 +88,23 @@ class RecordForm:
         pairs = zip(records, predictions, strict=True)
         if self._suffix not in (".tsv", ".csv"):
             objects = (_add(record, {"prediction": prediction}) for record, prediction in pairs)
-            return [as_json(fields) + "\n" for fields in objects]
+            return [as_json(fields) + self._end for fields in objects]
         rows = [_add(record, _columns(prediction)) for record, prediction in pairs]
-        texts = [_line(self._suffix, list(row.values())) for row in rows]
+        texts = [self._line(list(row.values())) for row in rows]
         if self._header == "names":
-            texts[0] = _line(self._suffix, list(rows[0])) + texts[0]
+            texts[0] = self._line(list(rows[0])) + texts[0]
             self._header = "none"
         texts[0], self._mark = self._mark + texts[0], ""
         return texts
+
+    def _line(self, values: Sequence[Any]) -> str:
+        """A line of a table."""
+        if self._suffix == ".tsv":
+            return "\t".join(map(_cell, values)) + self._end
+        line = io.StringIO()
+        # Cells with a character of the line's end are quoted, and files with \r in one can be read again.
+        csv.writer(line, lineterminator="\r\n").writerow(values)
+        return line.getvalue().removesuffix("\r\n") + self._end
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -126,20 +137,14 @@ def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _has_mark(file: Path) -> bool:
-    """Whether a file begins with a byte order mark, by which Excel knows UTF-8."""
-    mark = _BYTE_ORDER_MARK.encode()
+def line_end(file: Path) -> str:
+    """How the first line of a file ends."""
+    return "\r\n" if _first_line(file).endswith(b"\r\n") else "\n"
+
+
+def _first_line(file: Path) -> bytes:
     with file.open("rb") as raw:
-        return raw.read(len(mark)) == mark
-
-
-def _line(suffix: str, values: Sequence[Any]) -> str:
-    if suffix == ".tsv":
-        return "\t".join(map(_cell, values)) + "\n"
-    line = io.StringIO()
-    # Cells with a character of the line's end are quoted, and files with \r in one can be read again.
-    csv.writer(line, lineterminator="\r\n").writerow(values)
-    return line.getvalue().removesuffix("\r\n") + "\n"
+        return raw.readline()
 
 
 def _cell(value: Any) -> str:

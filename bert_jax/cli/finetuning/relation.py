@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
 from bert_jax.cli.finetuning.outputs import outputs_of
-from bert_jax.cli.finetuning.predict_records import in_parts, records_at_once
+from bert_jax.cli.finetuning.predict_records import in_parts, line_end, records_at_once
 from bert_jax.cli.finetuning.task_data import Prediction
 from bert_jax.finetuning.labels import describe
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
@@ -115,15 +115,15 @@ def _predict_semeval(job: Prediction, settings: RelationSettings) -> int:
     from data_pipeline.tasks.encode import make_task_tokenizer
     from data_pipeline.tasks.relation import parse_semeval, split_semeval
 
-    tokenizer = make_task_tokenizer(job.tokenizer)
+    tokenizer, end = make_task_tokenizer(job.tokenizer), line_end(job.input)
 
     def parts() -> Iterator[list[str]]:
         for part in in_parts(split_semeval(job.input), records_at_once(len(job.record.labels))):
             rows = settings.rows([parse_semeval(lines) for lines in part], tokenizer, {})
             found = describe("relation", job.record.labels, outputs_of(rows, job.apply))
             yield [
-                f"{lines[0][1]}\n{one['label']}\n"
-                f"Comment: probability {max(one['probabilities'].values())}\n\n"
+                f"{lines[0][1]}{end}{one['label']}{end}"
+                f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
                 for lines, one in zip(part, found, strict=True)
             ]
 

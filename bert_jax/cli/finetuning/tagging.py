@@ -87,13 +87,14 @@ class TaggingSettings:
         columns = dataclasses.replace(self.columns(), tag=None)
         count = 0
 
-        def tags() -> Iterator[list[str]]:
+        def tagged() -> "Iterator[tuple[Sentence, list[str]]]":
             nonlocal count
             for part in self.parts(iterate_columns(job.input, columns)):
-                count += len(part)  # first: after the last tag of all nobody asks for more
-                yield from tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
+                tags = tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
+                yield from zip(part, tags, strict=True)
+                count += len(part)
 
-        write_columns(job.input, job.output, columns, tags())
+        write_columns(job.input, job.output, columns, tagged())
         return count
 
     def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
@@ -175,7 +176,8 @@ class TaggingData:
 
         tags = {name: tag(part, self.labels, apply) for name, part in self._parts.items()}
         for name, found in tags.items():
-            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, found)
+            tagged = zip(self._parts[name].sentences, found, strict=True)
+            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, tagged)
         report = report_entities if self._has_entities else report_words
         write_json(folder / "report.json", report(self._gold("dev"), tags["dev"]))
         words = {word for sentence in tags["dev"] for word in sentence}

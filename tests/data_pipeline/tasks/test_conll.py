@@ -163,7 +163,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_predictions_are_a_column_more_of_the_same_file(tmp_path):
     source, output = write(tmp_path / "f", CONLL_2003), tmp_path / "out"
     sentences = read_columns(source, IOB1)
-    write_columns(source, output, IOB1, [sentence.tags for sentence in sentences])
+    write_columns(source, output, IOB1, [(sentence, sentence.tags) for sentence in sentences])
     predicted, lines = output.read_text(), CONLL_2003.split("\n")
     assert [line.rpartition(" ")[0] if line.strip() else line for line in predicted.split("\n")] == lines
     assert read_columns(output, IOB1) == sentences
@@ -173,5 +173,25 @@ def test_predictions_are_a_column_more_of_the_same_file(tmp_path):
 
 def test_the_added_column_has_a_name_and_tabs_where_the_file_has_them(tmp_path):
     source, columns = write(tmp_path / "f", "word\ttag\nNew York\tB-X\n"), Columns(word="word", tag="tag")
-    write_columns(source, tmp_path / "out", columns, [["O"]])
+    write_columns(source, tmp_path / "out", columns, zip(read_columns(source, columns), [["O"]], strict=True))
     assert (tmp_path / "out").read_text() == "word\ttag\tpredicted\nNew York\tB-X\tO\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_end_as_the_first_one_of_the_file(tmp_path, end):
+    source = write(tmp_path / "f", f"a{end}{end}b{end}".encode())
+    columns = Columns(tag=None, scheme="none")
+    write_columns(source, tmp_path / "out", columns, zip(read_columns(source, columns), "XY", strict=True))
+    assert (tmp_path / "out").read_bytes() == f"a X{end}{end}b Y{end}".encode()
+
+
+@pytest.mark.parametrize(
+    ("later", "place"), [("a\nb\n\nd\n", "f:4"), ("a\nb\n", "f"), ("a\nb\n\nc\nd\n", "f:5")]
+)
+def test_words_that_were_changed_after_they_were_read_get_no_tags(tmp_path, later, place):
+    source, columns = write(tmp_path / "f", "a\nb\n\nc\n"), Columns(tag=None, scheme="none")
+    tagged = [(sentence, sentence.words) for sentence in read_columns(source, columns)]
+    source.write_text(later)
+    with pytest.raises(UserError, match=f"{place} has other words than when it was first read"):
+        write_columns(source, tmp_path / "out", columns, tagged)
+    assert not (tmp_path / "out").exists()

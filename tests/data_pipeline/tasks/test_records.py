@@ -27,7 +27,7 @@ def test_in_tsv_quotes_are_characters_and_only_line_feeds_end_lines(tmp_path):
 def test_csv_quotes_as_spreadsheets_do(tmp_path):
     content = 'text,label\r\n"a, ""b""\r\nand more",1\r\n\'c",0\n' + f'"{"x" * 200_000}",1\n\n\n'
     assert read(write(tmp_path / "x.csv", content), "text", "label") == [
-        (2, ('a, "b"\nand more', "1")),
+        (2, ('a, "b"\r\nand more', "1")),
         (4, ("'c\"", "0")),
         (5, ("x" * 200_000, "1")),
     ]
