@@ -170,6 +170,10 @@ FLAGS: dict[str, tuple[list[str], str]] = {
         ["--batch-size", "6", "8", "--parallel.accumulation-steps=3"],
         "accumulation_steps (3) does not divide global_batch_size (8)",
     ),
+    "a mesh of more devices than there are": (
+        ["--batch-size=999", "--parallel.fsdp=333"],
+        "parallel.fsdp x parallel.tensor is 333, which does not divide",
+    ),
     "data that are no folder": (["--data=nowhere"], "nowhere is no folder; --data takes"),
 }
 

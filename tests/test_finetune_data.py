@@ -14,6 +14,7 @@ from bert_jax.cli.finetuning.choice import ChoiceSettings
 from bert_jax.cli.finetuning.outputs import write_lines
 from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
+from bert_jax.config import Objective
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
@@ -91,9 +92,9 @@ def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def make_command(folder: Path) -> list[str]:
+def make_command(folder: Path, objective: Objective = "mlm_nsp") -> list[str]:
     """Writes a model and tables, and gives the command that fine-tunes into `out`."""
-    make_run(folder / "model")
+    make_run(folder / "model", objective)
     for name in ("train", "dev"):
         (folder / f"{name}.tsv").write_text(TEXTS)
     paths = [f"--model={folder / 'model'}", f"--data={folder}", f"--output={folder / 'out'}"]
@@ -111,6 +112,31 @@ def test_a_grid_does_not_grow_on_another_development_set(
     cell = tmp_path / "out" / "best"
     write_record(cell, dataclasses.replace(read_record(cell), dev_fingerprint=""))
     assert main(command) == 0
+
+
+def test_a_grid_grows_in_a_layout_that_its_cells_could_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    command = make_command(tmp_path, "mlm")
+    assert main([*command, "--batch-size=4"]) == 0
+    assert "note: tiny lacks a pooler; like the head, it is drawn from each" in capsys.readouterr().out
+    (tmp_path / "test.tsv").write_text(TEXTS)
+    assert main([*command, "--batch-size=6", "--parallel.accumulation-steps=3"]) == 0
+    best = (tmp_path / "out" / "best").resolve()
+    assert best.name == "lr3e-05-batch4-epochs1-seed0"
+    assert (best / "predictions-test.jsonl").exists()
+
+
+def test_relations_are_refused_to_a_left_to_right_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    command = make_command(tmp_path, "ltr")
+    typed = RELATION.replace("},", ', "type": "A"},')
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(typed % "x" + typed % "y")
+    assert main(["finetune", "relation", *command[2:], "--entities=types"]) == 2
+    assert "a left-to-right --model has seen nothing of them" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:

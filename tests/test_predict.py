@@ -262,6 +262,7 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
     ("file", "content", "message"),
     [
         ("result.json", None, "is not finished; run its `bert-jax finetune` again"),
+        ("result.json", '{"degenerate": "diverged: NaN"}', "diverged: NaN; train with a lower"),
         ("tokenizer.json", "{", "tokenizer.json cannot be read"),
         ("tokenizer.json", None, "has no tokenizer; looked for tokenizer.json"),
     ],
@@ -276,6 +277,16 @@ def test_a_cell_that_is_not_whole_is_named(
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
         assert main([*command, f"--model={tmp_path}"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_grid_without_a_finished_cell_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "cells" / "lr1").mkdir(parents=True)
+    (tmp_path / "x.csv").write_text("text\ncat\n")
+    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
+    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
+        assert main([*command, f"--model={tmp_path}"]) == 2
+        said = capsys.readouterr().err
+        assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which goes on" in said
 
 
 def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def run(args: Finetune[Any]) -> int:
     data = args.settings.load(args.task, args.data, model.tokenizer)
     grid = Grid(args, model, data)
     _say_sizes(args, data)
+    if note := grid.describe_start():
+        print(note, flush=True)
     with workdir.lock(args.output):
         keep_compiled(args.output)
         return _train_grid(grid)

@@ -111,6 +111,22 @@ def check_wrong_answers(config: FineTuning, sequences_per_row: int) -> None:
         )
 
 
+def check_reading(config: FineTuning) -> None:
+    """Raises UserError if a task reads where a model has seen nothing of what it asks for."""
+    is_blind = config.model.attention == "causal" and not config.features.lstm_layers
+    if config.kind == "relation" and is_blind:
+        raise UserError(
+            "relation reads entities where they begin, and there a left-to-right --model has seen nothing of "
+            "them; give one that reads both ways, or --features.lstm-layers 2"
+        )
+
+
+def has_pooler(config: FineTuning) -> bool:
+    """Whether the head reads the encoder through BERT's pooler."""
+    is_of_texts = config.kind in ("classification", "regression", "choice")
+    return is_of_texts and config.features.are_plain(config.model.num_layers)
+
+
 def make_task(config: FineTuning) -> FineTuningTask:
     """The task of a run."""
     depth: dict[str, Any] = {"rates": config.rates, "features": config.features}

@@ -11,18 +11,23 @@ from tokenizers import Tokenizer
 
 from bert_jax.checkpoints import load_params, saved_steps
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import make_task
+from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
+from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretrained import check_ids
+from bert_jax.record import FILE_NAME
 from bert_jax.train_step import Params
 from data_pipeline.errors import UserError
 
 BEST_FOLDER = "best"
+CELLS_FOLDER = "cells"
 TOKENIZER_FILE = "tokenizer.json"
 RESULT_FILE = "result.json"
+DIVERGED = "diverged: "
+"""How `degenerate` begins in the result of a cell whose loss was not finite."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,19 +54,31 @@ class FineTuned:
 
 
 def find_cell(folder: Path) -> Path:
-    """The best cell of the folder that `bert-jax finetune` made; the folder itself if it has none."""
-    return folder / BEST_FOLDER if (folder / BEST_FOLDER).exists() else folder
+    """The best cell of the folder that `bert-jax finetune` made; the folder itself if it is no such.
+
+    Raises UserError if it is one, but no cell is finished.
+    """
+    if (folder / BEST_FOLDER).exists():
+        return folder / BEST_FOLDER
+    if (folder / CELLS_FOLDER).is_dir() and not (folder / FILE_NAME).exists():
+        raise _unfinished(folder)
+    return folder
 
 
 def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
     """What a cell is, and its parameters as numpy arrays.
 
     Raises:
-      UserError: no fine-tuned model, or one that is not finished; its checkpoint is damaged or was deleted.
+      UserError: no fine-tuned model, or one that is not finished or diverged; its checkpoint is damaged or
+        was deleted.
     """
     record = read_record(folder)
     if not (folder / RESULT_FILE).exists():
-        raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")
+        raise _unfinished(folder)
+    degenerate = read_json(folder / RESULT_FILE).get("degenerate")
+    if degenerate and degenerate.startswith(DIVERGED):
+        # Its checkpoint is one of the middle of training.
+        raise UserError(f"{folder} {degenerate}; train with a lower --learning-rate")
     if not saved_steps(folder):
         raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
     return record, load_params(folder)[1]
@@ -77,8 +94,19 @@ def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     """
     folder = find_cell(folder)
     record, params = load_cell(folder)
-    batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
-    run = dataclasses.replace(record.config, parallel=ParallelConfig(), global_batch_size=batch_size)
-    program = make_program(make_task(record.config), run)
+    program = make_program(make_task(record.config), prediction_run(record.config, batch_size))
     tokenizer, _ = read_tokenizer(folder)
     return FineTuned(record, tokenizer, program, program.put_params(params))
+
+
+def prediction_run(config: FineTuning, batch_size: int) -> FineTuning:
+    """The configuration by which the devices at hand apply a model, whatever it was trained on.
+
+    The batch is rounded up so that they share it evenly.
+    """
+    batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
+    return dataclasses.replace(config, parallel=ParallelConfig(), global_batch_size=batch_size)
+
+
+def _unfinished(folder: Path) -> UserError:
+    return UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")

@@ -17,10 +17,18 @@ import numpy as np
 from bert_jax.checkpoints import FOLDER, load_params, saved_steps
 from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.finetuning.packing import find_packing
-from bert_jax.cli.finetuning.report import CELLS_FOLDER, best_of, cell_of, read_results
+from bert_jax.cli.finetuning.report import best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
-from bert_jax.finetuning.config import Cell, FineTuning, check_wrong_answers
-from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE, TOKENIZER_FILE
+from bert_jax.config import ParallelConfig
+from bert_jax.finetuning.config import Cell, FineTuning, check_reading, check_wrong_answers, has_pooler
+from bert_jax.finetuning.finetuned import (
+    BEST_FOLDER,
+    CELLS_FOLDER,
+    DIVERGED,
+    RESULT_FILE,
+    TOKENIZER_FILE,
+    prediction_run,
+)
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
@@ -32,6 +40,7 @@ from bert_jax.pretrained import Pretrained
 from bert_jax.progress import duration
 from bert_jax.provenance import describe_code_changes, this_start
 from bert_jax.record import describe_layout_changes
+from bert_jax.sharding import make_mesh
 from bert_jax.train_step import Params
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
@@ -72,11 +81,20 @@ class Grid:
             num_labels=max(len(data.labels), 1),
             global_batch_size=self.cells[0].batch_size,
         )
+        if self.base.parallel.mode == "jit":
+            make_mesh(self.base.parallel)  # now: what the devices cannot make leaves no folder behind
         # All of them, so that an impossible one is known before the first is trained.
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
         for config in self.configs.values():
             check_batch(config)
+            check_reading(config)
             check_wrong_answers(config, data.train.sequences_per_row)
+
+    def describe_start(self) -> str | None:
+        """A line that says what the model lacks and the task needs; None if nothing but the head is new."""
+        if "pooler" in self.model.params or not has_pooler(self.base):
+            return None
+        return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each cell's seed"
 
     def train(self, interrupt: Interrupt) -> bool:
         """Trains the cells that are not finished; False if it was interrupted.
@@ -105,7 +123,7 @@ class Grid:
             except NonFiniteError as error:
                 if number + 1 == len(unfinished) and not self._has_figure():
                     raise
-                self._write_result(cell, Outcome({self.data.metric: math.nan}, f"diverged: {error}"))
+                self._write_result(cell, Outcome({self.data.metric: math.nan}, f"{DIVERGED}{error}"))
             self._keep_best()
             epochs_done += cell.epochs
         self._test_again()
@@ -179,8 +197,19 @@ class Grid:
         """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
         for result in read_results(self.args.output):
             cell = cell_of(result)
-            config = cell_config(self.base, cell, len(self.data.train))
-            check_same(self._folder(cell), read_record(self._folder(cell)), self._record(config))
+            before = read_record(self._folder(cell))
+            config = self._config(cell, self._parallel_of(before))
+            check_same(self._folder(cell), before, self._record(config))
+
+    def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
+        """What a finished cell's layout is compared with: itself, as another need not fit its batch size; but
+        in rankings a layout decides which wrong answers there are."""
+        return self.base.parallel if self.base.kind == "in_batch_ranking" else before.config.parallel
+
+    def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuning:
+        """The configuration of a cell that may be none of this grid's."""
+        base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=cell.batch_size)
+        return cell_config(base, cell, len(self.data.train))
 
     def _check_best(self) -> None:
         """Raises UserError if `best` is a folder, as where links were followed when the output was copied."""
@@ -224,8 +253,8 @@ class Grid:
         if read_record(folder).test_fingerprint == self.test_fingerprint:
             return
         print(f"the test set is new or was changed: {cell.name} predicts it", flush=True)
-        config = cell_config(self.base, cell, len(self.data.train))
-        outcome = self._predict(cell, self.programs.get(config))
+        run = prediction_run(self._config(cell, ParallelConfig()), cell.batch_size)
+        outcome = self._predict(cell, self.programs.get(run))
         # What it was chosen by stays, though other devices may round otherwise.
         chosen_by = {self.data.metric: best["figures"][self.data.metric]}
         self._write_result(cell, dataclasses.replace(outcome, figures={**outcome.figures, **chosen_by}))

@@ -17,10 +17,8 @@ from rich.table import Table
 
 from bert_jax.cli.training import storage_named
 from bert_jax.finetuning.config import Cell
-from bert_jax.finetuning.finetuned import BEST_FOLDER, RESULT_FILE
+from bert_jax.finetuning.finetuned import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE
 from data_pipeline.atomic import write_json
-
-CELLS_FOLDER = "cells"
 
 _FIELDS = [field.name for field in dataclasses.fields(Cell)]
 
