@@ -31,7 +31,8 @@ class Origin:
 
     def differences(self, now: RunRecord) -> list[str]:
         """`setting before -> now` for each setting that decides results and is another."""
-        return differences(flatten(self.record.experiment), flatten(now.experiment), MAY_CHANGE)
+        unimportant = MAY_CHANGE - {"num_train_steps"}
+        return differences(flatten(self.record.experiment), flatten(now.experiment), unimportant)
 
 
 def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
