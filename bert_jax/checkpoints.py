@@ -196,10 +196,11 @@ def find_fault(checkpoint: Path) -> str | None:
     """
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
-        for name in sums:
-            if not (checkpoint / name).is_file():
+        files = {name: checkpoint / name for name, _ in sums.items()}
+        for name, file in files.items():
+            if not file.is_file():
                 return f"{name} is missing"
-        for name, digest in zip(sums, _hash_all([checkpoint / name for name in sums]), strict=True):
+        for name, digest in zip(files, _hash_all(list(files.values())), strict=True):
             if digest != sums[name]:
                 return f"{name} was altered or truncated"
     except (FileNotFoundError, ValueError, AttributeError) as error:

@@ -20,7 +20,7 @@ _PACKAGES = (
     *("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),  # the compilers, where there are such devices
 )
 
-_CODE = (":(top)bert_jax", ":(top)data_pipeline", ":(top)experiments")
+_CODE = tuple(f":(top,glob){folder}/**/*.py" for folder in ("bert_jax", "data_pipeline", "experiments"))
 
 
 def this_start() -> dict[str, Any]:

@@ -429,7 +429,7 @@ def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ..
 
 
 def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...], tmp_path: Path) -> None:
-    for bucket in ("bucket", "models"):
+    for bucket in ("bucket", "models", "runs"):
         model = laptop.cloud.buckets / bucket / "bert"
         model.mkdir(parents=True)
         (model / "config.json").write_text(f"that of {bucket}\n")
@@ -439,7 +439,7 @@ def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...]
     for flags, read in (
         (["--init-from", "gs://bucket/bert"], "that of bucket"),
         (["--init-from=gs://models/bert"], "that of models"),
-        (["--branch-from=gs://models/bert"], "that of models"),
+        (["--branch-from=gs://runs/bert"], "that of runs"),
     ):
         run = laptop.launch("run", "a", *PLACE, *RUN, *flags)
         assert run.returncode == 0, run.stderr

@@ -117,12 +117,14 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
 
 
 def test_the_process_that_waits_longest_for_its_data_is_named(folder: Path) -> None:
-    with pod(folder, "unequal", 2, "--num-train-steps", "20", seconds_per_step=(0.0, 0.1)) as processes:
+    # So slow that a step, on a machine that has much else to do, is not slower.
+    flags = ("--num-train-steps", "10", "--log-every", "5")
+    with pod(folder, "unequal", 2, *flags, seconds_per_step=(0.0, 1.0)) as processes:
         assert processes.wait() == [0, 0], processes.said(0) + processes.said(1)
     rows = [row for row in read_rows(folder / "unequal" / FILE_NAME) if row["split"] == "train"]
-    timings = [row["timing"] for row in rows[1:]]  # the first may find batches ready
-    assert [timing["waiting_process"] for timing in timings] == [1] * 3
-    assert min(timing["waiting_for_data"] for timing in timings) > 0.3
+    timing = rows[-1]["timing"]  # the first row may have found batches ready
+    assert timing["waiting_process"] == 1
+    assert timing["waiting_for_data"] > 0.3
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])

@@ -251,7 +251,7 @@ def test_capitals_in_a_vocabulary_for_uncased_text_are_noticed(tmp_path, text, v
     assert main(["prepare", str(text), *flags, "--casing", "cased"]) == 2
     assert capsys.readouterr().out == ""
     vocabulary.write_bytes(b"caf\xe9\n")
-    assert main(["prepare", str(text), *flags, "--holdout", "0"]) == 2
+    assert main(["prepare", str(text), *flags, "--holdout", "0", "--format", "sentences"]) == 2
     assert f"vocabulary {vocabulary} is not UTF-8 at byte 3" in " ".join(capsys.readouterr().err.split())
 
 
