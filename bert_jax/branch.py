@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.checkpoints import FOLDER, find_fault, saved_steps
+from bert_jax.checkpoints import FOLDER, find_checkpoint, saved_steps
 from bert_jax.config_text import differences, flatten
 from bert_jax.metric_log import FILE_NAME
 from bert_jax.record import MAY_CHANGE, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+
+# Settings of a model that its arrays do not depend on.
+_FREE = frozenset(
+    f"model.{name}" for name in ("dropout_rate", "attention_dropout_rate", "dtype", "attention_kernel")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Origin:
 
     workdir: Path
     step: int
+    folder: Path
+    """Of the checkpoint."""
     record: RunRecord
 
     def __str__(self) -> str:
@@ -48,25 +55,18 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
         not fit; the new run ends before that step.
     """
     record = read_record(workdir)
-    steps = saved_steps(workdir)
-    if not steps:
-        raise UserError(f"{workdir} has no checkpoint to go on from")
-    step = steps[-1] if step is None else step
-    if step not in steps:
-        raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
-    changed = differences(_of_arrays(record), _of_arrays(now), ())
-    if changed:
+    step, folder = find_checkpoint(workdir, step)
+    if changed := differences(_of_arrays(record), _of_arrays(now), ()):
         raise UserError(
             f"the state of {workdir} does not fit: {'; '.join(changed)}; take these back, or start from its "
             "parameters alone by --init-from"
         )
     if step >= now.experiment.num_train_steps:
         raise UserError(
-            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of {steps}"
+            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
+            f"{saved_steps(workdir)}"
         )
-    if fault := find_fault(workdir / FOLDER / str(step)):
-        raise UserError(f"the checkpoint of step {step} in {workdir} is damaged ({fault}); take another step")
-    return Origin(workdir, step, record)
+    return Origin(workdir, step, folder, record)
 
 
 def copy_state(origin: Origin, workdir: Path) -> None:
@@ -74,7 +74,7 @@ def copy_state(origin: Origin, workdir: Path) -> None:
     if (origin.workdir / FILE_NAME).exists():
         shutil.copyfile(origin.workdir / FILE_NAME, workdir / FILE_NAME)
     with atomically(workdir / FOLDER) as partial:
-        shutil.copytree(origin.workdir / FOLDER / str(origin.step), partial / str(origin.step))
+        shutil.copytree(origin.folder, partial / str(origin.step))
 
 
 def _of_arrays(record: RunRecord) -> Mapping[str, Any]:
@@ -82,8 +82,3 @@ def _of_arrays(record: RunRecord) -> Mapping[str, Any]:
     model = flatten(record.experiment.model, "model")
     of_state = {name: value for name, value in model.items() if name not in _FREE}
     return {**of_state, "optimizer.name": record.experiment.optimizer.name}
-
-
-_FREE = frozenset(
-    f"model.{name}" for name in ("dropout_rate", "attention_dropout_rate", "dtype", "attention_kernel")
-)

@@ -213,15 +213,8 @@ def saved_steps(workdir: Path) -> list[int]:
     return sorted(int(path.name) for path in (workdir / FOLDER).glob("*") if path.name.isdigit())
 
 
-def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
-    """Parameters of a checkpoint as numpy arrays, without a device and without optimizer state.
-
-    Args:
-      workdir: folder of a run.
-      step: which checkpoint; None takes the newest.
-
-    Returns:
-      The step and the nested dict of float32 arrays.
+def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
+    """The step and the folder of a whole checkpoint of a run; None takes the newest.
 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
@@ -237,6 +230,23 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
         raise UserError(
             f"checkpoint {folder} is damaged ({fault}); copy it here again, or take that of another step"
         )
+    return step, folder
+
+
+def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
+    """Parameters of a checkpoint as numpy arrays, without a device and without optimizer state.
+
+    Args:
+      workdir: folder of a run.
+      step: which checkpoint; None takes the newest.
+
+    Returns:
+      The step and the nested dict of float32 arrays.
+
+    Raises:
+      UserError: there is no such checkpoint, or it is damaged.
+    """
+    step, folder = find_checkpoint(workdir, step)
     _hush_orbax()
     with ocp.PyTreeCheckpointer() as checkpointer:
         source = (folder / _ITEM).absolute()

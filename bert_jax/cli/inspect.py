@@ -75,7 +75,7 @@ def run(args: Inspect) -> None:
     experiment, directory = _find_experiment(args)
     console = Console(highlight=False)
     if args.step is not None:
-        _show_step(console, args, experiment, directory)
+        _show_step(console, experiment, directory, args.step, args.examples)
         return
     data, seed = _data_settings(args, experiment.data), experiment.seed
     corpus = _open_verified(directory, args.split)
@@ -120,19 +120,19 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     return dataclasses.replace(experiment, seed=seed), directory
 
 
-def _show_step(console: Console, args: Inspect, experiment: Experiment, directory: str) -> None:
+def _show_step(console: Console, experiment: Experiment, directory: str, step: int, examples: int) -> None:
     """The first rows of a step's batch."""
     from data_pipeline.batches import make_corpus_source
     from data_pipeline.config import phase_ends
     from data_pipeline.corpus import open_corpus
 
-    step, size, data = args.step or 0, experiment.global_batch_size, experiment.data
+    size, data = experiment.global_batch_size, experiment.data
     ends = phase_ends(data.phases, experiment.num_train_steps)
     if not 0 <= step < ends[-1]:
         raise UserError(f"--step is {step}; the steps of the run are 0 to {ends[-1] - 1}")
     stream = next(number for number, end in enumerate(ends) if step < end)
     start = ends[stream - 1] if stream else 0
-    phase, count = data.phases[stream], min(args.examples, size)
+    phase, count = data.phases[stream], min(examples, size)
     source = make_corpus_source(open_corpus(directory, "train"), data, phase)
     console.print(f"step {step}, length {phase.max_seq_length}: {count} of {size} rows")
     _print_examples(console, source, experiment.seed, stream, (step - start) * size, count)

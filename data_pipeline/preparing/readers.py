@@ -4,14 +4,14 @@ A document is either text with a paragraph a line, still to be split into senten
 sentences. One that is longer than `cutting.LONGEST_DOCUMENT` is cut.
 """
 
+import contextlib
 import html
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from data_pipeline import tfds
+from data_pipeline import jsonl, tfds
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, FileFormat
 from data_pipeline.preparing.cutting import cut_document, gather_lines
@@ -22,8 +22,7 @@ Document = str | list[str]
 
 TFDS_ADVICE = "give --tfds-data-dir if it is already on disk"
 _BY_SUFFIX: dict[str, FileFormat] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
+    **dict.fromkeys(jsonl.SUFFIXES, "jsonl"),
     ".tsv": "tsv",
     ".csv": "csv",
     ".parquet": "parquet",
@@ -123,7 +122,8 @@ def guess_format(path: Path) -> FileFormat:
         first = next((line for line in read_lines(path, raw, "replace") if line.strip()), "")
     if _DOC_TAG.match(first.strip()):
         return "wikiextractor"
-    if first.lstrip().startswith("{") and _is_json(first):
+    with contextlib.suppress(UserError):
+        jsonl.parse_object(first, path)
         return "jsonl"
     raise UserError(
         f"the format of {path} is not clear; give --format sentences (a sentence a line, "
@@ -151,21 +151,8 @@ def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
     yield from lines
 
 
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
-
-
 def _json_text(line: str, field: str, place: str) -> str:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{place} is not JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise UserError(f"{place} is not a JSON object; each line must be one, with a field {field}")
+    record = jsonl.parse_object(line, place)
     if not isinstance(record.get(field), str):
         raise UserError(
             f"{place} has no text in the field {field}; "

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from data_pipeline import jsonl
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import TaskTokenizer, encode_texts, make_rows
 from data_pipeline.tasks.labels import all_or_none, parse_number
-from data_pipeline.tasks.records import JSONL_SUFFIXES, Place, Record, read_records
+from data_pipeline.tasks.records import Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
 _FEWEST_CANDIDATES = 2
@@ -111,7 +112,7 @@ def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]
 
     Raises UserError as `read_queries`, but asks for one candidate alone.
     """
-    if file.suffix in JSONL_SUFFIXES:
+    if file.suffix in jsonl.SUFFIXES:
         yield from ([record] for record in read_records(file, ("query", "candidates", *more)))
         return
     records = read_records(file, ("query_id", "query", "candidate", *more))

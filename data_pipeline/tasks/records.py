@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from data_pipeline import jsonl
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tfds import TfdsSplit
 
-JSONL_SUFFIXES = (".jsonl", ".ndjson")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
 
 
@@ -96,7 +96,7 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Rec
         records = _name_fields(file, split_tabs(file), columns)
     elif file.suffix == ".csv":
         records = _name_fields(file, _split_csv(file), columns)
-    elif file.suffix in JSONL_SUFFIXES:
+    elif file.suffix in jsonl.SUFFIXES:
         records = _read_jsonl(file, columns)
     else:
         raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
@@ -191,12 +191,7 @@ def _split_csv(file: Path) -> Iterator[tuple[Place, list[str]]]:
 
 def _read_jsonl(file: Path, columns: Sequence[str]) -> Iterator[Record]:
     for place, line in read_lines(file):
-        try:
-            fields = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{place} is not JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise UserError(f"{place} is not a JSON object; each line must be one")
+        fields = jsonl.parse_object(line, place)
         check_columns(place, fields, columns)
         yield Record(place, fields)
 

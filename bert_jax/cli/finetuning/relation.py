@@ -65,9 +65,9 @@ class RelationSettings:
 
     def predict(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
-        from data_pipeline.tasks.records import JSONL_SUFFIXES
+        from data_pipeline import jsonl
 
-        predict = _predict_json if job.input.suffix in JSONL_SUFFIXES else _predict_semeval
+        predict = _predict_json if job.input.suffix in jsonl.SUFFIXES else _predict_semeval
         return predict(job, self)
 
     def rows(
@@ -84,10 +84,10 @@ class RelationSettings:
 
 def read(file: Path) -> "list[RelationExample]":
     """The examples of a file, by its suffix."""
-    from data_pipeline.tasks.records import JSONL_SUFFIXES
+    from data_pipeline import jsonl
     from data_pipeline.tasks.relation import read_relations, read_semeval
 
-    return read_relations(file) if file.suffix in JSONL_SUFFIXES else read_semeval(file)
+    return read_relations(file) if file.suffix in jsonl.SUFFIXES else read_semeval(file)
 
 
 def _metrics(labels: Sequence[str]) -> tuple[MetricName, ...]:

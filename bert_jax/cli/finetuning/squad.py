@@ -66,11 +66,12 @@ class SquadSettings:
 
     def predict(self, job: Prediction) -> int:
         """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
-        from data_pipeline.tasks.records import JSONL_SUFFIXES, read_records
+        from data_pipeline import jsonl
+        from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.squad import add_predictions, read_question, read_unanswered
 
         form = RecordForm(job.input)
-        if job.input.suffix in JSONL_SUFFIXES:
+        if job.input.suffix in jsonl.SUFFIXES:
             records = read_records(job.input, ("question", "context"))
             return job.write_text(
                 form.lines(part, self._find([read_question(record) for record in part], job))
