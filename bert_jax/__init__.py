@@ -6,7 +6,7 @@ have none. Importing this module is cheap: it does not import jax either.
     model = bert_jax.load_model("DIR")
     model.encode(["a text", ("text a", "text b")]).pooled_output
     model.fill_mask("The [MASK] sat.")
-    bert_jax.load_finetuned("DIR").predict(["a text"])
+    bert_jax.load_finetuned("DIR").predict(["a text"])  # or what else its task answers
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import typing
 
 if typing.TYPE_CHECKING:
-    from bert_jax.cli.finetuning.text_predictor import TextPredictor
+    from bert_jax.cli.finetuning.predictor import Predictor
     from bert_jax.config import Activation
     from bert_jax.inference import Bert
 
@@ -43,20 +43,19 @@ def load_model(
     return Bert(open_model(Path(directory), step, activation))
 
 
-def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> TextPredictor:
-    """A fine-tuned model of GLUE, `classify` or `regress` that texts can be given to.
+def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> Predictor:
+    """A fine-tuned model of any task, ready for examples in memory.
 
     Args:
       directory: what `bert-jax finetune` made; the best model in it is taken.
-      batch_size: texts that are computed at once; it changes no result.
+      batch_size: sequences that are computed at once; it changes no result.
 
     Raises:
-      UserError: the folder is no fine-tuned model, or one that does not answer texts with labels or
-        numbers, or training is not finished.
+      UserError: the folder is no fine-tuned model, or training is not finished.
     """
     from pathlib import Path
 
-    from bert_jax.cli.finetuning.text_predictor import TextPredictor
+    from bert_jax.cli.finetuning.predictor import Predictor
     from bert_jax.finetuning.finetuned import open_finetuned
 
-    return TextPredictor(open_finetuned(Path(directory), batch_size))
+    return Predictor(open_finetuned(Path(directory), batch_size))

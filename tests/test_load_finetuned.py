@@ -2,34 +2,139 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bert_jax
 from bert_jax.cli.main import main
+from bert_jax.finetuning.config import HeadKind
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_cell
 
 TEXTS = ["the cat sat", "Paris is a city", "", "the dog " * 20, "on"]
+PASSAGE = "the cat sat on the mat . Paris is a city ."
+
+# A task whose examples are objects, its kind of head, its labels, its settings, and examples.
+OBJECTS: list[tuple[str, HeadKind, tuple[str, ...], dict[str, Any], list[dict[str, Any]]]] = [
+    (
+        "squad",
+        "spans",
+        (),
+        {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4},
+        [{"question": "the cat", "context": PASSAGE}, {"question": "a city", "context": "Paris"}],
+    ),
+    (
+        "swag",
+        "choice",
+        (),
+        {"max_seq_length": 16},
+        [
+            {"context": "the cat", "question": "sat", "choices": ["on", "Paris"]},
+            {"context": "a city", "choices": ["the dog", "on", "the cat"]},
+        ],
+    ),
+    (
+        "relation",
+        "relation",
+        ("in", "of"),
+        {"max_seq_length": 24},
+        [{"text": "the cat sat on", "head": {"start": 4, "stop": 7}, "tail": {"start": 12, "stop": 14}}],
+    ),
+    (
+        "rank",
+        "in_batch_ranking",
+        (),
+        {"max_seq_length": 16},
+        [
+            {"query": "the cat", "candidates": ["the dog", "Paris", "on"]},
+            {"query": "a city", "candidates": ["Paris"]},
+        ],
+    ),
+]
+
+
+def predict_file(folder: Path, source: Path, text: str) -> str:
+    """What the command makes of a file."""
+    source.write_text(text)
+    output = source.with_stem("predicted")
+    assert main(["predict", f"--model={folder}", f"--input={source}", f"--output={output}"]) == 0
+    return output.read_text()
+
+
+def assert_like(found: Any, told: Any) -> None:
+    """Equal but for the rounding of numbers: other batches are other sums."""
+    assert type(found) is type(told)
+    if isinstance(told, dict):
+        assert list(found) == list(told)
+        found, told = list(found.values()), list(told.values())
+    if isinstance(told, list):
+        assert len(found) == len(told)
+        for one, other in zip(found, told, strict=True):
+            assert_like(one, other)
+    else:
+        assert found == (pytest.approx(told, abs=2e-6) if isinstance(told, float) else told)
 
 
 def test_labels_are_those_of_the_command(tmp_path: Path) -> None:
     make_cell(tmp_path, "classification", "classify", ("yes", "no"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path)
     assert model.labels == ("yes", "no")
-    with pytest.warns(UserWarning, match="1 of 5 texts were cut to 16 tokens"):
+    with pytest.warns(UserWarning, match="1 text was cut to 16 tokens"):
         found = model.predict(TEXTS)
     told = [text for text in TEXTS if text]  # which the command asks for
-    new, output = tmp_path / "new.jsonl", tmp_path / "out.jsonl"
-    new.write_text("".join(json.dumps({"text": text}) + "\n" for text in told))
-    assert main(["predict", f"--model={tmp_path}", f"--input={new}", f"--output={output}"]) == 0
-    by_command = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
-    for text, prediction in zip(told, by_command, strict=True):
-        assert found[TEXTS.index(text)]["label"] == prediction["label"]
-        assert found[TEXTS.index(text)]["probabilities"] == pytest.approx(
-            prediction["probabilities"], abs=2e-6
-        )
+    lines = predict_file(
+        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in told)
+    )
+    by_command = [json.loads(line)["prediction"] for line in lines.splitlines()]
+    assert_like([found[TEXTS.index(text)] for text in told], by_command)
     assert model.predict([]) == []
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("task", "kind", "labels", "settings", "examples"), OBJECTS)
+def test_objects_are_answered_as_lines_of_json(
+    tmp_path: Path,
+    task: str,
+    kind: HeadKind,
+    labels: tuple[str, ...],
+    settings: dict[str, Any],
+    examples: list[dict[str, Any]],
+) -> None:
+    make_cell(tmp_path, kind, task, labels, settings=settings)
+    model = bert_jax.load_finetuned(tmp_path)
+    lines = predict_file(
+        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps(example) + "\n" for example in examples)
+    )
+    by_command = [json.loads(line)["prediction"] for line in lines.splitlines()]
+    assert_like(model.predict(examples), by_command)
+    lacking = dict(examples[0])
+    missing = next(iter(lacking))
+    del lacking[missing]
+    with pytest.raises(UserError, match=f"the examples, index 1 has no column {missing}"):
+        model.predict([examples[0], lacking])
+    with pytest.raises(UserError, match="the examples, index 0: 'the cat' is no dict of"):
+        model.predict(["the cat"])
+
+
+@pytest.mark.parametrize("context", ["sentence", "document"])
+def test_tags_of_words(tmp_path: Path, context: str) -> None:
+    tags = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    settings = {"max_seq_length": 16, "scheme": "iobes", "context": context}
+    make_cell(tmp_path, "tagging", "ner", tags, settings=settings)
+    sentences = [["the", "cat", "sat"], ["Paris", "is", "a", "city"], ["on"]]
+    start = "-DOCSTART-\n\n" if context == "document" else ""
+    text = predict_file(
+        tmp_path, tmp_path / "new.txt", start + "\n\n".join("\n".join(words) for words in sentences) + "\n"
+    )
+    groups = text.removeprefix("-DOCSTART- O\n\n").split("\n\n")
+    by_command = [[line.split()[-1] for line in group.splitlines()] for group in groups]
+    model = bert_jax.load_finetuned(tmp_path)
+    assert model.predict(sentences) == by_command
+    with pytest.raises(UserError, match="the examples, index 0: 'the cat' is no list of words"):
+        model.predict(["the cat"])
+    with pytest.raises(UserError, match=r"the examples, index 1: \[\] is no list of words"):
+        model.predict([["the"], []])
 
 
 def test_pairs_get_numbers(tmp_path: Path) -> None:
@@ -38,25 +143,20 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
     one, other = model.predict([("the cat", "the dog"), ("the dog", "the cat")])
     assert one.keys() == {"value"}
     assert one != other
-    with pytest.raises(UserError, match="was trained on pairs of texts; give each as"):
+    with pytest.raises(UserError, match=r"index 0: 'the cat' is no pair .*, as the model was trained on"):
         model.predict(["the cat"])
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     make_cell(tmp_path / "texts", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path / "texts")
-    with pytest.raises(UserError, match="takes a list of texts, not one string"):
+    with pytest.raises(UserError, match="takes a list of examples, not one string"):
         model.predict("the cat")
-    with pytest.raises(UserError, match="some texts are pairs and some are not"):
+    with pytest.raises(UserError, match=r"index 1: \('the cat', 'the dog'\) is no text"):
         model.predict(["the cat", ("the cat", "the dog")])
-    with pytest.raises(UserError, match="was trained on texts on their own; give strings"):
-        model.predict([("the cat", "the dog")])
     with_pairs = {"max_seq_length": 16, "pair_column": "other"}
     make_cell(tmp_path / "pairs", "classification", "classify", ("a", "b"), settings=with_pairs)
     pairs = bert_jax.load_finetuned(tmp_path / "pairs")
     assert len(pairs.predict([("the cat", "the dog")])) == 1
-    with pytest.raises(UserError, match="was trained on pairs of texts"):
+    with pytest.raises(UserError, match="index 0: 'the cat' is no pair"):
         pairs.predict(["the cat"])
-    make_cell(tmp_path / "spans", "spans", "squad", settings={"max_seq_length": 16})
-    with pytest.raises(UserError, match="a model of squad is applied to files, by `bert-jax predict`"):
-        bert_jax.load_finetuned(tmp_path / "spans")

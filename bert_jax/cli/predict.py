@@ -1,11 +1,8 @@
 """`bert-jax predict --model DIR --input FILE --output FILE`: a fine-tuned model on new data."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from bert_jax.cli.output_folder import folder_of
 from bert_jax.config import check_positive
@@ -13,8 +10,6 @@ from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-    from data_pipeline.tasks.rows import Rows
 
 
 # Suffixes that promise a form, which is that of the input.
@@ -45,11 +40,9 @@ def run(args: Predict) -> None:
     Raises:
       UserError: no fine-tuned model, a file of another form, an output that exists; too little memory.
     """
-    from bert_jax.cli.finetuning import TASKS
-    from bert_jax.cli.finetuning.task_data import Prediction
+    from bert_jax.cli.finetuning.predictor import Predictor
     from bert_jax.cli.training import too_little_memory_named
     from bert_jax.finetuning.finetuned import open_finetuned
-    from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
     check_positive("batch_size", args.batch_size)
     if args.output.exists():
@@ -59,29 +52,14 @@ def run(args: Predict) -> None:
     if args.output.suffix != args.input.suffix and args.output.suffix in _FORMS:
         raise UserError(f"{args.output} would be in the form of {args.input}; name one that ends as it does")
     model = open_finetuned(args.model, args.batch_size)
-    settings = dataclasses.replace(TASKS[model.record.task].settings, **model.record.settings)  # type: ignore[type-var]
-    lengths = lengths_up_to(settings.max_seq_length)
-
-    num_cut = 0
     display = _count_on_terminal()
     done = display.add_task("", total=None)
-
-    def apply(rows: "Rows") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        nonlocal num_cut
-        model.check_ids([rows.highest_id])
-        num_cut += rows.num_cut
-        for numbers, outputs in model.predict(evaluation_batches(rows, model.batch_size, lengths)):
-            display.advance(done, len(numbers))
-            yield numbers, outputs
-
-    job = Prediction(model.record, model.tokenizer, apply, args.input, args.output)
+    predictor = Predictor(model, lambda count: display.advance(done, count))
     with too_little_memory_named("make --batch-size smaller"), folder_of(args.output), display:
-        count = settings.predict(job)
+        count = predictor.predict_file(args.input, args.output)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
-    if num_cut:
-        longest = getattr(settings, TASKS[model.record.task].cut_by)
-        cut = "text was" if num_cut == 1 else "texts were"
-        print(f"warning: {num_cut:,} {cut} cut to {longest} tokens")
+    if predictor.cut_warning:
+        print(f"warning: {predictor.cut_warning}")
 
 
 def _count_on_terminal() -> "Progress":

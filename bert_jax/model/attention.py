@@ -21,6 +21,9 @@ from bert_jax.sharding import BATCH_AXES
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
 
+# Of queries, on a CPU without gradients. Longer rows have scores that its caches do not hold.
+_LONGEST_WHOLE, _BLOCK = 256, 128
+
 Projections: TypeAlias = tuple[tuple[jax.Array, jax.Array], ...]
 """Queries, keys and values, each as a product and a bias still to be added."""
 
@@ -79,8 +82,11 @@ class Attention(nn.Module):
             scores = attention_scores(_heads_first(*queries), _heads_first(*keys), bias)
             self.sow("intermediates", "attention_probabilities", nn.softmax(scores).astype(queries[0].dtype))
         key = Dropout(config.attention_dropout_rate).key(deterministic)
-        mix = attend if config.attention_kernel == "auto" else attend_plainly
-        mixed_BQNK = mix(projections, bias, key, config.attention_dropout_rate)
+        rate = config.attention_dropout_rate
+        if config.attention_kernel == "auto":
+            mixed_BQNK = attend(projections, bias, key, rate, deterministic)
+        else:
+            mixed_BQNK = attend_plainly(projections, bias, key, rate)
         return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
 
 
@@ -90,10 +96,13 @@ def attention_scores(q_BNQK: jax.Array, k_BNTK: jax.Array, bias: jax.Array) -> j
     return scores_BNQT / math.sqrt(q_BNQK.shape[-1]) + bias
 
 
-def attend(projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
+def attend(
+    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float, deterministic: bool
+) -> jax.Array:
     """Values mixed by the probabilities, [B, Q, N, K].
 
-    On TPU the kernel does it where it fits, else and elsewhere XLA; the two draw different dropout.
+    On TPU the kernel does it where it fits, else and elsewhere XLA; the two draw different dropout. On a CPU
+    XLA takes long queries in blocks if there will be no gradients, with which it would be slower.
 
     Args:
       projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias [N, K] still to
@@ -101,14 +110,20 @@ def attend(projections: Projections, bias: jax.Array, key: jax.Array | None, rat
       bias: of the scores, as `attention_bias` gives it.
       key: for dropout on the probabilities, or None for none.
       rate: probability of dropping one.
+      deterministic: whether this is no training.
     """
     plain, fused = (functools.partial(way, rate=rate) for way in (attend_plainly, attend_fused))
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
     one_for_all_heads = bias.shape[1] == 1  # the kernel knows no other
-    if not (one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype)):
+    on_tpu, on_cpu = plain, plain
+    if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
+        on_tpu = fused
+    if deterministic and queries.shape[1] > _LONGEST_WHOLE:
+        on_cpu = functools.partial(attend_in_blocks, rate=rate)
+    if on_tpu is on_cpu:
         return plain(projections, bias, key)
-    return jax.lax.platform_dependent(projections, bias, key, tpu=fused, default=plain)
+    return jax.lax.platform_dependent(projections, bias, key, tpu=on_tpu, cpu=on_cpu, default=plain)
 
 
 def attend_plainly(
@@ -124,6 +139,20 @@ def attend_plainly(
     mixed_BNQK = jnp.einsum("bnqt,bntk->bnqk", kept_BNQT, v_BNTK)
     mixed_BNQK = mixed_BNQK / weights_BNQT.sum(axis=-1, keepdims=True)
     return mixed_BNQK.astype(q_BNQK.dtype).swapaxes(1, 2)
+
+
+def attend_in_blocks(
+    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float
+) -> jax.Array:
+    """As `attend_plainly`, for some queries after the others, so that their scores stay in the caches."""
+    (queries, query_bias), *others = projections
+
+    def attend_block(block: slice) -> jax.Array:
+        seen = bias if bias.shape[2] == 1 else bias[:, :, block]
+        return attend_plainly(((queries[:, block], query_bias), *others), seen, key, rate)
+
+    starts = range(0, queries.shape[1], _BLOCK)
+    return jnp.concatenate([attend_block(slice(start, start + _BLOCK)) for start in starts], axis=1)
 
 
 def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array) -> jax.Array:

@@ -13,6 +13,8 @@ from data_pipeline.tasks.labels import all_or_none
 from data_pipeline.tasks.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.rows import Rows
 
+CHOICE_FIELDS = ("context", "choices")
+"""That JSON must have."""
 _SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 _SWAG_COLUMNS = ("sent1", "sent2", *_SWAG_ENDINGS)
 _CODAH_ENDINGS = ("completion0", "completion1", "completion2", "completion3")
@@ -59,7 +61,7 @@ def open_choices(file: Path) -> ChoiceForm:
             return ChoiceForm(read_records(file, _SWAG_COLUMNS), _swag_example, has_names=True)
         case ".tsv":
             return ChoiceForm(_codah_records(file), _codah_example, has_names=False)
-    return ChoiceForm(read_records(file, ("context", "choices")), _json_example, has_names=True)
+    return ChoiceForm(read_records(file, CHOICE_FIELDS), json_example, has_names=True)
 
 
 def read_choices(file: Path) -> list[ChoiceExample]:
@@ -121,6 +123,19 @@ def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
     return {"labels": np.array([example.label for example in examples], np.int32)}
 
 
+def json_example(record: Record) -> ChoiceExample:
+    """The example of an object of JSON, as `open_choices` tells."""
+    choices = record.texts("choices", _FEWEST_CHOICES)
+    if "question" in record.fields:
+        choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
+    return ChoiceExample(
+        place=record.place,
+        context=record.text("context"),
+        choices=choices,
+        label=_label(record, len(choices)),
+    )
+
+
 def _swag_example(record: Record) -> ChoiceExample:
     return ChoiceExample(
         place=record.place,
@@ -146,18 +161,6 @@ def _codah_example(record: Record) -> ChoiceExample:
         context=record.text("prompt"),
         choices=tuple(record.text(name) for name in _CODAH_ENDINGS),
         label=_label(record, len(_CODAH_ENDINGS)),
-    )
-
-
-def _json_example(record: Record) -> ChoiceExample:
-    choices = record.texts("choices", _FEWEST_CHOICES)
-    if "question" in record.fields:
-        choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
-    return ChoiceExample(
-        place=record.place,
-        context=record.text("context"),
-        choices=choices,
-        label=_label(record, len(choices)),
     )
 
 

@@ -14,6 +14,8 @@ from data_pipeline.tasks.labels import all_or_none, parse_number
 from data_pipeline.tasks.records import Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
+QUERY_FIELDS = ("query", "candidates")
+"""That JSON must have."""
 _FEWEST_CANDIDATES = 2
 
 
@@ -113,7 +115,7 @@ def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]
     Raises UserError as `read_queries`, but asks for one candidate alone.
     """
     if file.suffix in jsonl.SUFFIXES:
-        yield from ([record] for record in read_records(file, ("query", "candidates", *more)))
+        yield from ([record] for record in read_records(file, (*QUERY_FIELDS, *more)))
         return
     records = read_records(file, ("query_id", "query", "candidate", *more))
     seen: set[str] = set()

@@ -23,9 +23,11 @@ class Place:
 
     source: str
     line: int
+    unit: str = "line"
+    """What `line` counts."""
 
     def __str__(self) -> str:
-        return f"{self.source}, line {self.line}"
+        return f"{self.source}, {self.unit} {self.line}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Record:
     def texts(self, name: str, fewest: int) -> tuple[str, ...]:
         """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
         values = self.fields[name]
-        if not isinstance(values, list) or len(values) < fewest:
+        if not isinstance(values, list | tuple) or len(values) < fewest:
             raise UserError(f"{self.place}: {name} must be a list of {fewest} or more texts")
         if not all(isinstance(value, str) for value in values):
             raise UserError(f"{self.place}: {name} must be a list of texts")
@@ -101,6 +103,26 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Rec
     else:
         raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
     return _not_empty(file, records)
+
+
+def example_place(index: int) -> Place:
+    """Where an example in memory stands."""
+    return Place("the examples", index, "index")
+
+
+def as_records(examples: Sequence[Any], columns: Sequence[str]) -> list[Record]:
+    """Objects in memory that have the fields `columns`, as the lines of a JSONL file.
+
+    Raises UserError naming by its index the first that is no mapping or lacks one of them.
+    """
+    records = []
+    for index, fields in enumerate(examples):
+        place = example_place(index)
+        if not isinstance(fields, Mapping):
+            raise UserError(f"{place}: {fields!r:.40} is no dict of {', '.join(columns)}")
+        check_columns(place, fields, columns)
+        records.append(Record(place, fields))
+    return records
 
 
 def read_lines(file: Path) -> Iterator[tuple[Place, str]]:

@@ -13,6 +13,8 @@ from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tasks.records import Record, check_columns
 from data_pipeline.tfds import TfdsSplit
 
+QUESTION_FIELDS = ("question", "context")
+"""Of JSON lines that ask a question each."""
 LARGEST_MISPLACED_SHARE = 0.01
 """Of the questions of a training file. More means that the file counts its offsets in other units."""
 

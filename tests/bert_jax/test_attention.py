@@ -140,10 +140,39 @@ def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
     distance = jnp.abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH))
     bias = BIASES["padded"] - (slopes * distance)[None]
     assert attention_kernel.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
-    mixed = jax.jit(attend, static_argnums=3)(projections, bias, None, 0.0)
+    mixed = jax.jit(attend, static_argnums=(3, 4))(projections, bias, None, 0.0, True)
     np.testing.assert_array_equal(
         mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0)
     )
+
+
+@pytest.mark.parametrize("seen", ["padded", "causal"])
+def test_on_cpu_long_queries_are_taken_in_blocks_where_there_are_no_gradients(seen: str) -> None:
+    length = 300  # two blocks and a part of one
+    random = np.random.default_rng(4)
+    shapes = [((2, length, 2, 8), (2, 8))] * 3
+    projections = tuple(tuple(random.normal(size=shape).astype(np.float32) for shape in s) for s in shapes)
+    masked = np.arange(length) >= np.array([[length], [211]])
+    hidden = masked[:, None, None, :]
+    if seen == "causal":
+        hidden = hidden | ~np.tri(length, dtype=bool)
+    bias = np.where(hidden, np.float32(-10000), np.float32(0))
+
+    def lowered(deterministic: bool) -> jax.stages.Lowered:
+        return jax.jit(attend, static_argnums=(3, 4)).lower(projections, bias, None, 0.0, deterministic)
+
+    in_blocks = lowered(deterministic=True)
+    np.testing.assert_allclose(
+        in_blocks.compile()(projections, bias, None),
+        attend_plainly(projections, bias, None, 0.0),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    scores = "tensor<2x2x{}x300xf32>".format
+    assert scores(length) in lowered(deterministic=False).as_text()
+    assert scores(length) not in in_blocks.as_text()
+    assert scores(128) in in_blocks.as_text()
+    assert scores(44) in in_blocks.as_text()
 
 
 def test_on_cpu_nothing_depends_on_the_kernel() -> None:

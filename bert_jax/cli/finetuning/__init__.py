@@ -1,8 +1,8 @@
 """The tasks of `bert-jax finetune`: each joins a data set's side and the model's side."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bert_jax.cli.finetuning.choice import ChoiceSettings
 from bert_jax.cli.finetuning.glue import GlueSettings
@@ -15,7 +15,7 @@ from bert_jax.cli.finetuning.tagging import TaggingSettings
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.cli.finetuning.task_data import Prediction, TaskData
+    from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction, TaskData
 
 
 class Settings(Protocol):
@@ -30,8 +30,15 @@ class Settings(Protocol):
         """Reads and encodes the data set."""
         ...
 
-    def predict(self, job: "Prediction") -> int:
+    def predict_file(self, job: "Prediction") -> int:
         """Predicts for the examples of a file, writes what it finds, and returns their number."""
+        ...
+
+    def predict_examples(self, examples: Sequence[Any], model: "AppliedModel") -> list[Any]:
+        """What to say of each of one or more examples in memory, of the form that the task has there.
+
+        Raises UserError naming an example of another form.
+        """
         ...
 
 

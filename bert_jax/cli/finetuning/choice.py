@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import Header, predict_records
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_file, find_part, require_part
 
@@ -72,19 +72,32 @@ class ChoiceSettings:
             )
         return {**{name: read_choices(file) for name, file in files.items()}, **tests}
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
-        from data_pipeline.tasks.choice import choice_rows, open_choices
-        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.choice import open_choices
 
-        form, tokenizer = open_choices(job.input), make_task_tokenizer(job.tokenizer)
+        form = open_choices(job.input)
 
-        def encode(records: "Sequence[Record]") -> "Rows":
-            examples = [form.example(record.without("label")) for record in records]
-            return choice_rows(examples, tokenizer, self.max_seq_length)
+        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
+            return self._predict([form.example(record.without("label")) for record in records], job.model)
 
         header: Header = "names" if form.has_names else "none"
-        return predict_records(job, form.records, encode, describe, header)
+        return predict_records(job, form.records, predict, header)
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Dicts of {"context", "choices"}, perhaps with "question"."""
+        from data_pipeline.tasks.choice import CHOICE_FIELDS, json_example
+        from data_pipeline.tasks.records import as_records
+
+        records = as_records(examples, CHOICE_FIELDS)
+        return list(self._predict([json_example(record.without("label")) for record in records], model))
+
+    def _predict(self, examples: "Sequence[ChoiceExample]", model: AppliedModel) -> Iterator[dict[str, Any]]:
+        from data_pipeline.tasks.choice import choice_rows
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        rows = choice_rows(examples, make_task_tokenizer(model.tokenizer), self.max_seq_length)
+        return describe(outputs_of(rows, model.apply))
 
 
 class ChoiceData:

@@ -2,15 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.predict_records import Header
-from bert_jax.cli.finetuning.task_data import Prediction
+from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels, predict_texts
+from bert_jax.cli.finetuning.predict_records import Header, predict_records
+from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
 from bert_jax.finetuning.labels import decide
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
@@ -62,23 +62,30 @@ class GlueSettings:
             submissions[diagnostic.folder] = diagnostic.submissions["test"]
         return GlueData(glue, train, dev, tests, submissions)
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """A file of GLUE's, or a table with the task's own columns, such as sentence1 and sentence2."""
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.glue_files import glue_example, open_glue
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
         from data_pipeline.tasks.texts import text_rows
 
-        tokenizer = make_task_tokenizer(job.tokenizer)
-        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.record.task)])
+        tokenizer = make_task_tokenizer(job.model.tokenizer)
+        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
         _say_broken(file.broken)
 
-        def encode(records: "Sequence[Record]") -> "Rows":
+        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
             examples = [glue_example(record, file.columns) for record in records]
-            return text_rows(examples, tokenizer, self.max_seq_length, {})
+            return predict_labels(text_rows(examples, tokenizer, self.max_seq_length, {}), job.model)
 
         header: Header = "names" if file.has_names else "none"
-        return predict_labels(job, file.records, encode, header)
+        return predict_records(job, file.records, predict, header)
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Texts, or pairs of them, as the task has them."""
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+        takes_pairs = len(GLUE_TASKS[cast(GlueName, model.record.task)].columns) > 1
+        return predict_texts(examples, takes_pairs, model, self.max_seq_length)
 
 
 class GlueData(LabelledData):

@@ -1,21 +1,19 @@
 """Data sets whose examples each have one label, or one number: texts, pairs, and relations in texts."""
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_records import Header, predict_records
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, join_figures
 from bert_jax.finetuning.labels import decide, describe
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import MetricName
 
 if TYPE_CHECKING:
     from bert_jax.finetuning.config import HeadKind
-    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
 
 
@@ -97,15 +95,38 @@ def _fingerprint(parts: "Mapping[str, Rows]") -> str:
     return first.fingerprint(*(rows.fingerprint() for rows in others))
 
 
-def predict_labels(
-    job: Prediction,
-    records: "Iterator[Record]",
-    encode: "Callable[[Sequence[Record]], Rows]",
-    header: Header = "names",
-) -> int:
-    """Adds `label` and a probability for each label, or `value`, to every record of a table or JSONL.
+def predict_labels(rows: "Rows", model: AppliedModel) -> Iterator[dict[str, Any]]:
+    """`label` and a probability for each label, or `value`, of each row."""
+    return describe(model.record.config.kind, model.record.labels, outputs_of(rows, model.apply))
 
-    Arguments as `predict_records`.
+
+def predict_texts(
+    examples: Sequence[Any], takes_pairs: bool, model: AppliedModel, max_length: int
+) -> list[dict[str, Any]]:
+    """What to say of texts in memory.
+
+    Args:
+      examples: strings, or pairs of strings where the model `takes_pairs`.
+      max_length: tokens beyond which a text is cut.
+
+    Raises UserError naming the first example that is not as the model was trained.
     """
-    say = functools.partial(describe, job.record.config.kind, job.record.labels)
-    return predict_records(job, records, encode, say, header)
+    from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows, make_task_tokenizer
+    from data_pipeline.tasks.records import example_place
+
+    for index, example in enumerate(examples):
+        if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
+            form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
+            raise UserError(f"{example_place(index)}: {example!r:.40} is no {form}")
+    tokenizer = make_task_tokenizer(model.tokenizer)
+    if takes_pairs:
+        texts, others = zip(*examples, strict=True)
+        encoded = encode_pairs(tokenizer, texts, others, max_length)
+    else:
+        encoded = encode_texts(tokenizer, examples, max_length)
+    return list(predict_labels(make_rows(encoded, {}), model))
+
+
+def _is_pair(example: Any) -> bool:
+    is_pair = isinstance(example, list | tuple) and len(example) == 2
+    return is_pair and all(isinstance(text, str) for text in example)

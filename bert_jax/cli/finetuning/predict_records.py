@@ -8,15 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-
-from bert_jax.cli.finetuning.outputs import outputs_of
 from bert_jax.cli.finetuning.task_data import Prediction
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from data_pipeline.tasks.records import Record
-    from data_pipeline.tasks.rows import Rows
 
 T = TypeVar("T")
 Header = Literal["names", "none"]
@@ -34,8 +30,7 @@ _BYTE_ORDER_MARK = "\ufeff"  # by which Excel knows UTF-8
 def predict_records(
     job: Prediction,
     records: "Iterator[Record]",
-    encode: "Callable[[Sequence[Record]], Rows]",
-    describe: Callable[[np.ndarray], Iterable[Mapping[str, Any]]],
+    predict: "Callable[[Sequence[Record]], Iterable[Mapping[str, Any]]]",
     header: Header = "names",
 ) -> int:
     """Adds a prediction to every record and writes it.
@@ -43,8 +38,7 @@ def predict_records(
     Args:
       job: its input is the file of the records.
       records: in the order of the file.
-      encode: a row for each record.
-      describe: the model's outputs [R, ...] for some records -> what to say of each.
+      predict: some records -> what to say of each.
       header: whether a table begins with the names of its columns.
 
     Returns:
@@ -53,8 +47,8 @@ def predict_records(
 
     form = RecordForm(job.input, header)
     return job.write_text(
-        form.lines(part, describe(outputs_of(encode(part), job.apply)))
-        for part in in_parts(records, records_at_once(len(job.record.labels)))
+        form.lines(part, predict(part))
+        for part in in_parts(records, records_at_once(len(job.model.record.labels)))
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RecordForm
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from bert_jax.names import RankingLoss
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_part, require_part
@@ -74,27 +74,42 @@ class RankingSettings:
             {name: encode_queries(part, plain, self.max_seq_length) for name, part in parts.items()},
         )
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """Queries with candidates, in the form of dev; relevance is not needed.
 
         The rows of a table come back with their rank and score, those of a query best first.
         """
-        from data_pipeline.tasks.encode import make_task_tokenizer
-        from data_pipeline.tasks.ranking import encode_queries, split_queries
+        from data_pipeline.tasks.ranking import split_queries
 
-        tokenizer, form = make_task_tokenizer(job.tokenizer), RecordForm(job.input)
+        form = RecordForm(job.input)
         count = 0
 
         def parts() -> Iterator[list[str]]:
             nonlocal count
             for part in parts_of(split_queries(job.input)):
-                encoded = encode_queries([query for _, query in part], tokenizer, self.max_seq_length)
-                for (records, query), row in zip(part, similarities(encoded, job.apply), strict=True):
+                scores = self._score([query for _, query in part], job.model)
+                for (records, query), row in zip(part, scores, strict=True):
                     yield form.lines(*order(records, query, row))
                 count += len(part)
 
         job.write_text(parts())
         return count
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Dicts of {"query", "candidates"}."""
+        from data_pipeline.tasks.ranking import QUERY_FIELDS, read_candidates
+        from data_pipeline.tasks.records import as_records
+
+        queries = [read_candidates([record]) for record in as_records(examples, QUERY_FIELDS)]
+        pairs = zip(queries, self._score(queries, model), strict=True)
+        return [{"ranked": describe(query, scores)["ranked"]} for query, scores in pairs]
+
+    def _score(self, queries: "Sequence[RankingQuery]", model: AppliedModel) -> list[np.ndarray]:
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.ranking import encode_queries
+
+        tokenizer = make_task_tokenizer(model.tokenizer)
+        return similarities(encode_queries(queries, tokenizer, self.max_seq_length), model.apply)
 
 
 def parts_of(groups: "Iterator[list[Record]]") -> "Iterator[list[tuple[list[Record], RankingQuery]]]":

@@ -1,17 +1,16 @@
 """Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.outputs import outputs_of
-from bert_jax.cli.finetuning.predict_records import in_parts, line_end, records_at_once
-from bert_jax.cli.finetuning.task_data import Prediction
-from bert_jax.finetuning.labels import describe
+from bert_jax.cli.finetuning.predict_records import in_parts, line_end, predict_records, records_at_once
+from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
 from data_pipeline.tasks.parts import find_part, require_part
 
@@ -63,12 +62,53 @@ class RelationSettings:
             tests["test"] = self.rows(test, plain, optional_label_targets(test, labels))
         return LabelledData("relation", labels, _metrics(labels), train_rows, {"dev": dev_rows}, tests)
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""
         from data_pipeline import jsonl
+        from data_pipeline.tasks.records import read_records
+        from data_pipeline.tasks.relation import RELATION_FIELDS
 
-        predict = _predict_json if job.input.suffix in jsonl.SUFFIXES else _predict_semeval
-        return predict(job, self)
+        if job.input.suffix not in jsonl.SUFFIXES:
+            return self._predict_semeval(job)
+        records = read_records(job.input, RELATION_FIELDS)
+        return predict_records(job, records, functools.partial(self._predict_json, job.model))
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Dicts of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
+        from data_pipeline.tasks.records import as_records
+        from data_pipeline.tasks.relation import RELATION_FIELDS
+
+        return list(self._predict_json(model, as_records(examples, RELATION_FIELDS)))
+
+    def _predict_json(self, model: AppliedModel, records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
+        from data_pipeline.tasks.relation import parse_relation
+
+        return self._predict([parse_relation(record.without("label")) for record in records], model)
+
+    def _predict_semeval(self, job: Prediction) -> int:
+        """Each sentence with its relation below, as in the files with relations; the probability is a
+        comment."""
+        from data_pipeline.tasks.relation import parse_semeval, split_semeval
+
+        end = line_end(job.input)
+
+        def parts() -> Iterator[list[str]]:
+            for part in in_parts(split_semeval(job.input), records_at_once(len(job.model.record.labels))):
+                found = self._predict([parse_semeval(lines) for lines in part], job.model)
+                yield [
+                    f"{lines[0][1]}{end}{one['label']}{end}"
+                    f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
+                    for lines, one in zip(part, found, strict=True)
+                ]
+
+        return job.write_text(parts())
+
+    def _predict(
+        self, examples: "Sequence[RelationExample]", model: AppliedModel
+    ) -> Iterator[dict[str, Any]]:
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        return predict_labels(self.rows(examples, make_task_tokenizer(model.tokenizer), {}), model)
 
     def rows(
         self,
@@ -94,37 +134,3 @@ def _metrics(labels: Sequence[str]) -> tuple[MetricName, ...]:
     """SemEval's labels have a direction, and its score leaves Other out."""
     is_semeval = "Other" in labels and any("(" in label for label in labels)
     return ("semeval_f1" if is_semeval else "macro_f1", "accuracy")
-
-
-def _predict_json(job: Prediction, settings: RelationSettings) -> int:
-    from data_pipeline.tasks.encode import make_task_tokenizer
-    from data_pipeline.tasks.records import read_records
-    from data_pipeline.tasks.relation import RELATION_FIELDS, parse_relation
-
-    tokenizer = make_task_tokenizer(job.tokenizer)
-
-    def encode(records: "Sequence[Record]") -> "Rows":
-        examples = [parse_relation(record.without("label")) for record in records]
-        return settings.rows(examples, tokenizer, {})
-
-    return predict_labels(job, read_records(job.input, RELATION_FIELDS), encode)
-
-
-def _predict_semeval(job: Prediction, settings: RelationSettings) -> int:
-    """Each sentence with its relation below, as in the files with relations; the probability is a comment."""
-    from data_pipeline.tasks.encode import make_task_tokenizer
-    from data_pipeline.tasks.relation import parse_semeval, split_semeval
-
-    tokenizer, end = make_task_tokenizer(job.tokenizer), line_end(job.input)
-
-    def parts() -> Iterator[list[str]]:
-        for part in in_parts(split_semeval(job.input), records_at_once(len(job.record.labels))):
-            rows = settings.rows([parse_semeval(lines) for lines in part], tokenizer, {})
-            found = describe("relation", job.record.labels, outputs_of(rows, job.apply))
-            yield [
-                f"{lines[0][1]}{end}{one['label']}{end}"
-                f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
-                for lines, one in zip(part, found, strict=True)
-            ]
-
-    return job.write_text(parts())

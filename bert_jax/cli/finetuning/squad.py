@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.predict_records import RecordForm, as_json, in_parts
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
@@ -64,31 +64,43 @@ class SquadSettings:
             )
         return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
         from data_pipeline import jsonl
         from data_pipeline.tasks.records import read_records
-        from data_pipeline.tasks.squad import add_predictions, read_question, read_unanswered
+        from data_pipeline.tasks.squad import (
+            QUESTION_FIELDS,
+            add_predictions,
+            read_question,
+            read_unanswered,
+        )
 
         form = RecordForm(job.input)
         if job.input.suffix in jsonl.SUFFIXES:
-            records = read_records(job.input, ("question", "context"))
+            records = read_records(job.input, QUESTION_FIELDS)
             return job.write_text(
-                form.lines(part, self._find([read_question(record) for record in part], job))
+                form.lines(part, self._predict([read_question(record) for record in part], job.model))
                 for part in in_parts(records, _QUESTIONS_AT_ONCE)
             )
         examples = read_unanswered(job.input)
         found: dict[str, Any] = {}
         for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
-            found |= zip((example.id for example in part), self._find(part, job), strict=True)
+            found |= zip((example.id for example in part), self._predict(part, job.model), strict=True)
         job.write_text([[as_json(add_predictions(job.input, found), indent=1) + "\n"]])
         return len(examples)
 
-    def _find(self, examples: "Sequence[SquadExample]", job: Prediction) -> list[dict[str, Any]]:
-        """What to say of some questions."""
-        windows = self.windows(examples, job.tokenizer)
-        threshold = job.record.learnt["null_threshold"] if job.record.task == "squad2" else None
-        answers = answer(windows, self.search(job.record.task), job.apply)
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Dicts of {"question", "context"}."""
+        from data_pipeline.tasks.records import as_records
+        from data_pipeline.tasks.squad import QUESTION_FIELDS, read_question
+
+        records = as_records(examples, QUESTION_FIELDS)
+        return self._predict([read_question(record) for record in records], model)
+
+    def _predict(self, examples: "Sequence[SquadExample]", model: AppliedModel) -> list[dict[str, Any]]:
+        windows = self.windows(examples, model.tokenizer)
+        threshold = model.record.learnt["null_threshold"] if model.record.task == "squad2" else None
+        answers = answer(windows, self.search(model.record.task), model.apply)
         return [describe(found, threshold) for found in answers]
 
     def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":

@@ -2,11 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.task_data import Prediction
+from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels, predict_texts
+from bert_jax.cli.finetuning.predict_records import predict_records
+from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import MetricName
 from data_pipeline.tasks.parts import find_part, require_part
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from data_pipeline.tasks.records import Record
-    from data_pipeline.tasks.rows import Rows
 
 TableKind = Literal["classification", "regression"]
 
@@ -61,17 +61,21 @@ class TableSettings:
             tests["test"] = encode(test, targets=optional_label_targets(test, labels))
         return LabelledData(kind, labels, _METRICS[kind], train_rows, {"dev": dev_rows}, tests)
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.texts import text_example, text_rows
 
-        tokenizer = make_task_tokenizer(job.tokenizer)
+        tokenizer = make_task_tokenizer(job.model.tokenizer)
         columns = [name for name in (self.text_column, self.pair_column) if name is not None]
 
-        def encode(records: "Sequence[Record]") -> "Rows":
+        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
             examples = [text_example(record, self.text_column, self.pair_column) for record in records]
-            return text_rows(examples, tokenizer, self.max_seq_length, {})
+            return predict_labels(text_rows(examples, tokenizer, self.max_seq_length, {}), job.model)
 
-        return predict_labels(job, read_records(job.input, columns), encode)
+        return predict_records(job, read_records(job.input, columns), predict)
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Texts, or pairs of them if the model was trained on pairs."""
+        return predict_texts(examples, self.pair_column is not None, model, self.max_seq_length)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
@@ -80,7 +80,7 @@ class TaggingSettings:
             parts["test"] = self.rows(sentences, tokenizer, tags if is_tagged else None)
         return TaggingData(tags, self.rows(train, tokenizer, tags).rows, parts, files, words)
 
-    def predict(self, job: Prediction) -> int:
+    def predict_file(self, job: Prediction) -> int:
         """A file of words in columns, with tags or without; writes it with one more column."""
         from data_pipeline.tasks.conll import iterate_columns, write_columns
 
@@ -90,12 +90,27 @@ class TaggingSettings:
         def tagged() -> "Iterator[tuple[Sentence, list[str]]]":
             nonlocal count
             for part in self.parts(iterate_columns(job.input, columns)):
-                tags = tag(self.rows(part, job.tokenizer, None), job.record.labels, job.apply)
-                yield from zip(part, tags, strict=True)
+                yield from zip(part, self._predict(part, job.model), strict=True)
                 count += len(part)
 
         write_columns(job.input, job.output, columns, tagged())
         return count
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[list[str]]:
+        """Lists of words, of one document in its order if the context is one; their tags."""
+        from data_pipeline.tasks.conll import Sentence, tags_in_scheme
+        from data_pipeline.tasks.records import example_place
+
+        document = 0 if self.context == "document" else None
+        for index, words in enumerate(examples):
+            is_list = isinstance(words, list | tuple) and len(words) > 0
+            if not is_list or not all(isinstance(word, str) for word in words):
+                raise UserError(f"{example_place(index)}: {words!r:.40} is no list of words")
+        sentences = [Sentence(tuple(words), (), document) for words in examples]
+        return [list(tags_in_scheme(tags, self.scheme)) for tags in self._predict(sentences, model)]
+
+    def _predict(self, sentences: "Sequence[Sentence]", model: AppliedModel) -> list[list[str]]:
+        return tag(self.rows(sentences, model.tokenizer, None), model.record.labels, model.apply)
 
     def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
         """Parts of a file; those of a document are in one where they are each other's context."""

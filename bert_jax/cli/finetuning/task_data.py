@@ -35,12 +35,19 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prediction:
-    """What `bert-jax predict` asks of a task."""
+class AppliedModel:
+    """A fine-tuned model as a task predicts with it."""
 
     record: "FineTuningRecord"
     tokenizer: "Tokenizer"
     apply: Apply
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """What `bert-jax predict` asks of a task."""
+
+    model: AppliedModel
     input: Path
     output: Path
     """A file that appears whole or not at all."""
