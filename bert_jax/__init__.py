@@ -48,7 +48,8 @@ def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> P
 
     Args:
       directory: what `bert-jax finetune` made; the best model in it is taken.
-      batch_size: sequences that are computed at once; it changes no result.
+      batch_size: rows that are computed at once, such as texts, windows of a passage, or questions with
+        their choices; it changes no result.
 
     Raises:
       UserError: the folder is no fine-tuned model, or training is not finished.

@@ -89,8 +89,9 @@ class ModelConfig:
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions is one kernel. none: never.
-    The two draw other dropout and round differently."""
+    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions is one kernel; on CPU,
+    without gradients, more than 256 are taken in blocks. none: neither. They round differently, and the
+    kernel draws other dropout."""
 
     def __post_init__(self) -> None:
         for name in MODEL_SIZES:

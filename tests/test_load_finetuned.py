@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bert_jax
@@ -150,8 +151,12 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     make_cell(tmp_path / "texts", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path / "texts")
-    with pytest.raises(UserError, match="takes a list of examples, not one string"):
-        model.predict("the cat")
+    for wrong in ("the cat", {"text": "the cat"}, np.array([["the cat"]])):
+        with pytest.raises(UserError, match=f"takes a list of examples, not {type(wrong).__name__}"):
+            model.predict(wrong)
+    assert model.predict(iter(["the cat"])) == model.predict(np.array(["the cat"]))
+    with pytest.raises(UserError, match="index 0: the text has half a character"):
+        model.predict(["the \ud83d cat"])
     with pytest.raises(UserError, match=r"index 1: \('the cat', 'the dog'\) is no text"):
         model.predict(["the cat", ("the cat", "the dog")])
     with_pairs = {"max_seq_length": 16, "pair_column": "other"}

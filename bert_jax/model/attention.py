@@ -5,6 +5,7 @@ Shapes: B batch, T length, Q positions that look, D hidden, N heads, K head widt
 
 import functools
 import math
+from collections.abc import Callable
 from typing import TypeAlias
 
 import flax.linen as nn
@@ -21,8 +22,9 @@ from bert_jax.sharding import BATCH_AXES
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
 
-# Of queries, on a CPU without gradients. Longer rows have scores that its caches do not hold.
-_LONGEST_WHOLE, _BLOCK = 256, 128
+# On a CPU without gradients: the most queries at once, as the scores of more leave its caches; the size of
+# the blocks that more are cut into, and how many of these are worth compiling.
+_LONGEST_WHOLE, _BLOCK, _MOST_BLOCKS = 256, 128, 8
 
 Projections: TypeAlias = tuple[tuple[jax.Array, jax.Array], ...]
 """Queries, keys and values, each as a product and a bias still to be added."""
@@ -116,11 +118,12 @@ def attend(
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
     one_for_all_heads = bias.shape[1] == 1  # the kernel knows no other
-    on_tpu, on_cpu = plain, plain
+    on_tpu: Callable[..., jax.Array] = plain
+    on_cpu: Callable[..., jax.Array] = plain
     if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
         on_tpu = fused
     if deterministic and queries.shape[1] > _LONGEST_WHOLE:
-        on_cpu = functools.partial(attend_in_blocks, rate=rate)
+        on_cpu = _attend_in_blocks
     if on_tpu is on_cpu:
         return plain(projections, bias, key)
     return jax.lax.platform_dependent(projections, bias, key, tpu=on_tpu, cpu=on_cpu, default=plain)
@@ -141,18 +144,17 @@ def attend_plainly(
     return mixed_BNQK.astype(q_BNQK.dtype).swapaxes(1, 2)
 
 
-def attend_in_blocks(
-    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float
-) -> jax.Array:
-    """As `attend_plainly`, for some queries after the others, so that their scores stay in the caches."""
+def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> jax.Array:
+    """As `attend_plainly` without dropout, some queries after the others."""
     (queries, query_bias), *others = projections
+    count = queries.shape[1]
+    size = max(_BLOCK, math.ceil(count / _MOST_BLOCKS))
 
     def attend_block(block: slice) -> jax.Array:
         seen = bias if bias.shape[2] == 1 else bias[:, :, block]
-        return attend_plainly(((queries[:, block], query_bias), *others), seen, key, rate)
+        return attend_plainly(((queries[:, block], query_bias), *others), seen, key, rate=0.0)
 
-    starts = range(0, queries.shape[1], _BLOCK)
-    return jnp.concatenate([attend_block(slice(start, start + _BLOCK)) for start in starts], axis=1)
+    return jnp.concatenate([attend_block(slice(i, i + size)) for i in range(0, count, size)], axis=1)
 
 
 def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array) -> jax.Array:

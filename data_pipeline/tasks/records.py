@@ -41,7 +41,9 @@ class Record:
         """A field that must hold text. Raises UserError if it is blank or not text."""
         value = self.fields[name]
         if not isinstance(value, str):
-            raise UserError(f"{self.place}: {name} is {json.dumps(value)[:40]}; it must be text")
+            raise UserError(
+                f"{self.place}: {name} is {json.dumps(value, default=repr)[:40]}; it must be text"
+            )
         return self._check_text(name, value)
 
     def word(self, name: str) -> str:
@@ -77,8 +79,7 @@ class Record:
     def _check_text(self, name: str, value: str) -> str:
         if not value.strip():
             raise UserError(f"{self.place}: {name} is empty; it must be text")
-        if _SURROGATE.search(value):
-            raise UserError(f"{self.place}: {name} has half a character, such as \\ud83d; it must be Unicode")
+        check_unicode(self.place, name, value)
         return value
 
 
@@ -103,6 +104,12 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Rec
     else:
         raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
     return _not_empty(file, records)
+
+
+def check_unicode(place: object, name: str, text: str) -> None:
+    """Raises UserError if a text has half a character."""
+    if _SURROGATE.search(text):
+        raise UserError(f"{place}: {name} has half a character, such as \\ud83d; it must be Unicode")
 
 
 def example_place(index: int) -> Place:
@@ -160,7 +167,7 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
     """Raises UserError naming the first of `needed` that `names` lacks."""
     for name in needed:
         if name not in names:
-            raise UserError(f"{source} has no column {name}; it has {', '.join(names) or 'none'}")
+            raise UserError(f"{source} has no column {name}; it has {', '.join(map(str, names)) or 'none'}")
 
 
 def check_names(source: object, names: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.records import Place, Record, read_lines, read_records
+from data_pipeline.tasks.records import Place, Record, check_unicode, read_lines, read_records
 
 RELATION_FIELDS = ("text", "head", "tail")
 PlacedLines: TypeAlias = list[tuple[Place, str]]
@@ -109,6 +109,7 @@ def parse_relation(record: Record) -> RelationExample:
 def _parse_entity(record: Record, name: str) -> Entity:
     match record.fields[name]:
         case {"start": int(start), "stop": int(stop), "type": str(type_)}:
+            check_unicode(record.place, f"the type of {name}", type_)
             return Entity(start, stop, type_)
         case {"start": int(start), "stop": int(stop)}:
             return Entity(start, stop)

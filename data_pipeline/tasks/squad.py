@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from data_pipeline.errors import UserError, bad_input
-from data_pipeline.tasks.records import Record, check_columns
+from data_pipeline.tasks.records import Record, check_columns, check_unicode
 from data_pipeline.tfds import TfdsSplit
 
 QUESTION_FIELDS = ("question", "context")
 """Of JSON lines that ask a question each."""
 LARGEST_MISPLACED_SHARE = 0.01
 """Of the questions of a training file. More means that the file counts its offsets in other units."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +181,8 @@ def _question(question: Any, context: str, path: Path | TfdsSplit) -> SquadExamp
 def _get(item: Any, key: str, kind: type, place: str) -> Any:
     if not isinstance(item, dict) or not isinstance(item.get(key), kind):
         raise UserError(f"{place} has no {key!r} that is a {kind.__name__}; SQuAD's format asks for it")
-    if kind is str and _SURROGATE.search(item[key]):
-        raise UserError(f"{place}: {key!r} has half a character, such as \\ud83d; it must be Unicode")
+    if kind is str:
+        check_unicode(place, repr(key), item[key])
     return item[key]
 
 

@@ -158,21 +158,36 @@ def test_on_cpu_long_queries_are_taken_in_blocks_where_there_are_no_gradients(se
         hidden = hidden | ~np.tri(length, dtype=bool)
     bias = np.where(hidden, np.float32(-10000), np.float32(0))
 
-    def lowered(deterministic: bool) -> jax.stages.Lowered:
-        return jax.jit(attend, static_argnums=(3, 4)).lower(projections, bias, None, 0.0, deterministic)
+    with jax.default_device(jax.devices("cpu")[0]):
+        in_blocks = jax.jit(attend, static_argnums=(3, 4))(projections, bias, None, 0.0, True)
+        np.testing.assert_allclose(
+            in_blocks, attend_plainly(projections, bias, None, 0.0), rtol=1e-5, atol=1e-6
+        )
 
-    in_blocks = lowered(deterministic=True)
-    np.testing.assert_allclose(
-        in_blocks.compile()(projections, bias, None),
-        attend_plainly(projections, bias, None, 0.0),
-        rtol=1e-5,
-        atol=1e-6,
+
+def test_on_cpu_the_encoder_takes_blocks_but_in_training() -> None:
+    from bert_jax.model.encoder import Encoder
+
+    config = ModelConfig(
+        vocab_size=50, num_layers=1, hidden_size=16, num_heads=2, intermediate_size=16, dropout_rate=0.0
     )
-    scores = "tensor<2x2x{}x300xf32>".format
-    assert scores(length) in lowered(deterministic=False).as_text()
-    assert scores(length) not in in_blocks.as_text()
-    assert scores(128) in in_blocks.as_text()
-    assert scores(44) in in_blocks.as_text()
+    config = dataclasses.replace(config, attention_dropout_rate=0.0)
+    ids = jnp.ones((1, 300), jnp.int32)
+    batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids}
+    shapes = jax.eval_shape(
+        functools.partial(Encoder(config).init, deterministic=True), jax.random.key(0), batch
+    )
+
+    def program(config: ModelConfig, deterministic: bool) -> str:
+        apply = jax.jit(functools.partial(Encoder(config).apply, deterministic=deterministic))
+        return apply.trace(shapes, batch).lower(lowering_platforms=("cpu",)).as_text()
+
+    whole, *blocks = (f"tensor<1x2x{rows}x300xf32>" for rows in (300, 128, 44))
+    in_blocks = program(config, deterministic=True)
+    assert whole not in in_blocks
+    assert all(block in in_blocks for block in blocks)
+    assert whole in program(config, deterministic=False)
+    assert whole in program(dataclasses.replace(config, attention_kernel="none"), deterministic=True)
 
 
 def test_on_cpu_nothing_depends_on_the_kernel() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_records import Header, predict_records
+from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
 from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_file, find_part, require_part
@@ -90,13 +90,13 @@ class ChoiceSettings:
         from data_pipeline.tasks.records import as_records
 
         records = as_records(examples, CHOICE_FIELDS)
-        return list(self._predict([json_example(record.without("label")) for record in records], model))
+        read = (json_example(record.without("label")) for record in records)
+        return [one for part in in_parts(read, RECORDS_AT_ONCE) for one in self._predict(part, model)]
 
     def _predict(self, examples: "Sequence[ChoiceExample]", model: AppliedModel) -> Iterator[dict[str, Any]]:
         from data_pipeline.tasks.choice import choice_rows
-        from data_pipeline.tasks.encode import make_task_tokenizer
 
-        rows = choice_rows(examples, make_task_tokenizer(model.tokenizer), self.max_seq_length)
+        rows = choice_rows(examples, model.plain_tokenizer, self.max_seq_length)
         return describe(outputs_of(rows, model.apply))
 
 

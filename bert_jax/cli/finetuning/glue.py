@@ -64,18 +64,18 @@ class GlueSettings:
 
     def predict_file(self, job: Prediction) -> int:
         """A file of GLUE's, or a table with the task's own columns, such as sentence1 and sentence2."""
-        from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.glue_files import glue_example, open_glue
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
         from data_pipeline.tasks.texts import text_rows
 
-        tokenizer = make_task_tokenizer(job.model.tokenizer)
         file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
         _say_broken(file.broken)
 
         def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
             examples = [glue_example(record, file.columns) for record in records]
-            return predict_labels(text_rows(examples, tokenizer, self.max_seq_length, {}), job.model)
+            return predict_labels(
+                text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
+            )
 
         header: Header = "names" if file.has_names else "none"
         return predict_records(job, file.records, predict, header)

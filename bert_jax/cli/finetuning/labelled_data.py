@@ -111,14 +111,17 @@ def predict_texts(
 
     Raises UserError naming the first example that is not as the model was trained.
     """
-    from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows, make_task_tokenizer
-    from data_pipeline.tasks.records import example_place
+    from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows
+    from data_pipeline.tasks.records import check_unicode, example_place
 
     for index, example in enumerate(examples):
         if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
             form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
             raise UserError(f"{example_place(index)}: {example!r:.40} is no {form}")
-    tokenizer = make_task_tokenizer(model.tokenizer)
+        check_unicode(
+            example_place(index), "the text", example if isinstance(example, str) else "".join(example)
+        )
+    tokenizer = model.plain_tokenizer
     if takes_pairs:
         texts, others = zip(*examples, strict=True)
         encoded = encode_pairs(tokenizer, texts, others, max_length)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Predictor:
         self._model = model
         self._applied = AppliedModel(record, model.tokenizer, self._apply)
 
-    def predict(self, examples: Sequence[Any]) -> list[Any]:
+    def predict(self, examples: Iterable[Any]) -> list[Any]:
         """What `bert-jax predict` would say of examples in memory. The task tells their form:
 
         | GLUE, classify, regress | texts, or pairs of texts if the model was trained on pairs |
@@ -51,11 +51,12 @@ class Predictor:
           ..., "probabilities": {label: ...}}; of ner and tag a list of tags, one a word.
 
         Raises:
-          UserError: `examples` is one text, or some of them are not of their form.
+          UserError: `examples` is one text, dict or table, or some of them are not of their form.
         """
-        if isinstance(examples, str):
-            raise UserError("predict takes a list of examples, not one string")
-        if not len(examples):
+        if isinstance(examples, str | bytes | Mapping) or getattr(examples, "ndim", 1) != 1:
+            raise UserError(f"predict takes a list of examples, not {type(examples).__name__}")
+        examples = list(examples)
+        if not examples:
             return []
         self._num_cut = 0
         found = self._settings.predict_examples(examples, self._applied)

@@ -105,11 +105,10 @@ class RankingSettings:
         return [{"ranked": describe(query, scores)["ranked"]} for query, scores in pairs]
 
     def _score(self, queries: "Sequence[RankingQuery]", model: AppliedModel) -> list[np.ndarray]:
-        from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.ranking import encode_queries
 
-        tokenizer = make_task_tokenizer(model.tokenizer)
-        return similarities(encode_queries(queries, tokenizer, self.max_seq_length), model.apply)
+        encoded = encode_queries(queries, model.plain_tokenizer, self.max_seq_length)
+        return similarities(encoded, model.apply)
 
 
 def parts_of(groups: "Iterator[list[Record]]") -> "Iterator[list[tuple[list[Record], RankingQuery]]]":

@@ -106,9 +106,7 @@ class RelationSettings:
     def _predict(
         self, examples: "Sequence[RelationExample]", model: AppliedModel
     ) -> Iterator[dict[str, Any]]:
-        from data_pipeline.tasks.encode import make_task_tokenizer
-
-        return predict_labels(self.rows(examples, make_task_tokenizer(model.tokenizer), {}), model)
+        return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
 
     def rows(
         self,

@@ -94,8 +94,8 @@ class SquadSettings:
         from data_pipeline.tasks.records import as_records
         from data_pipeline.tasks.squad import QUESTION_FIELDS, read_question
 
-        records = as_records(examples, QUESTION_FIELDS)
-        return self._predict([read_question(record) for record in records], model)
+        questions = (read_question(record) for record in as_records(examples, QUESTION_FIELDS))
+        return [one for part in in_parts(questions, _QUESTIONS_AT_ONCE) for one in self._predict(part, model)]
 
     def _predict(self, examples: "Sequence[SquadExample]", model: AppliedModel) -> list[dict[str, Any]]:
         windows = self.windows(examples, model.tokenizer)

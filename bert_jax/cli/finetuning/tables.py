@@ -63,16 +63,16 @@ class TableSettings:
 
     def predict_file(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
-        from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.texts import text_example, text_rows
 
-        tokenizer = make_task_tokenizer(job.model.tokenizer)
         columns = [name for name in (self.text_column, self.pair_column) if name is not None]
 
         def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
             examples = [text_example(record, self.text_column, self.pair_column) for record in records]
-            return predict_labels(text_rows(examples, tokenizer, self.max_seq_length, {}), job.model)
+            return predict_labels(
+                text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
+            )
 
         return predict_records(job, read_records(job.input, columns), predict)
 

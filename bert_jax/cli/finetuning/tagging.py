@@ -99,13 +99,14 @@ class TaggingSettings:
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[list[str]]:
         """Lists of words, of one document in its order if the context is one; their tags."""
         from data_pipeline.tasks.conll import Sentence, tags_in_scheme
-        from data_pipeline.tasks.records import example_place
+        from data_pipeline.tasks.records import check_unicode, example_place
 
         document = 0 if self.context == "document" else None
         for index, words in enumerate(examples):
             is_list = isinstance(words, list | tuple) and len(words) > 0
             if not is_list or not all(isinstance(word, str) for word in words):
                 raise UserError(f"{example_place(index)}: {words!r:.40} is no list of words")
+            check_unicode(example_place(index), "a word", "".join(words))
         sentences = [Sentence(tuple(words), (), document) for words in examples]
         return [list(tags_in_scheme(tags, self.scheme)) for tags in self._predict(sentences, model)]
 

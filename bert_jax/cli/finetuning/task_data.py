@@ -1,6 +1,7 @@
 """What a task of `bert-jax finetune` gives the training of a model, and what it does with outputs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from bert_jax.finetuning.config import HeadKind
     from bert_jax.finetuning.record import FineTuningRecord
+    from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.rows import Rows
 
 Apply: TypeAlias = "Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]"
@@ -41,6 +43,13 @@ class AppliedModel:
     record: "FineTuningRecord"
     tokenizer: "Tokenizer"
     apply: Apply
+
+    @functools.cached_property
+    def plain_tokenizer(self) -> "TaskTokenizer":
+        """As the tasks of texts use it; made once, which takes as long as many texts."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+
+        return make_task_tokenizer(self.tokenizer)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
