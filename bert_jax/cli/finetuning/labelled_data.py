@@ -111,23 +111,19 @@ def predict_texts(
 
     Raises UserError naming the first example that is not as the model was trained.
     """
-    from data_pipeline.tasks.encode import encode_pairs, encode_texts, make_rows
     from data_pipeline.tasks.records import check_unicode, example_place
+    from data_pipeline.tasks.texts import TextExample, text_rows
 
+    found = []
     for index, example in enumerate(examples):
+        place = example_place(index)
         if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
             form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
-            raise UserError(f"{example_place(index)}: {example!r:.40} is no {form}")
-        check_unicode(
-            example_place(index), "the text", example if isinstance(example, str) else "".join(example)
-        )
-    tokenizer = model.plain_tokenizer
-    if takes_pairs:
-        texts, others = zip(*examples, strict=True)
-        encoded = encode_pairs(tokenizer, texts, others, max_length)
-    else:
-        encoded = encode_texts(tokenizer, examples, max_length)
-    return list(predict_labels(make_rows(encoded, {}), model))
+            raise UserError(f"{place}: {example!r:.40} is no {form}")
+        text, pair = example if takes_pairs else (example, None)
+        check_unicode(place, "the text", text + (pair or ""))
+        found.append(TextExample(place, text, pair, label=None))
+    return list(predict_labels(text_rows(found, model.plain_tokenizer, max_length, {}), model))
 
 
 def _is_pair(example: Any) -> bool:
