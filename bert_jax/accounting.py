@@ -52,14 +52,13 @@ def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: 
     Args:
       model: shape and objective.
       length: positions of the row.
-      predictions: positions that the masked language model predicts; the left-to-right objective
-        predicts all.
+      predictions: slots of masked tokens; an objective that predicts next tokens predicts all positions.
       instances: how many the row may hold; each is pooled.
     """
     width = model.hidden_size
-    predictions = length - 1 if model.objective == "ltr" else predictions
+    predictions = length - 1 if model.learns.predicts == "next_tokens" else predictions
     language_model = 2 * predictions * width * (width + model.vocab_size)
-    next_sentence = 2 * instances * width * (width + 2)
+    next_sentence = 2 * instances * width * (width + 2) if model.learns.next_sentence else 0
     return encoder_flops(model, length) + 3 * (language_model + next_sentence)
 
 

@@ -8,12 +8,11 @@ import dataclasses
 import math
 from typing import Literal
 
+from bert_jax.objective import OBJECTIVES, Attention, Objective, ObjectiveName
 from data_pipeline.config import DataConfig
 from data_pipeline.errors import UserError
 
-Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact"]
-Objective = Literal["mlm_nsp", "mlm", "ltr"]
 DType = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb"]
 DecayStart = Literal["step_0", "warmup_end"]
@@ -63,7 +62,8 @@ def check_seed(name: str, value: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Shape and arithmetic of the encoder (paper, section 3; google-research/bert modeling.py)."""
+    """Shape and arithmetic of the encoder, and what it learns (paper, section 3; google-research/bert
+    modeling.py)."""
 
     vocab_size: int = 30522
     """Rows of the word embedding; at least the size of the corpus's vocabulary."""
@@ -84,7 +84,7 @@ class ModelConfig:
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
     """Standard deviation of the normal that is truncated at two standard deviations."""
-    objective: Objective = "mlm_nsp"
+    objective: ObjectiveName = "mlm_nsp"
     """mlm_nsp: the paper's. mlm: no next sentence prediction. ltr: predict each next token."""
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
@@ -110,15 +110,14 @@ class ModelConfig:
         check_not_negative("model.initializer_range", self.initializer_range)
 
     @property
-    def attention(self) -> Attention:
-        """What a position may look at: LTR sees itself and what is to its left."""
-        return "causal" if self.objective == "ltr" else "bidirectional"
+    def learns(self) -> Objective:
+        """What `objective` stands for."""
+        return OBJECTIVES[self.objective]
 
     @property
-    def trained_parts(self) -> frozenset[str]:
-        """Parts of the pretraining model that the objective trains; the others stay as they were drawn."""
-        pair_parts = ("pooler", "next_sentence") if self.objective == "mlm_nsp" else ()
-        return frozenset(("encoder", "language_model", *pair_parts))
+    def attention(self) -> Attention:
+        """What a position may look at."""
+        return self.learns.attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,12 +261,13 @@ class Experiment(RunConfig):
                 f"a phase's max_seq_length ({longest}) is longer than "
                 f"model.max_position_embeddings ({self.model.max_position_embeddings})"
             )
-        if self.model.objective == "mlm_nsp" and self.data.pairing != "next_sentence":
-            raise UserError("model.objective mlm_nsp needs data.pairing next_sentence")
-        if (self.model.objective == "ltr") != (self.data.masking.rate == 0):
+        objective, learns, rate = self.model.objective, self.model.learns, self.data.masking.rate
+        if learns.next_sentence and self.data.pairing != "next_sentence":
+            raise UserError(f"model.objective {objective} needs data.pairing next_sentence")
+        if (learns.predicts == "next_tokens") != (rate == 0):
+            needed = "0" if rate else "above 0"
             raise UserError(
-                f"model.objective {self.model.objective} does not go with data.masking.rate "
-                f"{self.data.masking.rate}; ltr needs rate 0, mlm and mlm_nsp need a rate above 0"
+                f"data.masking.rate is {rate}; it must be {needed} with model.objective {objective}"
             )
         for phase in self.data.phases:
             if self.data.masking.rate and not phase.max_predictions_per_seq:

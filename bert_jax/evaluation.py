@@ -27,7 +27,7 @@ def evaluate(
     """
     task = program.task
     assert isinstance(task, PretrainingTask)
-    guesses = GuessCounter(task.model.objective, task.model.vocab_size)
+    guesses = GuessCounter(task.model.learns, task.model.vocab_size)
     parts = []
     for batch in batches:
         guesses.add(program.rows.counted_here(batch))

@@ -8,7 +8,7 @@ parts is wrong whenever the parts have different numbers of predictions.
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import Objective
+from bert_jax.objective import Objective
 from bert_jax.packing import instance_weights, instances_of
 from bert_jax.task import Batch, Sums
 
@@ -19,8 +19,8 @@ _WEIGHT_EPSILON = 1e-5
 
 
 def language_model_targets(batch: Batch, objective: Objective) -> tuple[jax.Array, jax.Array]:
-    """Ids to predict and their float32 weights, [B, P], or [B, T-1] left to right."""
-    if objective == "ltr":
+    """Ids to predict and their float32 weights, [B, P] masked ones or [B, T - 1] next ones."""
+    if objective.predicts == "next_tokens":
         targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
         instances = instances_of(batch)
         if instances is not None:
@@ -81,10 +81,10 @@ def objective_loss(sums: Sums, totals: Sums, objective: Objective) -> jax.Array:
     Args:
       sums: numerators of a part of the batch, or of all of it.
       totals: denominators of the whole batch, all devices and micro-batches added up.
-      objective: mlm_nsp adds the mean next sentence loss to the mean language model loss.
+      objective: with next sentence prediction, its mean loss is added to the language model's.
     """
     loss = sums["mlm_loss"] / (totals["mlm_weight"] + _WEIGHT_EPSILON)
-    if objective == "mlm_nsp":
+    if objective.next_sentence:
         loss += sums["nsp_loss"] / jnp.maximum(totals["examples"], 1.0)
     return loss
 

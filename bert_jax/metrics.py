@@ -2,11 +2,15 @@
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
 from bert_jax import processes
-from bert_jax.config import Objective
+from bert_jax.losses import language_model_targets
+from bert_jax.objective import Objective
+from bert_jax.packing import instance_weights
+from bert_jax.task import Batch
 
 # exp of a larger loss overflows JSON readers' patience before it overflows a float.
 _LARGEST_LOSS = 80.0
@@ -17,13 +21,13 @@ def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
 
     Args:
       sums: the sums of one or more steps, fetched to the host.
-      objective: decides the names: `mlm_*` and `nsp_*`, `mlm_*` alone, or `lm_*` left to right.
+      objective: decides the names: `mlm_*` or `lm_*`, and with next sentence prediction `nsp_*`.
 
     Returns:
       loss in nats, perplexity, accuracies from 0 to 1.
     """
     sums = {name: float(value) for name, value in sums.items()}
-    prefix = "lm" if objective == "ltr" else "mlm"
+    prefix = objective.metric_prefix
     lm_loss = sums["mlm_loss"] / max(sums["mlm_weight"], 1.0)
     row = {
         "loss": lm_loss,
@@ -31,7 +35,7 @@ def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
         f"{prefix}_perplexity": math.exp(min(lm_loss, _LARGEST_LOSS)),
         f"{prefix}_accuracy": sums["mlm_correct"] / max(sums["mlm_weight"], 1.0),
     }
-    if objective == "mlm_nsp":
+    if objective.next_sentence:
         examples = max(sums["examples"], 1.0)
         row["nsp_loss"] = sums["nsp_loss"] / examples
         row["nsp_accuracy"] = sums["nsp_correct"] / examples
@@ -52,23 +56,21 @@ class GuessCounter:
         self._labels = np.zeros(2, np.int64)
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Counts the labels of one batch (the seven arrays of the batch contract)."""
-        real = batch["input_mask"][:, 0] > 0
-        if self._objective == "ltr":
-            tokens = batch["input_ids"][:, 1:][batch["input_mask"][:, 1:] > 0]
-        else:
-            tokens = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
-        self._tokens += np.bincount(tokens, minlength=len(self._tokens))
-        self._labels += np.bincount(batch["next_sentence_labels"][real], minlength=2)
+        """Counts the labels of one batch (the arrays of the batch contract)."""
+        arrays = cast(Batch, batch)  # numpy's serve as well
+        tokens, weights = language_model_targets(arrays, self._objective)
+        self._tokens += np.bincount(tokens[np.asarray(weights) > 0], minlength=len(self._tokens))
+        is_real = np.asarray(instance_weights(arrays)) > 0
+        self._labels += np.bincount(batch["next_sentence_labels"][is_real], minlength=2)
 
     def accuracies(self) -> dict[str, float]:
         """Accuracies from 0 to 1, named like those of `means` with `_guess_` in the middle.
 
         The counts of all processes of a run are added up, each of which calls this.
         """
-        prefix = "lm" if self._objective == "ltr" else "mlm"
+        prefix = self._objective.metric_prefix
         row = {f"{prefix}_guess_accuracy": _largest_share(processes.add_up(self._tokens))}
-        if self._objective == "mlm_nsp":
+        if self._objective.next_sentence:
             row["nsp_guess_accuracy"] = _largest_share(processes.add_up(self._labels))
         return row
 

@@ -29,21 +29,21 @@ class PretrainingTask:
         return {name: jnp.zeros(array.shape, array.dtype) for name, array in smallest.items()}
 
     def denominators(self, batch: Batch) -> Sums:
-        return losses.denominators(batch, self.model.objective)
+        return losses.denominators(batch, self.model.learns)
 
     def numerators(self, outputs: losses.Logits, batch: Batch) -> Sums:
-        return losses.numerators(outputs, batch, self.model.objective)
+        return losses.numerators(outputs, batch, self.model.learns)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return losses.objective_loss(sums, totals, self.model.objective)
+        return losses.objective_loss(sums, totals, self.model.learns)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return metrics.means(sums, self.model.objective)
+        return metrics.means(sums, self.model.learns)
 
     def rate_share(self, path: tuple[str, ...]) -> float:
         # A part without a gradient would still be decayed, or by LAMB's trust ratio shrunk;
         # google-research/bert leaves variables alone that its loss does not depend on.
-        return float(path[0] in self.model.trained_parts)
+        return float(path[0] in self.model.learns.trained_parts)
 
     def flops(self, batch: Batch) -> int:
         length, predictions = batch["input_ids"].shape[-1], batch["masked_lm_positions"].shape[-1]

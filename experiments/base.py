@@ -6,7 +6,7 @@ Corpus: BooksCorpus and English Wikipedia, 3.3 G words, lower-cased, the release
 30,522. 256 sequences a step, 900,000 steps at length 128, then 100,000 at 512.
 Hardware in the paper: 4 Cloud TPUs (16 chips), 4 days.
 Expected: NSP accuracy 97-98%, held-out MLM perplexity 3.99 (Table 6); after fine-tuning MNLI-m
-84.4, QNLI 88.4, MRPC 86.7, SST-2 92.7, SQuAD 1.1 F1 88.5 on the development sets (Table 5).
+84.4, QNLI 88.4, MRPC 86.7 (accuracy), SST-2 92.7, SQuAD 1.1 F1 88.5 on the development sets (Table 5).
 """
 
 from bert_jax.config import Experiment, ModelConfig

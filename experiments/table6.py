@@ -2,7 +2,8 @@
 
     bert-jax pretrain size_3_768_12 --workdir runs/size_3_768_12 --data.corpus corpora/wiki_books
 
-Expected held-out MLM perplexity, then MNLI-m, MRPC and SST-2 on the development sets:
+Expected held-out MLM perplexity, then MNLI-m, MRPC and SST-2 accuracy on the development sets, each the
+mean of 5 fine-tunings (--seeds 5):
     size_3_768_12     5.84  77.9  79.8  88.4
     size_6_768_3      5.24  80.6  82.2  90.7
     size_6_768_12     4.68  81.9  84.8  91.3

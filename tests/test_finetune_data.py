@@ -14,8 +14,8 @@ from bert_jax.cli.finetuning.choice import ChoiceSettings
 from bert_jax.cli.finetuning.outputs import write_lines
 from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
-from bert_jax.config import Objective
 from bert_jax.finetuning.record import read_record, write_record
+from bert_jax.objective import ObjectiveName
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.small_run import make_run
@@ -92,7 +92,7 @@ def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def make_command(folder: Path, objective: Objective = "mlm_nsp") -> list[str]:
+def make_command(folder: Path, objective: ObjectiveName = "mlm_nsp") -> list[str]:
     """Writes a model and tables, and gives the command that fine-tunes into `out`."""
     make_run(folder / "model", objective)
     for name in ("train", "dev"):

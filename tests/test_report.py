@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import Objective
 from bert_jax.finetuning.config import FineTuning
 from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.record import write_record as write_finetuning_record
+from bert_jax.objective import ObjectiveName
 from bert_jax.record import RunRecord, write_record
 from tests.bert_jax.small_run import make_experiment
 
 
 def pretrained(
-    folder: Path, accuracies: Mapping[int, float], objective: Objective = "mlm_nsp", **changes: Any
+    folder: Path, accuracies: Mapping[int, float], objective: ObjectiveName = "mlm_nsp", **changes: Any
 ) -> Path:
     """A work directory whose evaluations had these accuracies, by step."""
     folder.mkdir(parents=True)

@@ -34,7 +34,7 @@ def read(workdir: Path, step: int | None) -> Pretrained:
     model = Pretrained(
         name=record.experiment_name,
         config=config,
-        params={part: arrays for part, arrays in params.items() if part in config.trained_parts},
+        params={part: arrays for part, arrays in params.items() if part in config.learns.trained_parts},
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
         facts=_facts(workdir, record, step),

@@ -45,7 +45,7 @@ class BertForPreTraining(nn.Module):
         """
         if "instance_starts" in batch:
             predicting, pooling = self._encode_packed(batch, deterministic)
-        elif self.config.objective == "ltr":
+        elif self.config.learns.predicts == "next_tokens":
             pooling = self.encoder(batch, deterministic)
             predicting = pooling[:, :-1]
         else:
@@ -60,7 +60,7 @@ class BertForPreTraining(nn.Module):
     def _encode_packed(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
         """Hidden states that tokens are predicted from, [B, P or T-1, D], and of each [CLS], [B, K, 1, D]."""
         starts = batch["instance_starts"]
-        if self.config.objective == "ltr":
+        if self.config.learns.predicts == "next_tokens":
             sequence_BTD = self.encoder(batch, deterministic)
             cls_BKD = jnp.take_along_axis(sequence_BTD, starts[..., None], axis=1)
             return sequence_BTD[:, :-1], cls_BKD[:, :, None]

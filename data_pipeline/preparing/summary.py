@@ -170,7 +170,8 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
             "one_sentence_documents",
             _MANY_ONE_SENTENCE_DOCUMENTS,
             "of the documents have one sentence: next sentence prediction can only pair them at random. "
-            "Is a blank line or a line end taken for the end of a document? If not, train no_nsp.",
+            "Is a blank line or a line end taken for the end of a document? If not, train with "
+            "--model.objective mlm --data.pairing contiguous.",
         ),
         (
             "duplicate_sentences",

@@ -60,9 +60,9 @@ def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
 def _loss(model: BertForPreTraining, params: dict, batch: dict) -> tuple[jax.Array, tuple]:
     variables = {"params": params}
     logits = model.apply(variables, batch, deterministic=True)
-    objective = model.config.objective
+    learns = model.config.learns
     batch = {name: jnp.asarray(value) for name, value in batch.items()}
-    loss = objective_loss(numerators(logits, batch, objective), denominators(batch, objective), objective)
+    loss = objective_loss(numerators(logits, batch, learns), denominators(batch, learns), learns)
     return loss, (logits, *model.apply(variables, batch, method=_encode))
 
 

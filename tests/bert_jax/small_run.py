@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from bert_jax.checkpoints import Checkpoints
-from bert_jax.config import Experiment, ModelConfig, Objective
+from bert_jax.config import Experiment, ModelConfig
 from bert_jax.model.pretraining import abstract_params
+from bert_jax.objective import ObjectiveName
 from bert_jax.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.preparing.vocabulary import train_sentencepiece
@@ -36,7 +37,7 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)
 
 
-def make_experiment(objective: Objective, vocab_size: int) -> Experiment:
+def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
     """Two layers of width 16, float32."""
     return Experiment(
         model=ModelConfig(
@@ -81,7 +82,7 @@ def trainable_params(model: ModelConfig) -> dict:
 
 def make_run(
     workdir: Path,
-    objective: Objective = "mlm_nsp",
+    objective: ObjectiveName = "mlm_nsp",
     kind: str = "wordpiece",
     casing: Casing = "uncased",
     make_params: Callable[[ModelConfig], dict] = random_params,

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 
 from bert_jax.checkpoints import load_params
 from bert_jax.cli.main import main
-from bert_jax.config import Objective
 from bert_jax.convert import convert
 from bert_jax.names import ModelFormat
+from bert_jax.objective import ObjectiveName
 from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_cell
@@ -84,7 +84,7 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
 @pytest.mark.parametrize("output_format", ["hf", "npz"])
 def test_every_format_gives_the_run_back(
-    tmp_path: Path, output_format: ModelFormat, objective: Objective
+    tmp_path: Path, output_format: ModelFormat, objective: ObjectiveName
 ) -> None:
     """Parameters, settings and which heads were trained; google-research/bert's has tests of its own."""
     experiment, _ = make_run(tmp_path / "run", objective=objective)

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Objective
 from bert_jax.losses import denominators, numerators, objective_loss
+from bert_jax.objective import OBJECTIVES, ObjectiveName
 
 VOCABULARY = 11
+MLM_NSP = OBJECTIVES["mlm_nsp"]
 
 
-def make_case(objective: Objective) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
+def make_case(objective: ObjectiveName) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
     """Random logits and a batch whose last row is padding."""
     random = np.random.default_rng(1)
     mask = (np.arange(6) < np.array([6, 4, 5, 0])[:, None]).astype(np.int32)
@@ -34,7 +35,7 @@ def negative_log_likelihood(logits: np.ndarray, target: int) -> float:
 
 
 def by_hand(
-    logits: tuple[np.ndarray, np.ndarray], batch: dict[str, np.ndarray], objective: Objective
+    logits: tuple[np.ndarray, np.ndarray], batch: dict[str, np.ndarray], objective: ObjectiveName
 ) -> dict[str, float]:
     """The same sums, one prediction after the other."""
     sums = dict.fromkeys(
@@ -58,10 +59,11 @@ def by_hand(
 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
-def test_sums_count_real_predictions_only(objective: Objective) -> None:
+def test_sums_count_real_predictions_only(objective: ObjectiveName) -> None:
+    learns = OBJECTIVES[objective]
     logits, batch = make_case(objective)
-    totals = denominators(batch, objective)
-    sums = {**numerators(logits, batch, objective), **totals}
+    totals = denominators(batch, learns)
+    sums = {**numerators(logits, batch, learns), **totals}
     expected = by_hand(logits, batch, objective)
     assert sums.keys() == expected.keys()
     for name, value in expected.items():
@@ -70,29 +72,29 @@ def test_sums_count_real_predictions_only(objective: Objective) -> None:
     loss = expected["mlm_loss"] / (expected["mlm_weight"] + 1e-5)
     if objective == "mlm_nsp":
         loss += expected["nsp_loss"] / 3
-    np.testing.assert_allclose(objective_loss(sums, totals, objective), loss, rtol=1e-5)
+    np.testing.assert_allclose(objective_loss(sums, totals, learns), loss, rtol=1e-5)
 
 
 def test_parts_of_a_batch_add_up_to_its_loss() -> None:
     logits, batch = make_case("mlm_nsp")
-    totals = denominators(batch, "mlm_nsp")
-    whole = objective_loss(numerators(logits, batch, "mlm_nsp"), totals, "mlm_nsp")
+    totals = denominators(batch, MLM_NSP)
+    whole = objective_loss(numerators(logits, batch, MLM_NSP), totals, MLM_NSP)
     parts = []
     for rows in (slice(0, 1), slice(1, 4)):
         part = jax.tree.map(lambda x, rows=rows: x[rows], (logits, batch))
-        parts.append(objective_loss(numerators(*part, "mlm_nsp"), totals, "mlm_nsp"))
+        parts.append(objective_loss(numerators(*part, MLM_NSP), totals, MLM_NSP))
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-6)
 
 
 def test_a_batch_without_predictions_has_a_finite_loss() -> None:
     logits, batch = make_case("mlm_nsp")
     empty = {name: np.zeros_like(value) for name, value in batch.items()}
-    totals = denominators(empty, "mlm_nsp")
-    assert float(objective_loss(numerators(logits, empty, "mlm_nsp"), totals, "mlm_nsp")) == 0
+    totals = denominators(empty, MLM_NSP)
+    assert float(objective_loss(numerators(logits, empty, MLM_NSP), totals, MLM_NSP)) == 0
 
 
 def test_losses_are_float32_whatever_the_logits() -> None:
     logits, batch = make_case("mlm_nsp")
     narrow = tuple(jnp.asarray(x, jnp.float32) for x in logits)
-    sums = numerators(narrow, batch, "mlm_nsp") | denominators(batch, "mlm_nsp")
+    sums = numerators(narrow, batch, MLM_NSP) | denominators(batch, MLM_NSP)
     assert {x.dtype for x in sums.values()} == {jnp.dtype("float32")}

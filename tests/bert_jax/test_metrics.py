@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.metrics import GuessCounter, means
+from bert_jax.objective import OBJECTIVES
 
 SUMS = {
     "mlm_loss": 12.0,
@@ -24,7 +25,7 @@ SUMS = {
 
 
 def test_means_of_both_tasks() -> None:
-    row = means(SUMS, "mlm_nsp")
+    row = means(SUMS, OBJECTIVES["mlm_nsp"])
     assert row == {
         "loss": 2.5,
         "mlm_loss": 2.0,
@@ -36,14 +37,14 @@ def test_means_of_both_tasks() -> None:
 
 
 def test_objectives_decide_the_names() -> None:
-    assert set(means(SUMS, "mlm")) == {"loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy"}
-    left_to_right = means(SUMS, "ltr")
+    assert set(means(SUMS, OBJECTIVES["mlm"])) == {"loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy"}
+    left_to_right = means(SUMS, OBJECTIVES["ltr"])
     assert set(left_to_right) == {"loss", "lm_loss", "lm_perplexity", "lm_accuracy"}
     assert left_to_right["loss"] == 2.0
 
 
 def test_huge_losses_stay_numbers() -> None:
-    assert math.isfinite(means(SUMS | {"mlm_loss": 1e9}, "mlm")["mlm_perplexity"])
+    assert math.isfinite(means(SUMS | {"mlm_loss": 1e9}, OBJECTIVES["mlm"])["mlm_perplexity"])
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -58,15 +59,28 @@ def batch() -> dict[str, np.ndarray]:
 
 
 def test_guessing_counts_predictions_and_real_rows_alone() -> None:
-    guesses = GuessCounter("mlm_nsp", vocab_size=10)
+    guesses = GuessCounter(OBJECTIVES["mlm_nsp"], vocab_size=10)
     guesses.add(batch())
     assert guesses.accuracies() == {"mlm_guess_accuracy": pytest.approx(2 / 3), "nsp_guess_accuracy": 1.0}
 
 
 def test_guessing_left_to_right_counts_every_next_token() -> None:
-    guesses = GuessCounter("ltr", vocab_size=10)
+    guesses = GuessCounter(OBJECTIVES["ltr"], vocab_size=10)
     guesses.add(batch())
     assert guesses.accuracies() == {"lm_guess_accuracy": pytest.approx(2 / 5)}
+
+
+def test_guessing_in_packed_rows_counts_each_instance_for_itself() -> None:
+    packed = batch() | {
+        "instance_starts": np.array([[0, 2], [0, 0], [0, 0]], np.int32),
+        "next_sentence_labels": np.array([[1, 0], [0, 0], [0, 0]], np.int32),
+    }
+    both = GuessCounter(OBJECTIVES["mlm_nsp"], vocab_size=10)
+    both.add(packed)
+    assert both.accuracies()["nsp_guess_accuracy"] == pytest.approx(2 / 3)
+    left_to_right = GuessCounter(OBJECTIVES["ltr"], vocab_size=10)
+    left_to_right.add(packed)
+    assert left_to_right.accuracies() == {"lm_guess_accuracy": 0.5}  # of 7, 3 | 8, 3
 
 
 def test_rows_after_the_restored_step_are_cut(tmp_path: Path) -> None:

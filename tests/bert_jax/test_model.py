@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import ModelConfig, Objective
+from bert_jax.config import ModelConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.objective import ObjectiveName
 from tests.bert_jax.reference_check import differences
 from tests.golden.make_model_golden import CASES, GOLDEN
 
@@ -181,7 +182,7 @@ def test_bfloat16_logits_are_added_up_in_float32() -> None:
 
 @pytest.mark.parametrize("objective", ["mlm", "ltr"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_last_layer_at_some_positions_is_what_it_is_there(objective: Objective, packed: bool) -> None:
+def test_the_last_layer_at_some_positions_is_what_it_is_there(objective: ObjectiveName, packed: bool) -> None:
     config = dataclasses.replace(TINY, objective=objective)
     batch = make_batch()
     if packed:

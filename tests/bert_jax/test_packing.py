@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig, Objective
+from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
+from bert_jax.objective import ObjectiveName
 from bert_jax.packing import instance_of_each_position, instance_weights
 from bert_jax.pretraining import PretrainingTask
 from tests.bert_jax.small_run import trainable_params
@@ -73,7 +74,7 @@ def sums_and_gradient(config: ModelConfig, params: dict, batch: Batch) -> tuple[
 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
-def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: Objective) -> None:
+def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: ObjectiveName) -> None:
     config = dataclasses.replace(CONFIG, objective=objective)
     single, packed = (sums_and_gradient(config, trainable_params(config), batch) for batch in make_batches())
     assert single[0]["examples"] == sum(map(len, ROWS))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import load_params
-from bert_jax.config import ModelConfig, Objective
+from bert_jax.config import ModelConfig
 from bert_jax.convert import convert
 from bert_jax.fill_mask import fill_mask
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.objective import ObjectiveName
 from bert_jax.open_model import open_model
 from tests.bert_jax.small_run import TEXTS, make_run
 
@@ -50,7 +51,7 @@ def theirs(model, batch: dict[str, np.ndarray]):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
-def test_transformers_loads_it_and_gives_the_same_logits(tmp_path: Path, objective: Objective) -> None:
+def test_transformers_loads_it_and_gives_the_same_logits(tmp_path: Path, objective: ObjectiveName) -> None:
     experiment, _ = make_run(tmp_path / "run", objective=objective)
     output = tmp_path / "model"
     convert(tmp_path / "run", output)

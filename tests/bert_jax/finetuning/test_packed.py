@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Objective, ParallelConfig
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.objective import ObjectiveName
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, train_step
 from data_pipeline.tasks.batches import training_batches
@@ -64,7 +65,7 @@ def test_sums_and_gradients_are_those_of_padded_rows(kind: HeadKind) -> None:
     [("classification", "ltr", (-1,)), ("choice", "ltr", (0, -1)), ("tagging", "mlm_nsp", (0, -1))],
 )
 def test_so_they_are_left_to_right_and_of_several_layers(
-    kind: HeadKind, objective: Objective, layers: tuple[int, ...]
+    kind: HeadKind, objective: ObjectiveName, layers: tuple[int, ...]
 ) -> None:
     features = FeatureConfig(layers=layers, combine="sum")
     model = dataclasses.replace(MODEL, objective=objective)

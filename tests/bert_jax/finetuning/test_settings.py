@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Objective, ParallelConfig
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuning, HeadKind, check_wrong_answers, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
+from bert_jax.objective import ObjectiveName
 from bert_jax.optimizer import make_optimizer
 from bert_jax.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError
@@ -89,7 +90,7 @@ def test_a_bilstm_does_not_see_padding(kind: HeadKind, combine: Combination) -> 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
 @pytest.mark.parametrize("lstm_layers", [0, 1])
-def test_pooled_features_have_read_the_whole_text(objective: Objective, lstm_layers: int) -> None:
+def test_pooled_features_have_read_the_whole_text(objective: ObjectiveName, lstm_layers: int) -> None:
     features = FeatureConfig(layers=(-1, -2), lstm_layers=lstm_layers, lstm_width=4)
     model = dataclasses.replace(TWO_LAYERS, objective=objective)
     params, predict = make(FineTuning(kind="classification", model=model, num_labels=2, features=features))

@@ -1,0 +1,38 @@
+"""The pretraining objectives, and all that tells them apart."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+Attention = Literal["bidirectional", "causal"]
+ObjectiveName = Literal["mlm_nsp", "mlm", "ltr"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What a model learns to predict."""
+
+    attention: Attention
+    """What a position may look at: all of its sequence, or itself and what is to its left."""
+    predicts: Literal["masked_tokens", "next_tokens"]
+    """masked_tokens: those in a batch's `masked_lm_*`. next_tokens: at each position the one after it."""
+    next_sentence: bool
+    """Whether it predicts from [CLS] if the second segment followed the first in the text."""
+
+    @property
+    def metric_prefix(self) -> str:
+        """How the names of the language model's metrics begin."""
+        return "mlm" if self.predicts == "masked_tokens" else "lm"
+
+    @property
+    def trained_parts(self) -> frozenset[str]:
+        """Parts of the pretraining model that it trains; the others stay as they were drawn."""
+        pair_parts = ("pooler", "next_sentence") if self.next_sentence else ()
+        return frozenset(("encoder", "language_model", *pair_parts))
+
+
+OBJECTIVES: Mapping[ObjectiveName, Objective] = {
+    "mlm_nsp": Objective("bidirectional", "masked_tokens", next_sentence=True),
+    "mlm": Objective("bidirectional", "masked_tokens", next_sentence=False),
+    "ltr": Objective("causal", "next_tokens", next_sentence=False),
+}
