@@ -37,8 +37,8 @@ flags:
   --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is used as it is
   --create-flags WORDS  further flags for gcloud's create, as one word: "--network=N --internal-ips"
   --ssh-flags WORDS     further flags for gcloud's ssh: "--internal-ip"
-  --max-slices N        how many that are got `watch` and `train` use up at most (default: 20)
-  --poll-seconds N      between two looks at the run (default: 30)
+  --max-slices N        `watch` and `train` rent at most so many (default: 20)
+  --poll-seconds N      seconds between checks of the run (default: 30)
   --lines N             of each host's log (default: 50)
   --dry-run             print the gcloud commands and run none
   --help                print this

@@ -33,7 +33,7 @@ def load_model(
       step, activation: as `bert_jax.open_model.open_model`.
 
     Raises:
-      UserError: the folder is no model.
+      UserError: the folder is not a model.
     """
     from pathlib import Path
 

@@ -6,21 +6,19 @@ met NaN goes round it.
 
 import dataclasses
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax.checkpoints import FOLDER, find_checkpoint, saved_steps
+from bert_jax.config import MODEL_SIZES
 from bert_jax.config_text import differences, flatten
 from bert_jax.metric_log import FILE_NAME
 from bert_jax.record import MAY_CHANGE, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
-# Settings of a model that its arrays do not depend on.
-_FREE = frozenset(
-    f"model.{name}" for name in ("dropout_rate", "attention_dropout_rate", "dtype", "attention_kernel")
-)
+# The settings that decide which arrays a state has.
+_OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +56,8 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
     step, folder = find_checkpoint(workdir, step)
     if changed := differences(_of_arrays(record), _of_arrays(now), ()):
         raise UserError(
-            f"the state of {workdir} does not fit: {'; '.join(changed)}; take these back, or start from its "
-            "parameters alone by --init-from"
+            f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
+            "its parameters alone by --init-from"
         )
     if step >= now.experiment.num_train_steps:
         raise UserError(
@@ -77,8 +75,6 @@ def copy_state(origin: Origin, workdir: Path) -> None:
         shutil.copytree(origin.folder, partial / str(origin.step))
 
 
-def _of_arrays(record: RunRecord) -> Mapping[str, Any]:
-    """The settings that decide which arrays a state has."""
-    model = flatten(record.experiment.model, "model")
-    of_state = {name: value for name, value in model.items() if name not in _FREE}
-    return {**of_state, "optimizer.name": record.experiment.optimizer.name}
+def _of_arrays(record: RunRecord) -> dict[str, Any]:
+    settings = flatten(record.experiment)
+    return {name: settings[name] for name in _OF_ARRAYS}

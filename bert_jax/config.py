@@ -148,8 +148,8 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
-        if self.name == "lamb":
-            object.__setattr__(self, "bias_correction", "adam")  # so that records say what is done
+        if self.name == "lamb" and self.bias_correction == "none":
+            raise UserError("optimizer.name lamb needs optimizer.bias_correction adam")
         for name in ("learning_rate", "epsilon"):
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):

@@ -33,7 +33,7 @@ def convert(
       The model that was written.
 
     Raises:
-      UserError: `output` exists; `directory` is no model; the format cannot hold the model.
+      UserError: `output` exists; `directory` is not a model; the format cannot hold the model.
     """
     if output.exists():
         raise UserError(f"{output} exists; name a folder that does not, or remove it first")

@@ -43,7 +43,7 @@ def write_features(
 
     Args:
       model: to apply.
-      source: UTF-8, a text a line; a tab separates the segments A and B.
+      source: UTF-8, one text per line; a tab separates the segments A and B.
       layers: 0 for the embedding output, i for layer i, -1 for the last layer.
       pooling: none; mean over a text's tokens, [CLS] and [SEP] counted; cls, the vector of [CLS].
       output: file to make, in a folder that is there.
@@ -90,7 +90,7 @@ def _read_texts(lines: Iterable[bytes], source: Path) -> Iterator[Text]:
         yield parts[0] if len(parts) == 1 else (parts[0], parts[1])
         empty = False
     if empty:
-        raise UserError(f"{source} is empty; it must hold a text a line")
+        raise UserError(f"{source} is empty; it must hold one text per line")
 
 
 def _write_npz(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:

@@ -20,11 +20,11 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
       activation: GELU to take instead of what the folder names, or if, as Google's, it names none.
 
     Raises:
-      UserError: the folder is no model, or one of another architecture, or a file in it is missing
+      UserError: the folder is not a model, or one of another architecture, or a file in it is missing
         or damaged.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory} is no folder; name the folder of a model")
+        raise UserError(f"{directory} is not a folder; name the folder of a model")
     if step is not None and not run.recognises(directory):
         raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
     if run.recognises(directory):
@@ -39,8 +39,8 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
         model = google_tf1.read(directory)
     else:
         raise UserError(
-            f"{directory} is no model: it has neither config.json (a run, an export, a Hugging Face model) "
-            f"nor bert_config.json (a checkpoint of google-research/bert)"
+            f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
+            f"model) nor bert_config.json (a checkpoint of google-research/bert)"
         )
     if activation is None:
         return model

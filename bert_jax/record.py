@@ -133,7 +133,7 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
     if changes:
         raise UserError(
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
-            f"{'; '.join(changes)}; take them back, or name another --workdir"
+            f"{'; '.join(changes)}; undo these changes, or give another --workdir"
         )
     if step > now.experiment.num_train_steps:
         raise UserError(

@@ -16,9 +16,9 @@ from data_pipeline.config import DataConfig, Phase, phase_ends
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
-from data_pipeline.masking import mask_sequences, num_mask_draws, prediction_counts
+from data_pipeline.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
 from data_pipeline.order import draws_per_example, random_bits, shuffled_columns
-from data_pipeline.packing import Places, fill_rows, join_rows, share_bits
+from data_pipeline.packing import Places, fill_rows, join_rows
 from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Sequences, Spans, write_sequences
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
@@ -228,7 +228,7 @@ class CorpusSource:
             return Drawn(spans, places, sequences, self._mask(sequences, bits, None))
         text_tokens = spans.a_length + spans.b_length
         slots_before = places.before(prediction_counts(sequences.ends, text_tokens, self.data.masking.rate))
-        bits = share_bits(bits, places.starts, slots_before, self.phase)
+        bits = share_draws(bits, places.starts, slots_before, self.phase)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
         return Drawn(spans, places, sequences, join_rows(self._mask(sequences, bits, room), places, limit))
 

@@ -15,12 +15,34 @@ Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint32]
 
-_DRAWS_PER_PREDICTION = 2  # what replaces the token; which random id
+# An example's draws of 32 bits stand in this order: a key for each of its T tokens; for each of its P
+# predictions what replaces the token; for each which random id. The three functions below know it.
 
 
 def num_mask_draws(phase: Phase) -> int:
-    """Draws of 32 bits that an example's masks take: a key for each token, two for each prediction."""
-    return phase.max_seq_length + _DRAWS_PER_PREDICTION * phase.max_predictions_per_seq
+    """How many draws of 32 bits an example's masks take."""
+    return phase.max_seq_length + 2 * phase.max_predictions_per_seq
+
+
+def share_draws(bits: Bits, starts: NDArray[np.int64], slots_before: NDArray[np.int64], phase: Phase) -> Bits:
+    """The draws of each of n instances that stand in rows together.
+
+    They are taken in order from the instance's first column and slot on, so none that is used serves two.
+
+    Args:
+      bits: [n, num_mask_draws], those of the row that each instance stands in.
+      starts: [n], its first column.
+      slots_before: [n], predictions of the instances before it in the row.
+    """
+    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
+    keys = (starts[:, np.newaxis] + np.arange(length)) % length
+    actions = length + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
+    return np.take_along_axis(bits, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
+
+
+def _split_draws(bits: Bits, length: int, slots: int) -> list[Bits]:
+    """Keys [b, T], actions [b, P] and random ids [b, P]."""
+    return np.split(bits, np.cumsum([length, slots, slots]), axis=1)[:3]
 
 
 def mask_sequences(
@@ -47,7 +69,7 @@ def mask_sequences(
       all three (as google-research/bert, create_pretraining_data.py:130-150).
     """
     length, slots = sequences.input_ids.shape[1], max_predictions_per_seq
-    keys, actions, id_draws, _ = np.split(bits, np.cumsum([length, slots, slots]), axis=1)
+    keys, actions, id_draws = _split_draws(bits, length, slots)
     chosen = text_positions(sequences)
     count = prediction_counts(sequences.ends, chosen.sum(axis=1), masking.rate)
     count = np.minimum(count, slots if room is None else room)

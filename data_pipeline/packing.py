@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig
 from data_pipeline.corpus import Corpus
 from data_pipeline.instances import Instances
 from data_pipeline.pairs import PAIR_DRAWS, Spans, choose_spans
@@ -63,17 +63,6 @@ def fill_rows(
         places.append(Places(rows, max_seq_length - room[rows], np.full_like(rows, number)))
         room[rows] -= spans.lengths
     return _concatenate(drawn), _concatenate(places)
-
-
-def share_bits(bits: Bits, starts: Ints, slots_before: Ints, phase: Phase) -> Bits:
-    """The bits of each instance for `mask_sequences`, of those [n, num_mask_draws] of its row.
-
-    They are in order from its first column and slot on, so none that is used serves two instances.
-    """
-    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
-    keys = (starts[:, np.newaxis] + np.arange(length)) % length
-    actions = length + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
-    return np.take_along_axis(bits, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
 
 
 def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBatch:

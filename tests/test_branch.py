@@ -68,8 +68,11 @@ def test_with_other_settings_it_is_a_run_of_its_own(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--model.hidden-size", "32"), "does not fit: model.hidden_size 16 -> 32; take these back"),
-        (("--optimizer.name", "lamb"), "does not fit: optimizer.name adamw -> lamb"),
+        (("--model.hidden-size", "32"), "does not fit: model.hidden_size 16 -> 32; undo these changes"),
+        (
+            ("--optimizer.name", "lamb", "--optimizer.bias-correction", "adam"),
+            "does not fit: optimizer.name adamw -> lamb",
+        ),
         (("--branch-step", "25"), "has no checkpoint of step 25; there are [10, 20, 30, 40]"),
         ((), "is at step 40; give --num-train-steps above that, or --branch-step one of"),
         (("--init-from", "x"), "give --branch-from or --init-from, not both"),

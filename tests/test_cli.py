@@ -99,7 +99,7 @@ WRONG = {
     ),
     "a report in a folder that is not there": (
         ["compile", "base", "--topology", "v5e:2x2", "--json", "missing/x.json"],
-        ["--json missing/x.json", "missing is no folder"],
+        ["--json missing/x.json", "missing is not a folder"],
     ),
     "a report that is a folder": (
         ["compile", "base", "--topology", "v5e:2x2", "--json", "."],

@@ -81,7 +81,7 @@ def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.
     assert main(command(folder, *flags, output="long-output")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sequences: train 64, dev 25, test 1"
-    assert lines[1] == "warning: cut to --max-seq-length 24: dev 1"
+    assert lines[1] == "warning: cut to --max-seq-length 24: 1 of dev"
     assert lines[2] == "cell 1 of 2: lr0.001-batch8-epochs0.1-seed0"
     (second,) = (line for line in lines if line.startswith("cell 2"))
     assert re.fullmatch(

@@ -174,7 +174,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
         ["--batch-size=999", "--parallel.fsdp=333"],
         "parallel.fsdp x parallel.tensor is 333, which does not divide",
     ),
-    "data that are no folder": (["--data=nowhere"], "nowhere is no folder; --data takes"),
+    "data that are no folder": (["--data=nowhere"], "nowhere is not a folder; --data takes"),
 }
 
 

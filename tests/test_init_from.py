@@ -80,7 +80,7 @@ def test_going_on_needs_the_same_model(
     assert main(further(workdir, corpus, model, *short)) == 0
     assert main(arguments(workdir, corpus, *long)) == 2
     assert "--init-from quickstart (" in (line := capsys.readouterr().err)
-    assert ") -> unset; take them back" in line
+    assert ") -> unset; undo these changes" in line
     assert main(further(workdir, corpus, workdir, *long)) == 2
     assert capsys.readouterr().err.count("quickstart (") == 2
     assert main(further(workdir, corpus, model, *long)) == 0
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_one_line(
             further(tmp_path / "w", corpus, model, "--model.num-layers", "5", "--model.hidden-size", "32"),
             "another shape: model.num_layers is 5, not 1; model.hidden_size is 32, not 16; leave",
         ),
-        (further(tmp_path / "w", corpus, tmp_path / "nowhere"), "nowhere is no folder; name the folder of"),
+        (further(tmp_path / "w", corpus, tmp_path / "nowhere"), "nowhere is not a folder; name the folder"),
         (
             ["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],
             "needs a corpus that was made with the model's vocabulary",

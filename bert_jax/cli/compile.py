@@ -208,7 +208,7 @@ def _table(first: str, *others: str) -> Table:
 def _check_json(file: Path) -> None:
     """Raises UserError if the report cannot be written there: before minutes of compiling, not after."""
     if not file.parent.is_dir():
-        raise UserError(f"--json {file}: {file.parent} is no folder")
+        raise UserError(f"--json {file}: {file.parent} is not a folder")
     if file.is_dir():
         raise UserError(f"--json {file} is a folder; name a file in it")
 

@@ -21,7 +21,7 @@ class Features:
 
     source: Annotated[ModelSource, tyro.conf.arg(name="")]
     input: Path
-    """Text file, a text a line."""
+    """Text file, one text per line."""
     output: Path
     """File to make: .parquet is written as texts are read, .npz is collected in memory."""
     layers: str = "-1"
@@ -37,7 +37,7 @@ def run(args: Features) -> None:
     except ValueError:
         raise UserError(f"--layers is {args.layers!r}; write numbers with commas: --layers=-1,-2") from None
     if not args.input.is_file():
-        raise UserError(f"{args.input} is not a file; --input takes a text file, a text a line")
+        raise UserError(f"{args.input} is not a file; --input takes a text file, one text per line")
     from bert_jax.feature_files import write_features
     from bert_jax.inference import Bert
 

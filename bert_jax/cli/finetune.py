@@ -98,7 +98,7 @@ def _check_data(args: Finetune[Any]) -> None:
         if TASKS[args.task].files_only:
             raise UserError(f"{args.task} reads no TensorFlow datasets; --data takes a folder")
     elif not Path(args.data).is_dir():
-        raise UserError(f"{args.data} is no folder; --data takes that of a data set")
+        raise UserError(f"{args.data} is not a folder; --data takes that of a data set")
 
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
@@ -108,7 +108,7 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
     parts = {"train": data.train, **data.evaluated}
     sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in parts.items())
     print(f"sequences: {sizes}", flush=True)
-    cut = ", ".join(f"{name} {rows.num_cut:,}" for name, rows in parts.items() if rows.num_cut)
+    cut = ", ".join(f"{rows.num_cut:,} of {name}" for name, rows in parts.items() if rows.num_cut)
     if cut:
         setting = TASKS[args.task].cut_by
         flag = f"--{setting.replace('_', '-')} {getattr(args.settings, setting)}"

@@ -20,7 +20,7 @@ def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> 
       named: as it is without flags.
 
     Raises:
-      UserError: the folder is no model, or one that the experiment cannot go on with.
+      UserError: the folder is not a model, or one that the experiment cannot go on with.
     """
     from bert_jax.open_model import open_model
 

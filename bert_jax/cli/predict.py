@@ -20,8 +20,8 @@ _FORMS = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")
 class Predict:
     """Apply a fine-tuned model to a file in the form of its task's data; labels are not needed.
 
-    The file comes back in its form: tables and tagged words with columns added, JSON with a field
-    "prediction", candidates in order.
+    The output has the input's form: tables and tagged words gain columns, JSON gains a field
+    "prediction", candidates are ranked.
     """
 
     model: Path
@@ -48,7 +48,7 @@ def run(args: Predict) -> None:
     if args.output.exists():
         raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
     if not args.input.is_file():
-        raise UserError(f"{args.input} is no file")
+        raise UserError(f"{args.input} is not a file")
     if args.output.suffix != args.input.suffix and args.output.suffix in _FORMS:
         raise UserError(f"{args.output} would be in the form of {args.input}; name one that ends as it does")
     model = open_finetuned(args.model, args.batch_size)

@@ -44,9 +44,9 @@ class Prepare:
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears when it is whole."""
     format: Format = "auto"
-    """sentences: one a line, a blank line between documents. lines: a document a line.
-    text: a file is a document, blank lines part paragraphs. auto: the others, which
-    show themselves."""
+    """sentences: one per line, a blank line between documents. lines: one document per line.
+    text: a file is a document, blank lines part paragraphs. auto: WikiExtractor, JSONL,
+    TSV, CSV or Parquet, told by name or first line."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None

@@ -42,7 +42,7 @@ def run(args: Submission) -> None:
         raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
     for folder in args.runs:
         if not folder.is_dir():
-            raise UserError(f"{folder} is no folder; --runs takes those that `bert-jax finetune` made")
+            raise UserError(f"{folder} is not a folder; --runs takes those that `bert-jax finetune` made")
     predicted = join_submissions(find_cell(folder) / SUBMISSION_FILE for folder in args.runs)
     filled = placeholders(predicted)
     args.output.parent.mkdir(parents=True, exist_ok=True)

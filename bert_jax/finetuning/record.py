@@ -94,7 +94,7 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     if changes:
         raise UserError(
             f"{folder} holds a run with other settings or data: {'; '.join(changes)}; "
-            "take them back, or name another --output"
+            "undo these changes, or give another --output"
         )
 
 

@@ -44,18 +44,21 @@ def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str,
     """The arrays of those parts that `params` has, under their names and in their layout elsewhere.
 
     Raises:
-      UserError: a part has an array that no entry names: without it the model would be another one.
+      UserError: a part has an array that no entry names, or lacks one that an entry names: the other
+        project would compute something else.
     """
     arrays = flatten_dict(params)
     parts, named = {entry.path[0] for entry in entries}, {entry.path for entry in entries}
     for path in arrays:
         if path[0] in parts and path not in named:
             raise UserError(f"the format has no place for {'/'.join(path)}, which the model has learnt")
+    present = {path[0] for path in arrays}
     tensors = {}
-    for entry in entries:
-        if entry.path in arrays:
-            array = np.asarray(arrays[entry.path]).reshape(_joined_shape(entry.path, arrays))
-            tensors[entry.name] = np.ascontiguousarray(array.T if entry.layout == "out_in" else array)
+    for entry in (entry for entry in entries if entry.path[0] in present):
+        if entry.path not in arrays:
+            raise UserError(f"the model has no {'/'.join(entry.path)}, which the format asks for")
+        array = np.asarray(arrays[entry.path]).reshape(_joined_shape(entry.path, arrays))
+        tensors[entry.name] = np.ascontiguousarray(array.T if entry.layout == "out_in" else array)
     return tensors
 
 

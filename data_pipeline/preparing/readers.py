@@ -58,14 +58,14 @@ def read_file(
 
 
 def read_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
-    """google-research/bert's input: a sentence a line, a blank line between documents."""
+    """google-research/bert's input: one sentence per line, a blank line between documents."""
     for blank, group in itertools.groupby(map(str.strip, lines), lambda line: not line):
         if not blank:
             yield from cut_document(group)
 
 
 def read_single_lines(lines: Iterable[str]) -> Iterator[str]:
-    """A document a line."""
+    """One document per line."""
     return _cut_all(lines)
 
 
@@ -126,8 +126,8 @@ def guess_format(path: Path) -> FileFormat:
         jsonl.parse_object(first, path)
         return "jsonl"
     raise UserError(
-        f"the format of {path} is not clear; give --format sentences (a sentence a line, "
-        f"a blank line between documents), lines (a document a line), text (a file is a document) or jsonl"
+        f"the format of {path} is not clear; give --format sentences (one sentence per line, "
+        f"a blank line between documents), lines (one document per line), text (one per file) or jsonl"
     )
 
 

@@ -59,7 +59,7 @@ class Sentence:
     """Sentences of one document have one number. None if the file has no -DOCSTART- lines."""
     file: str = dataclasses.field(default="", compare=False)
     line: int = dataclasses.field(default=1, compare=False)
-    """Of its first word in the file; the others follow, one a line."""
+    """Of its first word in the file; the others follow, one per line."""
 
     def place(self, word: int) -> str:
         """Where a word stands, for messages."""

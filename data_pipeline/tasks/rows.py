@@ -22,7 +22,8 @@ class Rows:
     """`input_ids`, `segment_ids` and per-token targets such as `tag_ids`: one int32 [T_i] array a
     sequence, all of a sequence's arrays of one length. `input_ids` begin with [CLS] and end with [SEP]."""
     targets: Mapping[str, np.ndarray]
-    """Per-row targets such as `labels` int32 [R] or `values` float32 [R]. Empty for texts to predict."""
+    """Per-row targets such as `labels` int32 [R] or `values` float32 [R]. Empty for texts to predict. Those
+    whose names end in `_positions` are columns of the row, and move with it where rows share lines."""
     example: np.ndarray
     """int32 [R]: the example that each row was cut from; examples with windows have several rows."""
     sequences_per_row: int = 1

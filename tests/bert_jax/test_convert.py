@@ -127,7 +127,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.Captu
     empty.mkdir()
     for flags, message in (
         (["--model", str(empty)], "has neither config.json"),
-        (["--model", str(empty / "no")], "is no folder"),
+        (["--model", str(empty / "no")], "is not a folder"),
         (["--model", str(empty), "--step", "7"], "is not the work directory of a run"),
         (["--model", str(tmp_path / "run"), "--step", "7"], "has no checkpoint of step 7; there are [10]"),
         (["--model", str(tmp_path / "run"), "--stepp", "7"], "nearest: --step"),

@@ -17,7 +17,7 @@ from tests.bert_jax.small_run import make_run
 def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has neither config\.json .* nor bert_config\.json"):
         open_model(tmp_path)
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         open_model(tmp_path / "absent")
     (tmp_path / "config.json").write_text('{"experiment": {}}')
     with pytest.raises(UserError, match="is not a run's"):

@@ -9,9 +9,8 @@ import pytest
 from data_pipeline.batches import Drawn, evaluation_batches, make_corpus_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from data_pipeline.masking import num_mask_draws
+from data_pipeline.masking import num_mask_draws, share_draws
 from data_pipeline.order import shuffled_columns
-from data_pipeline.packing import share_bits
 from data_pipeline.pairs import PAIR_DRAWS
 from data_pipeline.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
@@ -129,7 +128,7 @@ def test_no_draw_serves_two_tokens_or_two_slots():
     bits = np.tile(np.arange(num_mask_draws(PHASE), dtype=np.uint32), (3, 1))
     lengths, slots = (50, 60, 18), (8, 9, 3)
     starts, before = np.cumsum([0, *lengths[:-1]]), np.cumsum([0, *slots[:-1]])
-    shared = share_bits(bits, starts, before, PHASE)
+    shared = share_draws(bits, starts, before, PHASE)
     keys, actions, id_draws = np.split(shared, [LENGTH, LENGTH + SLOTS], axis=1)
     used = [keys[i, :n].tolist() for i, n in enumerate(lengths)]
     used += [part[i, :n].tolist() for part in (actions, id_draws) for i, n in enumerate(slots)]
