@@ -44,7 +44,7 @@ flags:
   --help                print this
 
 exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or gcloud does not say
-whether there is a slice to delete or watch; 75 no slices left, or the hosts do not answer: `watch` goes on; 130 Ctrl-C;
+whether there is a slice to delete or watch; 75 no slices left, or the hosts do not answer: `watch` resumes; 130 Ctrl-C;
 otherwise that of a command or a run which has failed and would fail again.
 EOF
 }
@@ -132,7 +132,7 @@ check_there_is_a_slice() {
   local request state
   find_slice || exit
   [ -n "$state$request" ] || fail "there is no slice $name in $zone of project $project, and no request for one:" \
-    "look for another name or zone; if it is gone, \`train\` with the same words rents one and goes on from the" \
+    "look for another name or zone; if it is gone, \`train\` with the same words rents one and resumes from the" \
     "newest checkpoint in $workdir"
 }
 
@@ -405,7 +405,7 @@ replace() {
   while true; do
     refused=''
     [ "$slices" -lt "$max_slices" ] ||
-      leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` goes on from there"
+      leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` resumes from there"
     if ! delete; then
       : # gcloud did not answer, and has said so
     elif create; then

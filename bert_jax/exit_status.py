@@ -9,6 +9,6 @@ BAD_INPUT = 2
 MAY_PASS = os.EX_UNAVAILABLE
 """69: a disk failed, or another process is gone or never came; run the same command again, on all hosts."""
 SAVED = os.EX_TEMPFAIL
-"""75: interrupted, and what was done is kept; run the same command again to go on."""
+"""75: interrupted, and what was done is kept; run the same command again to resume."""
 NOTHING_SAVED = 130
 """Ctrl-C before there was anything to keep, as shells report it."""

@@ -86,7 +86,7 @@ class Pretrained:
         return dataclasses.replace(self, params={**self.params, "classifier": self.head.params})
 
     @property
-    def rowless_tokens(self) -> list[str]:
+    def tokens_without_embedding(self) -> list[str]:
         """Tokens that the tokenizer may give and the model has no word embedding for."""
         ids = self.tokenizer.get_vocab()
         return sorted(token for token, index in ids.items() if index >= self.config.vocab_size)

@@ -40,7 +40,7 @@ class PretrainingTask:
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         return metrics.means(sums, self.model.learns)
 
-    def rate_share(self, path: tuple[str, ...]) -> float:
+    def learning_rate_scale(self, path: tuple[str, ...]) -> float:
         # A part without a gradient would still be decayed, or by LAMB's trust ratio shrunk;
         # google-research/bert leaves variables alone that its loss does not depend on.
         return float(path[0] in self.model.learns.trained_parts)

@@ -47,7 +47,7 @@ class Task(Protocol):
         """Readable metrics, "loss" among them, from numerators and denominators on the host."""
         ...
 
-    def rate_share(self, path: tuple[str, ...]) -> float:
+    def learning_rate_scale(self, path: tuple[str, ...]) -> float:
         """Factor of the learning rate for the parameter at a path; 0 freezes it."""
         ...
 

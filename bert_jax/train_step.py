@@ -184,7 +184,7 @@ def _freeze(task: Task, params: Params) -> Params:
     """Stops gradients at parameters that are to stay, so that what is below them costs nothing."""
 
     def stop(path: tuple, array: jax.Array) -> jax.Array:
-        return array if task.rate_share(_names(path)) else jax.lax.stop_gradient(array)
+        return array if task.learning_rate_scale(_names(path)) else jax.lax.stop_gradient(array)
 
     return tree_map_with_path(stop, params)
 
@@ -193,7 +193,7 @@ def _share(task: Task, updates: Params) -> Params:
     """The updates, each at its parameter's part of the learning rate."""
 
     def scale(path: tuple, update: jax.Array) -> jax.Array:
-        share = task.rate_share(_names(path))
+        share = task.learning_rate_scale(_names(path))
         return update if share == 1 else update * share
 
     return tree_map_with_path(scale, updates)

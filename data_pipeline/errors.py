@@ -17,7 +17,7 @@ class UserError(ValueError):
 
 
 class Unfinished(UserError):
-    """What was done so far is whole, and the same command goes on from there: status 69."""
+    """What was done so far is whole, and the same command resumes from there: status 69."""
 
 
 def bad_input(error: Exception, path: object, message: str) -> Exception:

@@ -57,7 +57,7 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     assert sorted(rows) == [10, 20, 30, 40, 50]
     assert [rows[step] == before[step] for step in (10, 20, 30, 40)] == [True, True, True, False]
     assert read_record(tmp_path).branched_from == "first at step 30"
-    # Once begun it is its own: the same command goes on, the flag may be left out.
+    # Once begun it is its own: the same command resumes, the flag may be left out.
     assert main(line) == 0
     assert main(arguments(tmp_path, corpus, *SHORT, *other)) == 0
     assert "branched" not in capsys.readouterr().out

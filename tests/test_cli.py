@@ -249,7 +249,7 @@ def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixtu
         "  [--batch-size INT]",
     ]
     # The docstring's line ends before the quotation mark, where tyro would keep the break.
-    assert 'JSON with a field "prediction", candidates in order.' in lines
+    assert 'gains a field "prediction", candidates are ranked.' in lines
 
 
 def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -294,13 +294,13 @@ def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.Capt
 def test_memory_that_runs_out_is_named() -> None:
     import jax.numpy as jnp
 
-    from bert_jax.cli.training import memory_named
+    from bert_jax.cli.training import out_of_memory_as_user_error
 
     with (
         pytest.raises(
             UserError,
             match=r"too little memory .*--parallel\.remat, .*--parallel\.accumulation-steps, .* --batch-size",
         ),
-        memory_named("--batch-size"),
+        out_of_memory_as_user_error("--batch-size"),
     ):
         jnp.zeros((1 << 20, 1 << 26)).block_until_ready()  # 256 TB

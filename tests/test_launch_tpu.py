@@ -274,7 +274,7 @@ def nothing(laptop: Laptop) -> None:
             nothing,
             ("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN),
             "there is no slice a in us-west4-a of project mine, and no request for one: .* `train` with the "
-            "same words rents one and goes on from the newest checkpoint in gs://bucket/runs/a",
+            "same words rents one and resumes from the newest checkpoint in gs://bucket/runs/a",
         ),
         (nothing, ("run", "a", *PLACE, "--", "base"), "no work directory: pass --workdir"),
         (nothing, ("run", "a", *PLACE, "--workdir", "gs://bucket/a"), "no experiment: name one after --"),

@@ -286,7 +286,7 @@ def test_a_grid_without_a_finished_cell_is_named(tmp_path: Path, capsys: pytest.
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
         assert main([*command, f"--model={tmp_path}"]) == 2
         said = capsys.readouterr().err
-        assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which goes on" in said
+        assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it" in said
 
 
 def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:

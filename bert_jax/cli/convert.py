@@ -69,6 +69,6 @@ def _describe(model: "Pretrained") -> str:
     if model.left_out:
         more = f" and {len(model.left_out) - 3} more" if len(model.left_out) > 3 else ""
         line += f"; left out: {', '.join(model.left_out[:3])}{more}"
-    if model.rowless_tokens:
-        line += f"; {len(model.rowless_tokens)} tokens have no word embedding"
+    if model.tokens_without_embedding:
+        line += f"; {len(model.tokens_without_embedding)} tokens have no word embedding"
     return line

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HELP = """\
 usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
 
-Fine-tune a pretrained model. Run the same command again to go on where it
+Fine-tune a pretrained model. Run the same command again to resume where it
 stopped. `bert-jax finetune TASK --help` lists a task's flags.
 
   bert-jax finetune cola --model exported/mine --data glue/ --output runs/cola
@@ -118,13 +118,13 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 def _train_grid(grid: "Grid") -> int:
     from bert_jax import exit_status
     from bert_jax.cli.finetuning.report import report
-    from bert_jax.cli.training import memory_named, storage_named
+    from bert_jax.cli.training import out_of_memory_as_user_error, storage_errors_as_unfinished
     from bert_jax.interrupt import listen
     from bert_jax.nonfinite import NonFiniteError
 
     with listen() as interrupt:
         try:
-            with memory_named("--batch-size"), storage_named():
+            with out_of_memory_as_user_error("--batch-size"), storage_errors_as_unfinished():
                 finished = grid.train(interrupt)
         except NonFiniteError as error:
             print(
@@ -132,7 +132,7 @@ def _train_grid(grid: "Grid") -> int:
             )
             return exit_status.FAILED
         if not finished:
-            print(f"{interrupt.signal_name}: saved; run the same command again to go on")
+            print(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
     report(grid.args.output, grid.args.task, grid.data.metric)
     return 0

@@ -16,7 +16,7 @@ from data_pipeline.errors import UserError
 COMMANDS = {
     "prepare": "turn text into shards of token ids and a vocabulary",
     "inspect": "show a prepared corpus: statistics, examples, masks",
-    "pretrain": "train a named experiment, or go on where it stopped",
+    "pretrain": "train a named experiment, or resume where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
     "report": "compare runs: figures, settings that differ, curves",
     "export": "write a run's model for Hugging Face transformers",
@@ -50,7 +50,7 @@ exit status: 0 done; 1 training stopped on NaN or infinity, `compile` found
   no room on the chip, or a defect, with its traceback; 2 wrong input;
   69 a disk failed, or another process of the run died or did not come: run
   the same command again, on all hosts;
-  75 interrupted and saved: run the same command again to go on;
+  75 interrupted and saved: run the same command again to resume;
   130 interrupted before there was anything to save.
 """
 

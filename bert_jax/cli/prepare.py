@@ -27,7 +27,7 @@ class Prepare:
 
     bert-jax prepare text/ --format text --train-vocab wordpiece --vocab-size 8192 --output corpora/mine
 
-    Ctrl-C and SIGTERM end it with status 75: the same command goes on where it stopped.
+    Ctrl-C and SIGTERM end it with status 75: the same command resumes where it stopped.
 
     On more machines than this one, with Apache Beam. What stands after -- are Beam's own options:
 
@@ -109,7 +109,7 @@ def run(args: Prepare) -> int:
                 on_progress=bar.show,
             )
     except KeyboardInterrupt:
-        print("bert-jax: interrupted; run the same command again to go on", file=sys.stderr)
+        print("bert-jax: interrupted; run the same command again to resume", file=sys.stderr)
         return SAVED
     report(args.output, manifest, time.perf_counter() - begun)
     return 0

@@ -1,4 +1,4 @@
-"""`bert-jax pretrain EXPERIMENT --workdir DIR`: trains, or goes on where an earlier run stopped."""
+"""`bert-jax pretrain EXPERIMENT --workdir DIR`: trains, or resumes where an earlier run stopped."""
 
 import dataclasses
 import functools
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bert_jax.cli.flags import list_names, parse_flags, take_name
-from bert_jax.cli.training import keep_compiled, memory_named, storage_named, takeover_named
+from bert_jax.cli.training import (
+    keep_compiled,
+    out_of_memory_as_user_error,
+    storage_errors_as_unfinished,
+    takeover_checked_on_failure,
+)
 from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 _HELP = """\
 usage: bert-jax pretrain EXPERIMENT --workdir DIR [FLAGS]
 
-Train a named experiment. Run the same command again to go on where it stopped.
+Train a named experiment. Run the same command again to resume where it stopped.
 
   bert-jax pretrain quickstart --workdir runs/quickstart
   bert-jax pretrain base --workdir runs/base --data.corpus corpora/wiki
@@ -37,7 +42,7 @@ Any setting of the experiment can be changed by a flag, for example
 with the values that the experiment gives them.
 
 Ctrl-C and SIGTERM save a checkpoint and end with status 75: run the same
-command again to go on. A second Ctrl-C ends at once.
+command again to resume. A second Ctrl-C ends at once.
 
 On a TPU slice, or a cluster, run the same command with --distributed on every
 host.
@@ -50,7 +55,7 @@ experiments (`bert-jax experiments` shows their sizes):
 class Pretrain:
     """Train a named experiment; the flags change its settings.
 
-    Run the same command again to go on where it stopped. Ctrl-C and SIGTERM save a checkpoint and
+    Run the same command again to resume where it stopped. Ctrl-C and SIGTERM save a checkpoint and
     end with status 75. NaN or infinity ends the run with status 1; the last good checkpoint stays.
     """
 
@@ -160,7 +165,11 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
     check_start = functools.partial(record.check_last_start, args.workdir, begun["start"])
     with processes.listen() if args.distributed else listen() as interrupt:
         try:
-            with memory_named("--global-batch-size"), takeover_named(check_start), storage_named():
+            with (
+                out_of_memory_as_user_error("--global-batch-size"),
+                takeover_checked_on_failure(check_start),
+                storage_errors_as_unfinished(),
+            ):
                 done = max(saved_steps(args.workdir), default=0)
                 clock.compiled(compile_later_phases(program, args.experiment, done, _say))
                 ending = train(
@@ -180,7 +189,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
             print(f"bert-jax: error: {error}; {_advice_after_nan(args.workdir)}", file=sys.stderr)
             return exit_status.FAILED
         if ending is Ending.INTERRUPTED:
-            _say(f"{interrupt.signal_name}: saved; run the same command again to go on")
+            _say(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
     processes.by_first(lambda: showcase.show(args.workdir, args.experiment, corpus))
     return 0
@@ -234,6 +243,7 @@ def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program,
     from bert_jax.pretraining import PretrainingTask
 
     corpus = _corpus(args)
+    run_data.note_few_slots(args.experiment, _say)
     program = make_program(PretrainingTask(args.experiment.model), args.experiment)
     _begin_or_go_on(args, corpus, model)
     data = run_data.make_data(program, args.experiment, corpus)

@@ -43,7 +43,8 @@ def run(args: Report) -> None:
     Raises:
       UserError: a folder that is no run, a fine-tuning that is not finished, a picture that cannot be made.
     """
-    from bert_jax.report.finetuning import RESULTS_FILE, read_score
+    from bert_jax.finetuning.finetuned import RESULTS_FILE
+    from bert_jax.report.finetuning import read_score
     from bert_jax.report.pretraining import group_runs, read_run
 
     folders = list(dict.fromkeys(args.runs))
@@ -70,9 +71,11 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
         if not pretrained:
             raise UserError("--plot draws the curves of pretraining runs; name one")
         check_plot(args.plot)
+    from bert_jax.finetuning.finetuned import CELLS_FOLDER
+
     for folder in pretrained:
-        if (folder / "cells").is_dir():
-            raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")
+        if (folder / CELLS_FOLDER).is_dir():
+            raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which resumes it")
 
 
 def _write_files(args: Report, groups: "Sequence[Group]", scores: "Sequence[Score]") -> None:

@@ -17,6 +17,9 @@ from data_pipeline.errors import UserError
 HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 """Phase -> the held-out batches at its sequence length, always the same."""
 
+# A phase with fewer of its predictions' slots than this share is noted.
+_FEW_SLOTS = 0.95
+
 
 def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
     """Compares the corpus's vocabulary with the model's.
@@ -112,6 +115,19 @@ def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBa
         return {"max_seq_length": phase.max_seq_length, **figures}
 
     return evaluation
+
+
+def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
+    """Says which phases have no slots for much of what the masking rate asks for in a full sequence."""
+    rate = experiment.data.masking.rate
+    for number, phase in enumerate(experiment.data.phases):
+        wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
+        if slots < _FEW_SLOTS * wanted:
+            say(
+                f"note: of {phase.max_seq_length} tokens at most {slots} are predicted, "
+                f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "
+                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all"
+            )
 
 
 def check_batches(experiment: Experiment, data: Data, heldout: HeldoutBatches | None) -> None:

@@ -49,5 +49,5 @@ def run(args: Submission) -> None:
     write_submission(args.output, predicted | filled)
     print(f"predicted: {', '.join(sorted(predicted))}")
     if filled:
-        print(f"not predicted, one answer throughout, scores mean nothing: {', '.join(filled)}")
+        print(f"not predicted, one answer throughout, which is no result: {', '.join(filled)}")
     print(f"wrote {args.output}")

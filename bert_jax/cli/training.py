@@ -8,7 +8,7 @@ from data_pipeline.errors import Unfinished, UserError
 
 
 @contextlib.contextmanager
-def memory_named(batch_flag: str) -> Iterator[None]:
+def out_of_memory_as_user_error(batch_flag: str) -> Iterator[None]:
     """Raises UserError, which names the flag, if memory runs out inside the block, which trains."""
     with too_little_memory_named(
         "keep less for the gradient by --parallel.remat, compute fewer sequences at once by "
@@ -34,7 +34,7 @@ def too_little_memory_named(advice: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def storage_named() -> Iterator[None]:
+def storage_errors_as_unfinished() -> Iterator[None]:
     """Raises Unfinished if a file cannot be read or written inside the block, where the input was good."""
     try:
         yield
@@ -46,7 +46,7 @@ def storage_named() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def takeover_named(check: Callable[[], None]) -> Iterator[None]:
+def takeover_checked_on_failure(check: Callable[[], None]) -> Iterator[None]:
     """Raises what the check does if a file fails in the block: two runs of a folder break each other's."""
     try:
         yield

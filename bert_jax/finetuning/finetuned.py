@@ -26,6 +26,11 @@ BEST_FOLDER = "best"
 CELLS_FOLDER = "cells"
 TOKENIZER_FILE = "tokenizer.json"
 RESULT_FILE = "result.json"
+"""Of a cell."""
+RESULTS_FILE = "results.json"
+"""Of all cells."""
+REPORT_FILE = "report.json"
+"""Figures of each type of tag, of a cell."""
 DIVERGED = "diverged: "
 """How `degenerate` begins in the result of a cell whose loss was not finite."""
 
@@ -109,4 +114,4 @@ def prediction_run(config: FineTuning, batch_size: int) -> FineTuning:
 
 
 def _unfinished(folder: Path) -> UserError:
-    return UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which goes on")
+    return UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which resumes it")

@@ -65,7 +65,7 @@ class FineTuningTask(abc.ABC):
         figures = {"loss": sums["loss"] / targets}
         return figures | ({"accuracy": sums["correct"] / targets} if "correct" in sums else {})
 
-    def rate_share(self, path: tuple[str, ...]) -> float:
+    def learning_rate_scale(self, path: tuple[str, ...]) -> float:
         return self.rates.share(path, self.model.num_layers)
 
     def flops(self, batch: Batch) -> int:

@@ -39,7 +39,7 @@ def read(workdir: Path, step: int | None) -> Pretrained:
         vocabulary=vocabulary,
         facts=_facts(workdir, record, step),
     )
-    if model.rowless_tokens:
+    if model.tokens_without_embedding:
         raise UserError(
             f"the tokenizer of {workdir} has more tokens than the model's {config.vocab_size} word "
             f"embeddings: it is not the one that the run was trained with"

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.finetuned import find_cell
+from bert_jax.finetuning.finetuned import RESULTS_FILE, find_cell
 from bert_jax.finetuning.record import read_record
 from data_pipeline.errors import UserError, bad_input
-
-RESULTS_FILE = "results.json"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,7 +104,7 @@ class BeamRunner:
                 raise KeyboardInterrupt from error
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             raise Unfinished(
-                f"the pipeline failed on {self.name} ({reason[0]}); run the same command again to go on"
+                f"the pipeline failed on {self.name} ({reason[0]}); run the same command again to resume"
             ) from error
 
 
@@ -155,7 +155,7 @@ def _collect(scratch: Path) -> Totals:
         return pickle.loads((scratch / "totals").read_bytes())
     except FileNotFoundError:
         raise Unfinished(
-            "the pipeline ended without a result, as if cancelled; run the same command again to go on"
+            "the pipeline ended without a result, as if cancelled; run the same command again to resume"
         ) from None
 
 
@@ -191,7 +191,7 @@ class _Measure(_Step):
         except (FileNotFoundError, PermissionError) as error:
             return Unfinished(
                 f"{error.filename}: {error.strerror} on a worker; let all see the inputs under one name, and "
-                f"run the same command again to go on"
+                f"run the same command again to resume"
             )
         write_bytes(job.sizes(part), sizes.tobytes())
         return None
@@ -273,5 +273,5 @@ def _check_versions(expected: dict[str, str]) -> None:
         if version != expected[name]:
             raise Unfinished(
                 f"a worker has {name} {version} and this machine {expected[name]}; install the same "
-                f"versions, or the shards would differ, and run the same command again to go on"
+                f"versions, or the shards would differ, and run the same command again to resume"
             )

@@ -1,6 +1,6 @@
 """The folder beside the output in which a corpus grows until it is whole.
 
-It remembers exactly what it is made from, so the same command goes on where it stopped and another
+It remembers exactly what it is made from, so the same command resumes where it stopped and another
 one cannot mix its shards in.
 """
 
@@ -107,7 +107,7 @@ def _check_same(directory: Path, record: dict[str, Any]) -> None:
     if begun != record:
         raise UserError(
             f"{directory} was begun with other {', '.join(differing)}; "
-            f"run that command again to go on, or give --overwrite to start anew"
+            f"run that command again to resume, or give --overwrite to start anew"
         )
 
 

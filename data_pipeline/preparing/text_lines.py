@@ -38,7 +38,7 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[s
         raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
     except OSError as error:  # the disk or the network, not the file
         raise Unfinished(
-            f"{path} cannot be read after byte {offset}: {error}; run the same command again to go on"
+            f"{path} cannot be read after byte {offset}: {error}; run the same command again to resume"
         ) from error
 
 

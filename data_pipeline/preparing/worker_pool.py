@@ -28,7 +28,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
     except concurrent.futures.process.BrokenProcessPool:
         raise Unfinished(
             "a worker process was killed, perhaps for want of memory; "
-            "run the same command again to go on, with fewer --workers"
+            "run the same command again to resume, with fewer --workers"
         ) from None
     except BaseException:
         for process in multiprocessing.active_children():

@@ -16,20 +16,18 @@ TABLES = (".tsv", ".csv", ".jsonl")
 
 
 @overload
-def require_part(
-    data: Path, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
-) -> Path: ...
+def require_part(data: Path, part: PartName, suffixes: Names = ..., published: Names = ...) -> Path: ...
 @overload
 def require_part(
-    data: str, part: PartName, suffixes: Names = ..., published: Names = ..., without: str = ...
+    data: str, part: PartName, suffixes: Names = ..., published: Names = ...
 ) -> Path | TfdsSplit: ...
 def require_part(
-    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = (), without: str = ""
+    data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = ()
 ) -> Path | TfdsSplit:
     """A part of a data set. Arguments as `find_part`; raises UserError if there is no such part, too."""
     if isinstance(data, str) and tfds.is_tfds(data):
         return TfdsSplit(data, tfds.choose_split(data, tfds.open_tfds(data), PART_NAMES[part]))
-    file = find_part(Path(data), part, suffixes, published, without)
+    file = find_part(Path(data), part, suffixes, published)
     if file is None:
         names = ", ".join((*PART_NAMES[part], *published))
         endings = ", ".join(suffix for suffix in suffixes if suffix)

@@ -19,7 +19,7 @@ import pytest
 from bert_jax import later_phases
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
-from bert_jax.cli.training import takeover_named
+from bert_jax.cli.training import takeover_checked_on_failure
 from bert_jax.config import ParallelConfig
 from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.prefetch import Prefetch
@@ -96,7 +96,7 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert main(arguments(tmp_path, corpus, *rare)) == 75
     (step,) = saved_steps(tmp_path)
     assert 20 <= step < 200
-    assert "run the same command again to go on" in capsys.readouterr().out
+    assert "run the same command again to resume" in capsys.readouterr().out
 
     assert main(arguments(tmp_path, corpus, *rare)) == 0
     assert f"going on from step {step} of 200" in capsys.readouterr().out
@@ -163,7 +163,7 @@ def test_where_two_runs_fail_each_others_files_the_takeover_is_named() -> None:
     def check() -> None:
         raise UserError("taken over")
 
-    with pytest.raises(UserError, match="taken over"), takeover_named(check):
+    with pytest.raises(UserError, match="taken over"), takeover_checked_on_failure(check):
         raise Unfinished("no such file")
 
 

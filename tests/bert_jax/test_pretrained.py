@@ -47,7 +47,7 @@ def test_a_token_without_word_embedding_is_refused_where_it_occurs(tmp_path: Pat
     with (folder / "vocab.txt").open("a") as file:
         file.write("zebra\n")
     model = bert_jax.load_model(folder)
-    assert model.pretrained.rowless_tokens == ["zebra"]
+    assert model.pretrained.tokens_without_embedding == ["zebra"]
     assert model.encode(["a b"]).tokens == [["[CLS]", "a", "b", "[SEP]"]]
     for use in (model.encode, lambda texts: model.fill_mask(texts[0] + "[MASK]")):
         with pytest.raises(UserError, match="has 61 word embeddings, none for the token 'zebra' with id 61"):

@@ -98,7 +98,7 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(frozen=True)
 class Finetune(Generic[S]):
-    """Fine-tune a pretrained model on a task. Run the same command again to go on where it stopped."""
+    """Fine-tune a pretrained model on a task. Run the same command again to resume where it stopped."""
 
     task: tyro.conf.Suppress[str]
     source: Annotated[ModelSource, tyro.conf.arg(name="")]

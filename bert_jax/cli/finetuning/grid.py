@@ -1,6 +1,6 @@
 """Every cell of a grid, one after the other, each in its folder; the best one's model is kept.
 
-A finished cell leaves `result.json`, so an interrupted grid goes on with the cell it was in.
+A finished cell leaves `result.json`, so an interrupted grid resumes with the cell it was in.
 """
 
 import dataclasses

@@ -15,9 +15,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bert_jax.cli.training import storage_named
+from bert_jax.cli.training import storage_errors_as_unfinished
 from bert_jax.finetuning.config import Cell
-from bert_jax.finetuning.finetuned import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE
+from bert_jax.finetuning.finetuned import (
+    BEST_FOLDER,
+    CELLS_FOLDER,
+    REPORT_FILE,
+    RESULT_FILE,
+    RESULTS_FILE,
+)
 from data_pipeline.atomic import write_json
 
 _FIELDS = [field.name for field in dataclasses.fields(Cell)]
@@ -49,8 +55,8 @@ def report(output: Path, task: str, metric: str) -> None:
     best = best_of(results, metric)
     rows = _by_seed(results, metric)
     content = {"metric": metric, "best": best, "cells": results, "rows": rows}
-    with storage_named():
-        write_json(output / "results.json", content)
+    with storage_errors_as_unfinished():
+        write_json(output / RESULTS_FILE, content)
     _print_table(f"{task}: {metric} on the development set", rows)
     _print_warnings(results)
     print_examples(best["examples"])
@@ -58,9 +64,9 @@ def report(output: Path, task: str, metric: str) -> None:
     figures = {metric: best["figures"][metric], **best["figures"]}
     print(f"best: {best['cell']}: {'  '.join(f'{name} {value:.4g}' for name, value in figures.items())}")
     print(f"model and predictions: {output / BEST_FOLDER}")
-    if (report_file := output / BEST_FOLDER / "report.json").exists():
+    if (report_file := output / BEST_FOLDER / REPORT_FILE).exists():
         print(f"figures of each type: {report_file}")
-    print(f"all figures: {output / 'results.json'}")
+    print(f"all figures: {output / RESULTS_FILE}")
     print(f"try it:  bert-jax predict --model {output} --input FILE --output FILE")
 
 

@@ -185,6 +185,7 @@ class TaggingData:
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """The files with one more column, and `report.json` with the scores of each type or tag."""
+        from bert_jax.finetuning.finetuned import REPORT_FILE
         from data_pipeline.atomic import write_json
         from data_pipeline.tasks.conll import write_columns
         from data_pipeline.tasks.ner_metrics import report_entities
@@ -195,7 +196,7 @@ class TaggingData:
             tagged = zip(self._parts[name].sentences, found, strict=True)
             write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, tagged)
         report = report_entities if self._has_entities else report_words
-        write_json(folder / "report.json", report(self._gold("dev"), tags["dev"]))
+        write_json(folder / REPORT_FILE, report(self._gold("dev"), tags["dev"]))
         words = {word for sentence in tags["dev"] for word in sentence}
         degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
         return Outcome(self._figures(tags), degenerate)

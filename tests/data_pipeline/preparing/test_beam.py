@@ -234,7 +234,7 @@ def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, 
     versions = beam_runner.library_versions()
     answers = iter([{**versions, "tokenizers": "0.1"}])  # here first, then on the workers
     monkeypatch.setattr(beam_runner, "library_versions", lambda: next(answers, versions))
-    with pytest.raises(Unfinished, match=r"a worker has tokenizers .* and this machine 0\.1; .* to go on"):
+    with pytest.raises(Unfinished, match=r"a worker has tokenizers .* and this machine 0\.1; .* to resume"):
         prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
     assert [path.name for path in tmp_path.glob("made*")] == ["made.partial"]
 
@@ -249,7 +249,7 @@ def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, voca
         if name == "tokenising (direct)":
             folder.rename(tmp_path / "unmounted")
 
-    with pytest.raises(Unfinished, match=r"part-0\.sentences: No such file .* on a worker; .* to go on"):
+    with pytest.raises(Unfinished, match=r"part-0\.sentences: No such file .* on a worker; .* to resume"):
         prepare(settings, output, runner=direct(), on_progress=unmount_when_workers_start)
     assert partial_directory(output).exists()
     (tmp_path / "unmounted").rename(folder)

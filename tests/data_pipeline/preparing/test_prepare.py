@@ -172,7 +172,7 @@ def test_an_interrupt_leaves_one_line_and_no_process(tmp_path, command, send, nu
     wait_for_shards(process, tmp_path / "made.partial", 2)
     send(process.pid, number)
     _, errors = process.communicate()
-    assert errors == "bert-jax: interrupted; run the same command again to go on\n"
+    assert errors == "bert-jax: interrupted; run the same command again to resume\n"
     assert process.returncode == 75
     wait_until_gone(process)
     finish(command, tmp_path / "made")
@@ -186,7 +186,7 @@ def test_ctrl_c_while_the_workers_start_leaves_one_line_too(tmp_path, command):
         assert process.poll() is None, "it ended before it could be stopped"
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate()
-    assert errors == "bert-jax: interrupted; run the same command again to go on\n"
+    assert errors == "bert-jax: interrupted; run the same command again to resume\n"
     assert process.returncode == 75
     wait_until_gone(process)
 
