@@ -102,9 +102,17 @@ def train(
         if state is None:
             state = (start or program.init)()
         else:
-            say(f"going on from step {int(state.step)} of {program.run.num_train_steps}")
+            say(f"resuming from step {int(state.step)} of {program.run.num_train_steps}")
         run = _Run(
-            program, data, evaluation, workdir, checkpoints, int(state.step), clock, trace, before_save
+            program=program,
+            data=data,
+            evaluation=evaluation,
+            workdir=workdir,
+            checkpoints=checkpoints,
+            first_step=int(state.step),
+            clock=clock,
+            trace=trace,
+            before_save=before_save,
         )
         ending = run.train(state, interrupt)
         if ending is Ending.INTERRUPTED:
@@ -114,40 +122,31 @@ def train(
         checkpoints.close()
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class _Run:
     """What the steps of one stretch of training share."""
 
-    def __init__(
-        self,
-        program: Program,
-        data: Data,
-        evaluation: Evaluation | None,
-        workdir: Path,
-        checkpoints: Checkpoints,
-        first_step: int,
-        clock: StartClock | None,
-        trace: StepTrace | None,
-        before_save: Callable[[], None],
-    ) -> None:
-        self.program = program
-        self.config = program.run
-        self.data = data
-        self.evaluation = evaluation
-        self.workdir = workdir
-        self.checkpoints = checkpoints
-        self.first_step = first_step
+    program: Program
+    data: Data
+    evaluation: Evaluation | None
+    workdir: Path
+    checkpoints: Checkpoints
+    first_step: int
+    clock: StartClock | None
+    trace: StepTrace | None
+    before_save: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.config = self.program.run
         self.shapes_compiled: set[tuple[int, ...]] = set()
         self.max_seq_length = 0
         self.rate = make_schedule(self.config.optimizer, self.config.num_train_steps)
         self.stopwatch = Stopwatch(
-            program.devices, data.work_left or (lambda step: self.config.num_train_steps - step)
+            self.program.devices, self.data.work_left or (lambda step: self.config.num_train_steps - step)
         )
-        self.clock = clock
-        self.trace = trace
-        self.before_save = before_save
         self.seconds_of_last_save = 0.0
-        self.log = open_log(workdir, first_step)
-        self.display = ProgressDisplay(first_step, self.config.num_train_steps)
+        self.log = open_log(self.workdir, self.first_step)
+        self.display = ProgressDisplay(self.first_step, self.config.num_train_steps)
 
     def train(self, state: TrainState, interrupt: Interrupt) -> Ending:
         """Runs steps to the last one or a request to stop; logs, evaluates and saves between them."""

@@ -193,8 +193,8 @@ def _share(task: Task, updates: Params) -> Params:
     """The updates, each at its parameter's part of the learning rate."""
 
     def scale(path: tuple, update: jax.Array) -> jax.Array:
-        share = task.learning_rate_scale(_names(path))
-        return update if share == 1 else update * share
+        factor = task.learning_rate_scale(_names(path))
+        return update if factor == 1 else update * factor
 
     return tree_map_with_path(scale, updates)
 

@@ -51,7 +51,7 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     assert "branched from first at step 30; " in said
     for change in ("seed 0 -> 1", "optimizer.learning_rate 0.01 -> 0.001", "num_train_steps 40 -> 50"):
         assert change in said
-    assert "going on from step 30 of 50" in said
+    assert "resuming from step 30 of 50" in said
     rows = {row["step"]: row for row in deterministic_rows(tmp_path) if row["split"] == "train"}
     before = {row["step"]: row for row in deterministic_rows(first) if row["split"] == "train"}
     assert sorted(rows) == [10, 20, 30, 40, 50]

@@ -85,7 +85,7 @@ def test_going_on_needs_the_same_model(
     assert capsys.readouterr().err.count("quickstart (") == 2
     assert main(further(workdir, corpus, model, *long)) == 0
     said = capsys.readouterr().out
-    assert "going on from step 20 of 25" in said
+    assert "resuming from step 20 of 25" in said
     assert "starting from" not in said
 
 

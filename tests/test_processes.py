@@ -111,7 +111,7 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
 
     with pod(folder, "disturbed", 1) as last:
         assert last.wait() == [0], last.said(0)
-        assert f"going on from step {stopped} of {STEPS}" in last.said(0)
+        assert f"resuming from step {stopped} of {STEPS}" in last.said(0)
     assert_same_batches(folder, "disturbed")
     assert_close(workdir, undisturbed)
 

@@ -48,12 +48,17 @@ class FineTuning(RunConfig):
     """Whether short rows may share lines of training batches (`data_pipeline.tasks.packing`)."""
 
     @property
+    def rows_compete(self) -> bool:
+        """Whether the rows that are computed together, in a micro-batch or under pmap on a device, are each
+        other's wrong answers."""
+        return self.kind == "in_batch_ranking"
+
+    @property
     def may_pack(self) -> bool:
         """Whether sharing lines would change nothing. A BiLSTM would read on from one row to the next, and
-        the wrong answers in a batch are those of a micro-batch or, under pmap, of one device."""
-        apart = self.parallel.accumulation_steps > 1 or self.parallel.mode == "pmap"
-        is_split = self.kind == "in_batch_ranking" and apart
-        return self.pack and not self.features.lstm_layers and not is_split
+        other rows would be computed together where a batch is split."""
+        is_split = self.parallel.accumulation_steps > 1 or self.parallel.mode == "pmap"
+        return self.pack and not self.features.lstm_layers and not (self.rows_compete and is_split)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,7 +100,7 @@ def make_optimizer_config(base: FineTuning, cell: Cell, num_train_steps: int) ->
     return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
 
 
-def check_wrong_answers(config: FineTuning, sequences_per_row: int) -> None:
+def check_negatives(config: FineTuning, sequences_per_row: int) -> None:
     """Raises UserError if a ranking in a batch would have nothing to learn from: no text but the right one.
 
     Args:
@@ -104,14 +109,14 @@ def check_wrong_answers(config: FineTuning, sequences_per_row: int) -> None:
     parallel = config.parallel
     parts = jax.device_count() if parallel.mode == "pmap" else 1
     parts *= parallel.accumulation_steps
-    if config.kind == "in_batch_ranking" and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
+    if config.rows_compete and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
         raise UserError(
             f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or "
             f"more that are computed together, so make it {2 * parts} or more, or give --negative-column"
         )
 
 
-def check_reading(config: FineTuning) -> None:
+def check_direction(config: FineTuning) -> None:
     """Raises UserError if a task reads where a model has seen nothing of what it asks for."""
     is_blind = config.model.attention == "causal" and not config.features.lstm_layers
     if config.kind == "relation" and is_blind:

@@ -86,7 +86,7 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
       UserError: names each difference as `setting before -> now`.
     """
     may_change = _MAY_CHANGE
-    if now.config.kind == "in_batch_ranking":
+    if now.config.rows_compete:
         may_change -= _DECIDES_NEGATIVES
     if not before.dev_fingerprint:
         may_change |= {"development data"}

@@ -99,7 +99,7 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert "run the same command again to resume" in capsys.readouterr().out
 
     assert main(arguments(tmp_path, corpus, *rare)) == 0
-    assert f"going on from step {step} of 200" in capsys.readouterr().out
+    assert f"resuming from step {step} of 200" in capsys.readouterr().out
     assert_same_run(tmp_path, finished)
 
 

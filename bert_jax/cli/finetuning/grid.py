@@ -20,7 +20,7 @@ from bert_jax.cli.finetuning.packing import find_packing
 from bert_jax.cli.finetuning.report import best_of, cell_of, read_results
 from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import Cell, FineTuning, check_reading, check_wrong_answers, has_pooler
+from bert_jax.finetuning.config import Cell, FineTuning, check_direction, check_negatives, has_pooler
 from bert_jax.finetuning.finetuned import (
     BEST_FOLDER,
     CELLS_FOLDER,
@@ -87,8 +87,8 @@ class Grid:
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
         for config in self.configs.values():
             check_batch(config)
-            check_reading(config)
-            check_wrong_answers(config, data.train.sequences_per_row)
+            check_direction(config)
+            check_negatives(config, data.train.sequences_per_row)
 
     def describe_start(self) -> str | None:
         """A line that says what the model lacks and the task needs; None if nothing but the head is new."""
@@ -204,7 +204,7 @@ class Grid:
     def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
         """What a finished cell's layout is compared with: itself, as another need not fit its batch size; but
         in rankings a layout decides which wrong answers there are."""
-        return self.base.parallel if self.base.kind == "in_batch_ranking" else before.config.parallel
+        return self.base.parallel if self.base.rows_compete else before.config.parallel
 
     def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuning:
         """The configuration of a cell that may be none of this grid's."""

@@ -10,7 +10,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuning, HeadKind, check_wrong_answers, make_task
+from bert_jax.finetuning.config import FineTuning, HeadKind, check_negatives, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.objective import ObjectiveName
 from bert_jax.optimizer import make_optimizer
@@ -121,7 +121,7 @@ def test_a_ranking_without_wrong_answers_is_refused(monkeypatch: pytest.MonkeyPa
     ):
         ranking = FineTuning(kind="in_batch_ranking", global_batch_size=size, parallel=parallel)
         with pytest.raises(UserError, match=f"batch size is {size}; .* so make it {smallest} or more"):
-            check_wrong_answers(ranking, sequences_per_row=2)
-        check_wrong_answers(ranking, sequences_per_row=3)
-        check_wrong_answers(dataclasses.replace(ranking, kind="triplet_ranking"), sequences_per_row=2)
-        check_wrong_answers(dataclasses.replace(ranking, global_batch_size=smallest), sequences_per_row=2)
+            check_negatives(ranking, sequences_per_row=2)
+        check_negatives(ranking, sequences_per_row=3)
+        check_negatives(dataclasses.replace(ranking, kind="triplet_ranking"), sequences_per_row=2)
+        check_negatives(dataclasses.replace(ranking, global_batch_size=smallest), sequences_per_row=2)
