@@ -1,6 +1,7 @@
 """What `bert-jax finetune` knows a data set by: its development set counts, with all that it is scored by."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.finetuning.choice import ChoiceSettings
 from bert_jax.cli.finetuning.outputs import write_lines
+from bert_jax.cli.finetuning.tables import TableSettings
 from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
 from bert_jax.finetuning.record import read_record, write_record
@@ -237,7 +239,9 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text(CHOICE % 0)
     for settings in (ChoiceSettings(dev_fold=1), ChoiceSettings(folds=2)):
-        with pytest.raises(UserError, match=r"--folds and --dev-fold go with one file for all; .* has train"):
+        with pytest.raises(
+            UserError, match=r"--folds and --dev-fold go with one file for all; .* a training"
+        ):
             settings.load("swag", str(tmp_path), tokenizer)
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").unlink()
@@ -246,6 +250,25 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text(examples[0] * 3)
     data = ChoiceSettings(folds=2).load("swag", str(tmp_path), tokenizer)
     assert {name: len(rows) for name, rows in data.evaluated.items() if name != "dev"} == {"test": 3}
+
+
+def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    texts = [" ".join(words) for words in itertools.product("abc", repeat=3)]
+    lines = [f"{text},{label}\n" for text in texts for label in "01"]
+    (tmp_path / "all.csv").write_text("".join(["text,label\n", *lines]))
+    sizes = []
+    for fold in range(3):
+        data = TableSettings(folds=3, dev_fold=fold).load("classify", str(tmp_path), tokenizer)
+        train, dev = data.train, data.evaluated["dev"]
+        assert not texts_of(train) & texts_of(dev)
+        assert len(train) + len(dev) == len(lines)
+        sizes.append(len(dev))
+    assert sum(sizes) == len(lines)
+
+
+def texts_of(rows: Rows) -> set[bytes]:
+    return {ids.tobytes() for ids in rows.tokens["input_ids"]}
 
 
 def test_one_example_that_is_always_the_same_is_not_named(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Multiple choice: a context and several ways to go on or answer, one of which is right."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -75,28 +74,6 @@ def require_labels(examples: Sequence[ChoiceExample]) -> None:
     for example in examples:
         if example.label is None:
             raise UserError(f"{example.place} has no label; only texts to predict go without")
-
-
-def split_fold(
-    examples: Sequence[ChoiceExample], folds: int, fold: int
-) -> tuple[list[ChoiceExample], list[ChoiceExample]]:
-    """The examples that are not of a fold, and those that are.
-
-    A hash of its context says of which fold an example is: CODAH asks many questions of one context
-    in a row, and a model that has seen one of them knows something of the others.
-
-    Raises UserError if either is empty.
-    """
-    split: tuple[list[ChoiceExample], list[ChoiceExample]] = ([], [])
-    for example in examples:
-        number = int.from_bytes(hashlib.sha256(example.context.encode()).digest()) % folds
-        split[number == fold].append(example)
-    if not all(split):
-        raise UserError(
-            f"{examples[0].place.source} has too few contexts for {folds} folds; number {fold} would leave "
-            "training or development without examples"
-        )
-    return split
 
 
 def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:

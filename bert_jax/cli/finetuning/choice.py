@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax.cli.finetuning.folds import FoldSettings
 from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
 from bert_jax.cli.finetuning.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
 from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
-from data_pipeline.errors import UserError
-from data_pipeline.tasks.parts import find_file, find_part, require_part
+from data_pipeline.tasks.parts import find_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,25 +23,13 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceSettings:
+class ChoiceSettings(FoldSettings):
     """A folder with train, dev (or val) and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
     {"context", "question", "choices", "label"}, the question being optional. Or with one file for
     all, CODAH's full_data.tsv or all.csv, all.tsv, all.jsonl, for cross-validation."""
 
     max_seq_length: int = 128
     """Of one choice with its context; longer ones are cut."""
-    folds: int = 5
-    """Parts of a data set of one file. Examples of one context are in one part."""
-    dev_fold: int = 0
-    """The part that is the development set, from 0; the others are trained on."""
-
-    def __post_init__(self) -> None:
-        if self.folds < 2:
-            raise UserError(f"folds is {self.folds}; it must be at least 2")
-        if not 0 <= self.dev_fold < self.folds:
-            raise UserError(
-                f"dev_fold is {self.dev_fold}; of {self.folds} folds it must be from 0 to {self.folds - 1}"
-            )
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
         """Reads and encodes the parts that are there."""
@@ -49,28 +37,20 @@ class ChoiceSettings:
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         del task
-        folder, plain = Path(data), make_task_tokenizer(tokenizer)
-        parts = self._parts(folder)
+        plain = make_task_tokenizer(tokenizer)
+        parts = self._parts(data)
         for name in ("train", "dev"):
             require_labels(parts[name])
         rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
         return ChoiceData(rows)
 
-    def _parts(self, folder: Path) -> "dict[str, list[ChoiceExample]]":
-        from data_pipeline.tasks.choice import read_choices, split_fold
+    def _parts(self, data: str) -> "dict[str, Sequence[ChoiceExample]]":
+        from data_pipeline.tasks.choice import read_choices
 
-        test = find_part(folder, "test")
-        tests = {"test": read_choices(test)} if test else {}
-        one = find_file(folder, ("full_data", "all"))
-        if one and not find_part(folder, "train"):
-            train, dev = split_fold(read_choices(one), self.folds, self.dev_fold)
-            return {"train": train, "dev": dev, **tests}
-        files = {"train": require_part(folder, "train"), "dev": require_part(folder, "dev")}
-        if (self.folds, self.dev_fold) != (ChoiceSettings.folds, ChoiceSettings.dev_fold):
-            raise UserError(
-                f"--folds and --dev-fold go with one file for all; {folder} has {files['train'].name}"
-            )
-        return {**{name: read_choices(file) for name, file in files.items()}, **tests}
+        names = ("full_data", "all")  # CODAH's, and anyone's
+        train, dev = self.read_train_and_dev(data, read_choices, lambda example: example.context, names)
+        test = find_part(Path(data), "test")
+        return {"train": train, "dev": dev, **({"test": read_choices(test)} if test else {})}
 
     def predict_file(self, job: Prediction) -> int:
         """A file of the same form; its labels are not looked at."""

@@ -5,11 +5,12 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from bert_jax.cli.finetuning.folds import FoldSettings
 from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels, predict_texts
 from bert_jax.cli.finetuning.predict_records import predict_records
 from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import MetricName
-from data_pipeline.tasks.parts import find_part, require_part
+from data_pipeline.tasks.parts import find_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,9 +26,9 @@ _METRICS: Mapping[TableKind, tuple[MetricName, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TableSettings:
-    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl; or tfds:NAME, whose fields
-    are the columns."""
+class TableSettings(FoldSettings):
+    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl; or with one file, all, in place
+    of train and dev; or tfds:NAME, whose fields are the columns."""
 
     max_seq_length: int = 128
     """Longer texts are cut."""
@@ -52,7 +53,9 @@ class TableSettings:
         plain = make_task_tokenizer(tokenizer)
         encode = functools.partial(text_rows, tokenizer=plain, max_length=self.max_seq_length)
         columns = (self.text_column, self.pair_column, self.label_column)
-        train, dev = (read_table(require_part(data, part), *columns) for part in ("train", "dev"))
+        train, dev = self.read_train_and_dev(
+            data, lambda file: read_table(file, *columns), lambda example: example.text
+        )
         labels = () if kind == "regression" else find_labels(train)
         train_rows, dev_rows = (encode(part, targets=label_targets(part, labels)) for part in (train, dev))
         tests = {}

@@ -1,11 +1,13 @@
 """Multiple choice: SWAG's, CODAH's and a user's files, and rows with a sequence a choice."""
 
 import json
+import operator
 
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices, split_fold
+from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices
+from data_pipeline.tasks.folds import split_fold
 from data_pipeline.tasks.records import Place
 from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
@@ -105,10 +107,11 @@ def test_bad_lines_of_codah_are_named(tmp_path, line, message):
 def test_folds_part_the_contexts():
     contexts = [f"context {number // 3}" for number in range(90)]
     examples = [ChoiceExample(Place("x", n), context, ("a", "b"), 0) for n, context in enumerate(contexts)]
-    folds = [split_fold(examples, 5, fold) for fold in range(5)]
+    context_of = operator.attrgetter("context")
+    folds = [split_fold(examples, context_of, 5, fold) for fold in range(5)]
     assert sorted(e.place.line for _, dev in folds for e in dev) == list(range(90))
     for train, dev in folds:
         assert len(train) + len(dev) == 90
         assert not {e.context for e in train} & {e.context for e in dev}
-    with pytest.raises(UserError, match="x has too few contexts for 5 folds"):
-        split_fold(examples[:3], 5, 0)
+    with pytest.raises(UserError, match="too few different texts for 5 folds"):
+        split_fold(examples[:3], context_of, 5, 0)

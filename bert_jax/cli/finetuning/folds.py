@@ -1,0 +1,62 @@
+"""Flags of tasks whose data may be one file, of which a part is the development set."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.folds import split_fold
+from data_pipeline.tasks.parts import find_file, find_part, require_part
+from data_pipeline.tfds import is_tfds
+
+E = TypeVar("E")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoldSettings:
+    """How a data set of one file is parted."""
+
+    folds: int = 5
+    """Parts of a data set of one file: all.tsv, all.csv or all.jsonl. The same text is never in two."""
+    dev_fold: int = 0
+    """The part that is the development set, from 0; the others are trained on."""
+
+    def __post_init__(self) -> None:
+        if self.folds < 2:
+            raise UserError(f"folds is {self.folds}; it must be at least 2")
+        if not 0 <= self.dev_fold < self.folds:
+            raise UserError(
+                f"dev_fold is {self.dev_fold}; of {self.folds} folds it must be from 0 to {self.folds - 1}"
+            )
+
+    def read_train_and_dev(
+        self,
+        data: str,
+        read: Callable[[Any], Sequence[E]],
+        text_of: Callable[[E], str],
+        names: Sequence[str] = ("all",),
+    ) -> tuple[Sequence[E], Sequence[E]]:
+        """The examples of both parts: of a file each, or of one file that is parted here.
+
+        Args:
+          data: a folder or tfds:NAME.
+          read: file or TensorFlow split -> examples.
+          text_of: what two examples of different parts must not share.
+          names: of the one file, without its suffix.
+
+        Raises:
+          UserError: a file is missing; there are two parts, and the flags ask for folds.
+        """
+        if whole := _find_whole(data, names):
+            return split_fold(read(whole), text_of, self.folds, self.dev_fold)
+        train, dev = (require_part(data, part) for part in ("train", "dev"))
+        if (self.folds, self.dev_fold) != (FoldSettings.folds, FoldSettings.dev_fold):
+            raise UserError(f"--folds and --dev-fold go with one file for all; {data} has a training set")
+        return read(train), read(dev)
+
+
+def _find_whole(data: str, names: Sequence[str]) -> Path | None:
+    if is_tfds(data) or find_part(Path(data), "train"):
+        return None
+    return find_file(Path(data), names)
