@@ -1,0 +1,76 @@
+"""SQuAD's figures, files and null threshold, of a model whose scores are known."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_jax.cli.finetuning import TASKS
+from data_pipeline.tasks.rows import Rows
+from tests.data_pipeline.tasks.files import squad_json, write
+from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+
+PASSAGE = "the cat sat on a mat"
+QUESTIONS: list[dict[str, Any]] = [
+    {"id": "answered", "question": "who", "answers": [{"text": "cat sat", "answer_start": 4}]},
+    {"id": "impossible", "question": "who", "answers": [], "is_impossible": True},
+]
+# A piece is a letter, so the answer stands behind [CLS] who [SEP] the.
+START, END = 8, 13
+
+
+def load(folder: Path, task: str) -> Any:
+    version, questions = ("2.0", QUESTIONS) if task == "squad2" else ("1.1", QUESTIONS[:1])
+    for part in ("train", "dev"):
+        write(folder / f"{part}-v{version}.json", squad_json(PASSAGE, questions))
+    settings: Any = TASKS[task].settings
+    return settings.load(task, str(folder), read_model_tokenizer(folder / "tokenizer"))
+
+
+@pytest.mark.parametrize(
+    ("task", "null_odds", "figures", "texts", "learnt", "degenerate"),
+    [
+        ("squad", [10], {"exact_match": 100, "f1": 100}, ["cat sat"], {}, None),
+        (
+            "squad2",
+            [4, 10],
+            {"f1": 100, "HasAns_f1": 100, "NoAns_f1": 100, "best_f1": 100, "best_f1_thresh": 4},
+            ["cat sat", ""],
+            {"null_threshold": 4},
+            None,
+        ),
+        (
+            "squad2",
+            [10, 4],
+            {"f1": 50, "HasAns_f1": 0, "NoAns_f1": 100, "best_f1": 50, "best_f1_thresh": 0},
+            ["", ""],
+            {"null_threshold": 3},
+            "every answer is empty",
+        ),
+    ],
+)
+def test_answers_are_written_and_scored(
+    tmp_path: Path,
+    task: str,
+    null_odds: list[int],
+    figures: Mapping[str, float],
+    texts: list[str],
+    learnt: Mapping[str, float],
+    degenerate: str | None,
+) -> None:
+    data = load(tmp_path, task)
+
+    def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        logits = np.zeros((len(rows), rows.sequence_lengths().max(), 2), np.float32)
+        logits[:, START, 0] = logits[:, END, 1] = 10
+        logits[:, 0, 0] = [20 + odds for odds in null_odds]
+        yield np.arange(len(rows)), logits
+
+    outcome = data.finish(apply, tmp_path)
+    assert outcome.figures == data.evaluate(apply)
+    assert outcome.figures.items() >= figures.items()
+    assert list(json.loads((tmp_path / "predictions.json").read_text()).values()) == texts
+    assert (outcome.learnt, outcome.degenerate) == (learnt, degenerate)
