@@ -29,12 +29,29 @@ JUDGED = QUERY % ', "relevance": [0, 1]'
 
 # Training set, development set, and the suffix of both.
 DATA: dict[str, tuple[str, str, str]] = {
-    "classify": (TEXTS, TEXTS, ".tsv"),
-    "regress": (NUMBERS, NUMBERS, ".tsv"),
+    "classify": (TEXTS, TEXTS + "the mat\tx\n", ".tsv"),
+    "regress": (NUMBERS, NUMBERS + "the mat\t5\n", ".tsv"),
     "ner": (TAGS, TAGS, ".txt"),
-    "swag": (CHOICE % 0, CHOICE % 1 + CHOICE % 0, ".jsonl"),
-    "relation": (RELATIONS, RELATIONS, ".jsonl"),
-    "rank": (TRAIN_QUERIES, JUDGED * 2, ".jsonl"),
+    "swag": (CHOICE % 0, CHOICE % 1 + CHOICE % 0 + CHOICE % 1, ".jsonl"),
+    "relation": (RELATIONS, RELATIONS + ENTITIES % ', "label": "x"', ".jsonl"),
+    "rank": (TRAIN_QUERIES, JUDGED * 2 + JUDGED.replace('"cat"', '"dog"'), ".jsonl"),
+}
+
+# What a model may say of those development sets, of one example wrongly, and what that comes to.
+SAID: dict[str, tuple[np.ndarray, dict[str, float]]] = {
+    "classify": (np.eye(2)[[0, 1, 1]], {"accuracy": 2 / 3, "macro_f1": 2 / 3, "matthews": 1 / 2}),
+    "regress": (np.array([[0], [5], [1]]), {"pearson": 3 / 252**0.5, "spearman": 1 / 2}),
+    "ner": (
+        np.eye(3)[[[0, 0, 0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 0, 0, 0]]],
+        {"precision": 50, "recall": 100, "f1": 200 / 3},
+    ),
+    "swag": (np.eye(2)[[1, 0, 0]], {"accuracy": 2 / 3}),
+    "relation": (np.eye(2)[[0, 1, 1]], {"macro_f1": 2 / 3, "accuracy": 2 / 3}),
+    # Vectors of "cat", "the cat", "mat" and "dog".
+    "rank": (
+        np.eye(2)[[0, 1, 0, 1]],
+        {"mrr": 5 / 6, "recall@1": 2 / 3, "recall@10": 1, "ndcg@10": (2 + 1 / np.log2(3)) / 3},
+    ),
 }
 
 UNLABELLED: list[tuple[str, str]] = [
@@ -146,14 +163,14 @@ def load(folder: Path, task: str, test: str) -> Any:
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Path, task: str) -> None:
     data = load(tmp_path, task, DATA[task][1])
-    width = max(len(data.labels), 2)
+    said, figures = SAID[task]
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        shape = (len(rows), rows.sequence_lengths().max(), width) if task == "ner" else (len(rows), width)
-        yield np.arange(len(rows)), np.random.default_rng(0).standard_normal(shape, np.float32)
+        yield np.arange(len(rows)), said.astype(np.float32)
 
-    dev = data.evaluate(apply)
-    assert data.finish(apply, tmp_path).figures == dev | {f"test_{name}": dev[name] for name in dev}
+    assert data.evaluate(apply) == pytest.approx(figures)
+    of_test = {f"test_{name}": value for name, value in figures.items()}
+    assert data.finish(apply, tmp_path).figures == pytest.approx(figures | of_test)
 
 
 def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
