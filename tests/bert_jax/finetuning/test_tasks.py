@@ -12,8 +12,9 @@ import pytest
 from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.model.encoder import Encoder
 from bert_jax.train_step import eval_step, predict_step
-from tests.bert_jax.finetuning.small_batch import LABELS, MODEL, ROWS, make_batch
+from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
@@ -115,6 +116,18 @@ def test_a_choice_that_is_not_there_is_never_chosen() -> None:
     scores = outputs("choice", batch)
     assert scores[0, 2] == -10000
     assert (scores[1:] > -1000).all()
+
+
+def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
+    _, params = make("in_batch_ranking")
+    batch = make_batch("in_batch_ranking")
+    texts = {name: batch[name].reshape(-1, LENGTH) for name in ("input_ids", "input_mask", "segment_ids")}
+    encode = jax.jit(functools.partial(Encoder(MODEL).apply, deterministic=True))
+    states = np.asarray(encode({"params": params["encoder"]}, texts))
+    means = [row[mask > 0].mean(0) for row, mask in zip(states, texts["input_mask"], strict=True)]
+    expected = [mean / np.linalg.norm(mean) for mean in means]
+    found = outputs("in_batch_ranking", batch)
+    np.testing.assert_allclose(found.reshape(-1, found.shape[-1]), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
