@@ -6,6 +6,7 @@ It knows the commands and flags that launch_tpu.sh uses and refuses all others, 
 import argparse
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -113,7 +114,7 @@ def kill_processes_of(home: Path) -> None:
 
 
 def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
-    """Runs the command on all hosts at once; the status is that of the first host that failed.
+    """Runs the command on the workers at once; the status is that of the first host that failed.
 
     When a login ends, what still belongs to it is hung up.
     """
@@ -126,11 +127,11 @@ def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
     logins = [
         subprocess.Popen(
             ["bash", "-c", args.command],
-            cwd=home,
-            env=host_environment(cloud, args.name, index),
+            cwd=cloud.homes(args.name)[worker],
+            env=host_environment(cloud, args.name, worker),
             process_group=0,
         )
-        for index, home in enumerate(cloud.homes(args.name))
+        for worker in (range(HOSTS) if args.worker == "all" else [int(args.worker)])
     ]
     statuses = [login.wait() for login in logins]
     for login in logins:
@@ -165,15 +166,13 @@ def enqueue(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def list_queue(cloud: Cloud, args: argparse.Namespace) -> None:
-    request = cloud.queue / filtered_name(args)
-    if not request.exists():
-        return
-    print(request.read_text())
-    following = QUEUE[QUEUE.index(request.read_text()) :][1:2]
-    for state in following:
-        request.write_text(state)
-        if state == "ACTIVE":
-            cloud.add_slice(request.name)
+    for request in listed(cloud.queue, "queuedResources", args):
+        print(request.read_text())
+        following = QUEUE[QUEUE.index(request.read_text()) :][1:2]
+        for state in following:
+            request.write_text(state)
+            if state == "ACTIVE":
+                cloud.add_slice(request.name)
 
 
 def dequeue(cloud: Cloud, args: argparse.Namespace) -> None:
@@ -183,11 +182,17 @@ def dequeue(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def list_slices(cloud: Cloud, args: argparse.Namespace) -> None:
-    print(cloud.state(filtered_name(args)) or "", end="")
+    for found in listed(cloud.slices, "nodes", args):
+        print(cloud.state(found.name) or "")
 
 
-def filtered_name(args: argparse.Namespace) -> str:
-    return (args.filter or "all").removeprefix("name ~ /").removesuffix("$")
+def listed(folder: Path, collection: str, args: argparse.Namespace) -> list[Path]:
+    """What a folder holds, by the filter: `name ~ `, and an expression that the full name is searched for."""
+    key, _, expression = (args.filter or "name ~ ").partition(" ~ ")
+    if key != "name":
+        raise GcloudError(f"the stand-in knows no filter {args.filter}")
+    place = f"projects/{args.project}/locations/{args.zone}/{collection}"
+    return [path for path in sorted(folder.glob("*")) if re.search(expression, f"{place}/{path.name}")]
 
 
 def list_accounts(cloud: Cloud, args: argparse.Namespace) -> None:

@@ -334,6 +334,19 @@ def test_a_slice_that_gcloud_does_not_list_is_not_taken_for_deleted(what: str, l
     assert laptop.cloud.state("a") is None
 
 
+@pytest.mark.parametrize("other", ["ab", "ba"])
+def test_a_slice_is_told_from_one_whose_name_holds_its_own(other: str, laptop: Laptop) -> None:
+    laptop.cloud.add_slice(other)
+    laptop.cloud.queue.mkdir()
+    (laptop.cloud.queue / other).write_text("ACTIVE")
+    assert laptop.launch("status", "a", *PLACE).stdout == "launch_tpu.sh: slice a: none\n"
+    laptop.cloud.add_slice("a")
+    laptop.cloud.preempt("a")
+    assert laptop.launch("status", "a", *PLACE).stdout == "launch_tpu.sh: slice a: PREEMPTED\n"
+    assert laptop.launch("delete", "a", *PLACE).returncode == 0
+    assert (laptop.cloud.state("a"), laptop.cloud.state(other)) == (None, "READY")
+
+
 SAVE = "mkdir -p gs/bucket/runs/a/checkpoints/$start; "
 PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
 
