@@ -177,6 +177,44 @@ def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
     assert laptop.calls("") == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "image"),
+    [
+        *((["--type", f"v{version}-8"], "tpu-ubuntu2204-base") for version in (2, 3, 4)),
+        (["--type", "v5litepod-16"], "v2-alpha-tpuv5-lite"),
+        (["--type", "v5p-8"], "v2-alpha-tpuv5"),
+        (["--type", "v6e-8"], "v2-alpha-tpuv6e"),
+        (["--type", "v6e-8", "--runtime-version", "mine"], "mine"),
+        (["--type", "v9-8", "--runtime-version", "mine"], "mine"),
+    ],
+)
+def test_each_type_has_its_image(flags: list[str], image: str, laptop: Laptop) -> None:
+    dry = laptop.launch("create", "a", *PLACE, *flags, "--dry-run")
+    assert (dry.returncode, f" --version={image}\n" in dry.stdout) == (0, True), dry.stdout + dry.stderr
+
+
+@pytest.mark.parametrize(
+    ("workdir", "model", "is_mounted"),
+    [
+        ("gs://bucket/runs/a", [], True),
+        ("gs://bucket/runs/a", ["--init-from", "gs://bucket/bert"], True),
+        ("/disk/a", [], False),
+        ("/disk/a", ["--init-from", "/disk/bert"], False),
+        ("/disk/a", ["--init-from", "gs://bucket/bert"], True),
+    ],
+)
+def test_hosts_get_what_mounts_a_bucket_only_if_one_is_read(
+    workdir: str, model: list[str], is_mounted: bool, laptop: Laptop
+) -> None:
+    dry = laptop.launch(
+        *("train", "a", *PLACE, *TYPE, "--dry-run", "--repository", str(ROOT), "--commit", "abc"),
+        *("--workdir", workdir, "--corpus", "/corpora/a", "--", "base", *model),
+    )
+    assert dry.returncode == 0, dry.stderr
+    (installed,) = (line for line in dry.stdout.splitlines() if "git init" in line)
+    assert ("install_gcsfuse" in installed) == is_mounted
+
+
 def no_gcloud(laptop: Laptop) -> None:
     path = Path(laptop.env["PATH"].split(":")[0])
     for program in ("bash", "dirname"):
@@ -414,6 +452,24 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
 
 
+def test_a_run_on_a_shared_disk_is_watched_as_one_in_a_bucket(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, copy, _, begun_with = source
+    run = tmp_path / "shared" / "a"
+    run.mkdir(parents=True)
+    write_json(run / "config.json", {"starts": [{"git": {"commit": begun_with}}]})
+    save = f"mkdir -p {run}/checkpoints/$start; exit 75"
+    laptop.cloud.add_slice("a")
+    watch = laptop.launch(
+        *("watch", "a", *PLACE, *TYPE, "--repository", copy, "--poll-seconds", "1"),
+        *setup_of(write_endings([save, save, save, "exit 0"], laptop, tmp_path)),
+        *("--workdir", str(run), "--corpus", "/corpora/a", "--", "quickstart"),
+    )
+    assert (watch.returncode, laptop.rented()) == (0, 1), watch.stdout + watch.stderr
+    assert f"installing {begun_with} on a" in watch.stdout
+
+
 def test_watch_does_not_take_silence_for_no_slice(laptop: Laptop) -> None:
     laptop.cloud.fail("compute tpus tpu-vm list", times=1)
     watch = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
@@ -474,16 +530,20 @@ def train_with(
     endings: list[str], laptop: Laptop, source: tuple[str, ...], tmp_path: Path, max_slices: int = 3
 ) -> subprocess.CompletedProcess[str]:
     """Runs `train` to its end, where the run's starts end in this order."""
-    for number, ending in enumerate(endings, start=1):
-        (tmp_path / f"ending-{number}").write_text(f"echo the end\n{ending}\n")
-    program = write_program(
-        tmp_path / "bert-jax",
-        f"start=$(grep -c 'tpu_host.sh run ' {laptop.cloud.calls}); . {tmp_path}/ending-$start",
-    )
     return laptop.launch(
         *("train", "a", *PLACE, *TYPE, *source),
-        *setup_of(program),
+        *setup_of(write_endings(endings, laptop, tmp_path)),
         *("--max-slices", str(max_slices), "--poll-seconds", "1", *RUN),
+    )
+
+
+def write_endings(endings: list[str], laptop: Laptop, tmp_path: Path) -> Path:
+    """A program whose starts end in this order."""
+    for number, ending in enumerate(endings, start=1):
+        (tmp_path / f"ending-{number}").write_text(f"echo the end\n{ending}\n")
+    return write_program(
+        tmp_path / "bert-jax",
+        f"start=$(grep -c 'tpu_host.sh run ' {laptop.cloud.calls}); . {tmp_path}/ending-$start",
     )
 
 
@@ -572,6 +632,7 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Lapto
     assert "slice a: READY; its request in the queue: ACTIVE" in laptop.launch("status", "a", *PLACE).stdout
     (asked,) = laptop.calls("compute tpus queued-resources create")
     assert "--network=n --internal-ips" in asked
+    assert "--spot" in asked.split()
     assert laptop.launch("create", "a", *PLACE, *TYPE).returncode == 2, "the request has the name"
     assert laptop.launch("delete", "a", *PLACE).returncode == 0
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
