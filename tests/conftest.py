@@ -1,4 +1,5 @@
-"""Rules of the whole suite: what is not installed is left out, with the reason; nothing is compiled twice.
+"""Rules of the whole suite: what needs more than is installed is left out, with the reason, unless it is
+asked for; nothing is compiled twice.
 
 And the corpus that several of its files share.
 """
@@ -21,10 +22,15 @@ _compiled = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives jax, before a test imports it, a folder where what one test compiled serves the next."""
+    """Gives jax, before a test imports it, a folder where what one test compiled serves the next.
+
+    Refuses to go on where all that `-m` asks for would be skipped.
+    """
     folder = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    if lack := _lack(config.option.markexpr):
+        raise pytest.UsageError(f"-m {config.option.markexpr} {lack}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -33,14 +39,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips marked tests without their extra; stored numbers and texts stand in for them."""
-    for marker, names in _NEEDS.items():
-        missing = [name for name in names if importlib.util.find_spec(name) is None]
-        if not missing:
-            continue
-        skip = pytest.mark.skip(reason=f"needs {', '.join(missing)}: pip install -e '.[test,{marker}]'")
-        for item in items:
-            if item.get_closest_marker(marker):
-                item.add_marker(skip)
+    for marker in _NEEDS:
+        if lack := _lack(marker):
+            skip = pytest.mark.skip(reason=lack)
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(skip)
+
+
+def _lack(marker: str) -> str | None:
+    """What is not installed of what a marker needs, if anything, and the command that installs it."""
+    missing = [name for name in _NEEDS.get(marker, ()) if importlib.util.find_spec(name) is None]
+    return f"needs {', '.join(missing)}: pip install -e '.[test,{marker}]'" if missing else None
 
 
 @pytest.fixture(scope="session")
