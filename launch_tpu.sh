@@ -44,8 +44,9 @@ flags:
   --help                print this
 
 exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or gcloud does not say
-whether there is a slice to delete or watch; 75 no slices left, or the hosts do not answer: `watch` resumes; 130 Ctrl-C;
-otherwise that of a command or a run which has failed and would fail again.
+whether there is a slice to delete or watch, or which commit its run has; 75 no slices left, or the hosts do
+not answer: `watch` resumes; 130 Ctrl-C; otherwise that of a command or a run which has failed and would fail
+again.
 EOF
 }
 
@@ -164,16 +165,19 @@ check_commit() {
   [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
 }
 
-# What a run that goes on was started with last, as `bert-jax pretrain` has noted it in the work directory.
+# What a run that is resumed was started with last, as `bert-jax pretrain` has noted it in the work directory.
 take_commit_of_run() {
-  local config=''
+  local file=$workdir/config.json found
   [ -z "$commit" ] || return 0
   case $workdir in
-    gs://*) config=$(ask '' storage cat "$workdir/config.json" 2>/dev/null) || true ;;
-    *) config=$(on_hosts '' "cat$(quote "$workdir/config.json")" 2>/dev/null) || true ;;
-  esac
-  commit=$(grep -oE '"commit": "[0-9a-f]+"' <<<"$config" | tail -n 1 | cut -d '"' -f 4) || true
-  [ -n "$commit" ] || say "$workdir/config.json names no commit: another slice would get HEAD; or pass --commit"
+    gs://*) found=$(ask '' storage cat "$file" 2>&1) || [[ $found == *"matched no objects"* ]] ;;
+    *) found=$(on_hosts '' "[ ! -e$(quote "$file") ] || cat$(quote "$file")" 2>&1) ;;
+  esac || {
+    say "error: cannot read $file, which names the run's commit (${found##*$'\n'}); try again, or pass --commit" >&2
+    exit 69
+  }
+  commit=$(grep -oE '"commit": "[0-9a-f]+"' <<<"$found" | tail -n 1 | cut -d '"' -f 4) || true
+  [ -n "$commit" ] || say "$file names no commit: another slice would get HEAD; or pass --commit"
 }
 
 # Finds the model, or the run to branch from, and the corpus among the experiment's own words.

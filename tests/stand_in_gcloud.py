@@ -236,7 +236,10 @@ def create_bucket(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def cat(cloud: Cloud, args: argparse.Namespace) -> None:
-    print(cloud.bucket(args.source).read_text())
+    file = cloud.bucket(args.source)
+    if not file.exists():
+        raise GcloudError(f"The following URLs matched no objects or files:\n{args.source}")
+    print(file.read_text())
 
 
 def accept(cloud: Cloud, args: argparse.Namespace) -> None:

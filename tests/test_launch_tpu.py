@@ -470,6 +470,18 @@ def test_a_run_on_a_shared_disk_is_watched_as_one_in_a_bucket(
     assert f"installing {begun_with} on a" in watch.stdout
 
 
+def test_watch_does_not_take_silence_for_no_commit(laptop: Laptop) -> None:
+    laptop.cloud.add_slice("a")
+    laptop.cloud.fail("storage cat", times=1)
+    from_bucket = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
+    laptop.cloud.preempt("a")
+    on_disk = ("--workdir", "/shared/a", "--corpus", "/corpora/a", "--", "quickstart")
+    from_hosts = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *on_disk)
+    for watch in (from_bucket, from_hosts):
+        assert (watch.returncode, laptop.created()) == (69, 0), watch.stderr
+        assert "config.json, which names the run's commit (" in watch.stderr
+
+
 def test_watch_does_not_take_silence_for_no_slice(laptop: Laptop) -> None:
     laptop.cloud.fail("compute tpus tpu-vm list", times=1)
     watch = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
