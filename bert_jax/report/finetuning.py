@@ -58,7 +58,7 @@ def by_model(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
 
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """One row for each finished cell, for a file."""
+    """One row for each finished cell, for a file: `score` is what it is chosen by, and all figures follow."""
     return [
         {
             "run": str(score.folder),
@@ -68,6 +68,7 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
             **{name: cell[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
             "metric": score.metric,
             "score": cell["figures"][score.metric],
+            **cell["figures"],
         }
         for score in scores
         for cell in score.cells
