@@ -5,7 +5,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -163,9 +163,12 @@ def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[st
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=title, show_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
+        # Where the terminal is narrow, names of runs are folded, not the words of headings.
+        longest_word = max(map(len, heading.split()), default=0)
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(escape(heading), justify=justify, overflow="fold", min_width=longest_word)
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
