@@ -6,8 +6,8 @@ A program of its own, because the number of devices is settled when jax starts:
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
 of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, `attention/DEVICES`, what the kernel's
-dropout leaves of values that are all one, and `MODE/packed/...`, parameters after
-fine-tuning on packed rows. Started by several processes that find
+dropout leaves of values that are all one, `pmap/dropout`, a row's loss with dropout on each device, and
+`MODE/packed/...`, parameters after fine-tuning on packed rows. Started by several processes that find
 each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
 the devices.
 """
@@ -148,6 +148,22 @@ def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
         )
 
 
+def losses_with_dropout(start: TrainState) -> np.ndarray:
+    """By device, the loss of one row in a step of pmap that gives all other devices padding."""
+    model = dataclasses.replace(EXPERIMENT.model, dropout_rate=0.5)
+    parallel = ParallelConfig(mode="pmap")
+    experiment = dataclasses.replace(EXPERIMENT, model=model, parallel=parallel, global_batch_size=8)
+    program, batch = make_program(PretrainingTask(model), experiment), make_batch(0)
+    row, padding = batch["masked_lm_weights"].sum(axis=1).argmax(), -1
+
+    def loss(device: int) -> float:
+        rows = np.where(np.arange(8) == device, row, padding)
+        own = program.put({name: x[rows] for name, x in batch.items()})
+        return float(program.train_step(place(start, program), own, RATE).sums["mlm_loss"])
+
+    return np.array([loss(device) for device in range(8)])
+
+
 def attend(devices: list[jax.Device]) -> np.ndarray:
     """Attention with dropout by the kernel; of eight devices two share the heads."""
     mesh = make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)
@@ -201,6 +217,7 @@ def main(output: str, *wanted: str) -> None:
                 arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
         for devices in (1, 8):
             arrays[f"attention/{devices}"] = attend(jax.devices()[:devices])
+        arrays["pmap/dropout"] = losses_with_dropout(start)
         for mode in PACKED:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])

@@ -38,7 +38,7 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
 
 
 def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
-    """Two layers of width 16, float32."""
+    """Two layers of width 16, float32; settings that are not the defaults, so that none is lost unseen."""
     return Experiment(
         model=ModelConfig(
             vocab_size=vocab_size,
@@ -47,6 +47,10 @@ def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
             num_heads=4,
             intermediate_size=24,
             max_position_embeddings=24,
+            dropout_rate=0.2,
+            attention_dropout_rate=0.3,
+            layer_norm_epsilon=1e-3,
+            initializer_range=0.05,
             objective=objective,
         ),
         data=DataConfig(

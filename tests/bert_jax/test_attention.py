@@ -90,6 +90,18 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(bias: str, drop
         np.testing.assert_allclose(array, wanted, rtol=2e-5, atol=5e-5)
 
 
+def test_the_plain_operations_drop_probabilities_and_scale_the_others_up() -> None:
+    eye = jnp.broadcast_to(jnp.eye(LENGTH)[:, None], (ROWS, LENGTH, HEADS, LENGTH))
+    projections = (*PROJECTIONS[:2], (eye, jnp.zeros((HEADS, LENGTH))))
+    attend_to_each = functools.partial(attend_plainly, projections, BIASES["padded"])
+    left = np.asarray(attend_to_each(jax.random.key(9), RATE)).swapaxes(1, 2)
+    queries, keys = ((product + offset).swapaxes(1, 2) for product, offset in PROJECTIONS[:2])
+    probabilities = np.asarray(jax.nn.softmax(attention_scores(queries, keys, BIASES["padded"])))
+    np.testing.assert_allclose(left[left > 0], probabilities[left > 0] / (1 - RATE), rtol=1e-4)
+    # The share's standard deviation is 0.0009.
+    assert abs((left[probabilities > 0] == 0).mean() - RATE) < 0.004
+
+
 def test_the_generator_is_threefry() -> None:
     key, counters = jnp.array([3, 5], jnp.uint32), jnp.arange(64, dtype=jnp.uint32) * 12345
     ours = threefry.threefry2x32((key[0], key[1]), (counters[:32], counters[32:]), rounds=20)

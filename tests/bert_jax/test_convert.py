@@ -26,6 +26,13 @@ FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
 }
+# Those of `make_run` by transformers' names.
+SETTINGS = {
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+    "layer_norm_eps": 1e-3,
+    "initializer_range": 0.05,
+}
 
 
 @pytest.mark.parametrize("casing", ["cased", "uncased"])
@@ -44,6 +51,8 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     assert tokenizer.mask_id in exported.encode("the [MASK] sat").ids
     read = open_model(output)
     assert read.config == experiment.model
+    settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
+    assert {name: settings[name] for name in SETTINGS} == SETTINGS
     assert (read.vocabulary.kind, read.vocabulary.casing) == (kind, casing)
     assert read.vocabulary.content == (tmp_path / "run" / "tokenizer" / vocabulary).read_bytes()
     card = (output / "README.md").read_text(encoding="utf-8")

@@ -20,10 +20,14 @@ from bert_jax import later_phases
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
 from bert_jax.cli.training import takeover_checked_on_failure
-from bert_jax.config import ParallelConfig
+from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.metric_log import FILE_NAME, MetricLog, read_rows
+from bert_jax.optimizer import make_schedule
+from bert_jax.parallel import Program
 from bert_jax.prefetch import Prefetch
 from bert_jax.record import read_record, write_record
+from bert_jax.task import Batch
+from bert_jax.train_step import TrainState
 from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
@@ -58,6 +62,24 @@ def test_rows_are_means_of_their_own_steps(finished: Path, corpus: Path, tmp_pat
             own = [every_step[step] for step in range(row["step"] - 9, row["step"] + 1)]
             for name in ("nsp_loss", "nsp_accuracy", "grad_norm"):
                 assert row[name] == pytest.approx(np.mean([r[name] for r in own]), rel=1e-5)
+
+
+def test_every_step_gets_its_learning_rate_and_rows_name_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, train_step = [], Program.train_step
+
+    def note_and_step(program: Program, state: TrainState, batch: Batch, rate: np.float32) -> TrainState:
+        given.append(rate)
+        return train_step(program, state, batch, rate)
+
+    monkeypatch.setattr(Program, "train_step", note_and_step)
+    assert main(arguments(tmp_path, corpus, "--num-train-steps", "15", "--log-every", "1")) == 0
+    rate_of = make_schedule(OptimizerConfig(learning_rate=0.01, warmup_steps=10), 15)
+    rates = [rate_of(step) for step in range(15)]
+    assert given == rates
+    rows = [row for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "train"]
+    assert [row["learning_rate"] for row in rows] == pytest.approx(rates)
 
 
 def test_a_finished_run_has_nothing_left_to_do(
@@ -265,6 +287,7 @@ def test_phases_follow_each_other_in_one_run(
         "--data.phases.1.fraction": 0.5,
         "--model.dtype": "float32",
         "--num-train-steps": 40,
+        "--eval-every": 10,
     }
     words = [str(word) for item in (flags | lengths).items() for word in item]
     assert main(["pretrain", "base", *experiment, *words]) == 0
@@ -272,6 +295,10 @@ def test_phases_follow_each_other_in_one_run(
     rows = read_rows(tmp_path / FILE_NAME)
     train = {row["step"]: row for row in rows if row["split"] == "train"}
     assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
+    heldout = {row["step"]: row for row in rows if row["split"] == "heldout"}
+    assert {step: row["max_seq_length"] for step, row in heldout.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
+    guessed = [row["mlm_guess_accuracy"] for row in heldout.values()]  # of the batches alone
+    assert guessed[0] == guessed[1] != guessed[2] == guessed[3]
     # A row of length 16 is twice the work of one of length 8; the step that compiled is not counted.
     timing = train[10]["timing"]
     assert 2 * 20 + 10 < 9 * timing["seconds_left"] / timing["seconds"] < 2.5 * 20 + 10

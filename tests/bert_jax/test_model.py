@@ -7,15 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import DType, ModelConfig
 from bert_jax.model.dropout import Dropout
-from bert_jax.model.encoder import Encoder
+from bert_jax.model.encoder import Encoder, layer_norm
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.objective import ObjectiveName
+from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.reference_check import differences
+from tests.bert_jax.small_run import random_params
 from tests.golden.make_model_golden import CASES, GOLDEN
 
 TINY = ModelConfig(
@@ -112,7 +114,37 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
     np.testing.assert_array_equal(Dropout(0.1).apply({}, x, True), x)
 
 
-def test_dropout_has_its_sites_and_deterministic_turns_all_off() -> None:
+def test_dropout_has_its_sites() -> None:
+    """Dropping all of a sublayer's output is having no parameters that it could come from."""
+    config = dataclasses.replace(TINY, num_layers=2, dropout_rate=0.2, attention_dropout_rate=0.3)
+    of_layer = {"attention/value": 0.3, "attention/output": 0.2, "output": 0.2}
+    sites = {"embeddings/layer_norm": 0.2} | {
+        f"layer_{i}/{part}": rate for i in range(2) for part, rate in of_layer.items()
+    }
+    batch, params = make_batch(), random_params(config)
+    rates: list[float] = []
+
+    @jax.jit
+    def dropping(site: int) -> jax.Array:
+        model, key = BertForPreTraining(config), {"dropout": jax.random.key(3)}
+        with all_dropped_at(site) as used:
+            logits, _ = model.apply({"params": params}, batch, deterministic=False, rngs=key)
+        rates.extend(used)
+        return logits
+
+    whole = dropping(-1)
+    assert rates == list(sites.values())
+    flat = flatten_dict(params, sep="/")
+    for number, part in enumerate(sites):
+        own = [path for path in flat if path.startswith(f"encoder/{part}/")]
+        without = flat | {path: np.zeros_like(flat[path]) for path in own}
+        expected, _ = apply(config, unflatten_dict(without, sep="/"), batch)
+        dropped = dropping(number)
+        np.testing.assert_allclose(dropped, expected, atol=1e-5, err_msg=part)
+        assert np.abs(dropped - whole).max() > 1e-3, part
+
+
+def test_deterministic_turns_all_dropout_off() -> None:
     batch = make_batch()
     key = {"dropout": jax.random.key(3)}
 
@@ -123,8 +155,7 @@ def test_dropout_has_its_sites_and_deterministic_turns_all_off() -> None:
 
     off = states(True, dropout_rate=0.5, attention_dropout_rate=0.5)
     np.testing.assert_array_equal(off, states(False, dropout_rate=0.0, attention_dropout_rate=0.0))
-    assert np.abs(off - states(False, dropout_rate=0.5, attention_dropout_rate=0.0)).max() > 0.01
-    assert np.abs(off - states(False, dropout_rate=0.0, attention_dropout_rate=0.5)).max() > 1e-5
+    assert np.abs(off - states(False, dropout_rate=0.5, attention_dropout_rate=0.5)).max() > 0.01
 
 
 def test_initial_parameters() -> None:
@@ -141,6 +172,14 @@ def test_initial_parameters() -> None:
             # Five deviations of the estimate: this normal's square has a kurtosis below 3.
             assert abs(deviation / expected - 1) < 5 / np.sqrt(2 * array.size), path
             assert np.abs(array).max() <= 0.04, path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_layer_norm_adds_its_epsilon_to_the_variance(dtype: DType) -> None:
+    config = dataclasses.replace(TINY, dtype=dtype, layer_norm_epsilon=0.5)
+    x = np.array([[-1.0, 1.0, 3.0, 5.0]], np.float32)  # of mean 2 and variance 5
+    ours, _ = layer_norm(config, "layer_norm").init_with_output(jax.random.key(0), x)
+    np.testing.assert_allclose(ours.astype(np.float32), (x - 2) / np.sqrt(5.5), rtol=1e-2)
 
 
 def test_gelu_flavours_differ_and_are_what_they_say() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig
+from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, OptimizerName
 from bert_jax.optimizer import make_optimizer, make_schedule
 
 STEPS = 20
@@ -21,9 +21,11 @@ SHAPES = {
     "attention_layer_norm": {"scale": (4,), "bias": (4,)},
     "word_embeddings": {"embedding": (5, 3)},
 }
-DECAYED = {("dense", "kernel"), ("word_embeddings", "embedding")}
 
+Paths = frozenset[tuple[str, str]]
 Flat = dict[tuple[str, str], np.ndarray]
+
+DECAYED: Paths = frozenset({("dense", "kernel"), ("word_embeddings", "embedding")})
 
 
 def flatten(tree: dict) -> Flat:
@@ -51,24 +53,24 @@ def rate(config: OptimizerConfig, step: int) -> float:
     return config.learning_rate * (1 - (step - start) / (STEPS - start)) ** config.decay_power
 
 
-def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat]) -> list[Flat]:
+def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat], decayed: Paths) -> list[Flat]:
     """GR optimization.py:100-160 in float64; parameters after each step."""
     m = {path: np.zeros_like(x) for path, x in params.items()}
     v = {path: np.zeros_like(x) for path, x in params.items()}
     history = []
     for step, raw in enumerate(gradients):
         norm = np.sqrt(sum((g**2).sum() for g in raw.values()))
-        clip = 1.0 / max(norm, 1.0) if config.clip_norm is not None else 1.0
+        clip = 1.0 if config.clip_norm is None else config.clip_norm / max(norm, config.clip_norm)
         params = dict(params)
         for path, w in params.items():
             g = raw[path] * clip
-            m[path] = 0.9 * m[path] + 0.1 * g
-            v[path] = 0.999 * v[path] + 0.001 * g**2
+            m[path] = config.beta1 * m[path] + (1 - config.beta1) * g
+            v[path] = config.beta2 * v[path] + (1 - config.beta2) * g**2
             corrected = config.bias_correction == "adam"
-            m_hat = m[path] / (1 - 0.9 ** (step + 1)) if corrected else m[path]
-            v_hat = v[path] / (1 - 0.999 ** (step + 1)) if corrected else v[path]
-            update = m_hat / (np.sqrt(v_hat) + 1e-6)
-            if path in DECAYED:
+            m_hat = m[path] / (1 - config.beta1 ** (step + 1)) if corrected else m[path]
+            v_hat = v[path] / (1 - config.beta2 ** (step + 1)) if corrected else v[path]
+            update = m_hat / (np.sqrt(v_hat) + config.epsilon)
+            if path in decayed:
                 update = update + config.weight_decay * w
                 if config.name == "lamb":
                     update = update * np.linalg.norm(w) / np.linalg.norm(update)
@@ -77,10 +79,10 @@ def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat]) 
     return history
 
 
-def largest_difference(config: OptimizerConfig) -> float:
+def largest_difference(config: OptimizerConfig, decayed: Paths = DECAYED) -> float:
     """Between ours and the transcription over `STEPS` steps."""
     params, gradients = make_trees()
-    expected = transcription(config, flatten(params), [flatten(g) for g in gradients])
+    expected = transcription(config, flatten(params), [flatten(g) for g in gradients], decayed)
     tx = make_optimizer(config)
 
     @jax.jit
@@ -115,6 +117,24 @@ def test_lamb_follows_its_paper() -> None:
         CONFIG, name="lamb", bias_correction="adam", decay_power=0.5, decay_start="warmup_end"
     )
     assert largest_difference(config) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_other_settings_than_the_defaults_count(name: OptimizerName) -> None:
+    config = OptimizerConfig(
+        name,
+        learning_rate=1e-2,
+        warmup_steps=5,
+        beta1=0.8,
+        beta2=0.98,
+        epsilon=1e-3,
+        bias_correction="adam" if name == "lamb" else "none",
+        weight_decay=0.1,
+        decay_exclusions=("bias",),
+        clip_norm=0.5,
+    )
+    scales = {("layer_norm", "scale"), ("attention_layer_norm", "scale")}
+    assert largest_difference(config, DECAYED | scales) < 1e-6
 
 
 def test_the_first_update_is_of_rate_zero() -> None:

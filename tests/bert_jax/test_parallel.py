@@ -80,6 +80,11 @@ def test_devices_drop_different_elements(results: dict[str, np.ndarray]) -> None
     assert abs(left.mean() - 1) < 0.12  # four standard deviations
 
 
+def test_devices_of_pmap_drop_different_elements(results: dict[str, np.ndarray]) -> None:
+    losses = results["pmap/dropout"]
+    assert np.diff(np.sort(losses)).min() > 1e-4
+
+
 def test_threefry_drops_the_same_elements_however_rows_are_spread(results: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(results["dropout/8/threefry2x32"], results["dropout/1/threefry2x32"])
 

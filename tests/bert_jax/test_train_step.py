@@ -106,6 +106,24 @@ def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:
     assert_same(evaluate(state.params, batch), evaluate_calm(state.params, batch))
 
 
+def test_every_micro_batch_draws_its_own_dropout() -> None:
+    task, tx = (
+        PretrainingTask(dataclasses.replace(CONFIG, dropout_rate=0.5)),
+        make_optimizer(OptimizerConfig()),
+    )
+    step = jax.jit(functools.partial(train_step, task=task, tx=tx, accumulation_steps=2))
+
+    def loss(micro_batch: int) -> float:
+        """Of the same row in one of the two, where the other is padding."""
+        rows = {name: np.zeros_like(x[:2]) for name, x in make_batch().items()}
+        for name, x in make_batch().items():
+            rows[name][micro_batch] = x[0]
+        return float(step(initial_state(3), rows, RATE, jax.random.key(0)).sums["mlm_loss"])
+
+    assert loss(0) == loss(0)
+    assert abs(loss(0) - loss(1)) > 0.01
+
+
 def test_training_learns_a_batch_by_heart() -> None:
     state, step, evaluate = compiled(CONFIG)
     before = evaluate(state.params, make_batch())

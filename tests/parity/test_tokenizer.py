@@ -18,7 +18,16 @@ from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 pytestmark = pytest.mark.parity
 
+FOLDER = "BERT_JAX_TEST_DATA"
 LINES = 20_000
+
+PUBLISHED: list[tuple[str, Casing]] = [
+    ("bert-base-uncased", "uncased"),
+    ("bert-base-cased", "cased"),
+    ("bert-base-chinese", "uncased"),
+    ("bert-base-multilingual-cased", "cased"),
+]
+needs_folder = pytest.mark.skipif(not os.environ.get(FOLDER), reason=f"{FOLDER} names no folder")
 
 HARD = [
     "",
@@ -54,7 +63,8 @@ TEXTS = [*HARD, "The quick brown fox jumps over the lazy dog and it is not the f
 
 
 def transcription(text: str, ids: dict[str, int], casing: Casing) -> list[int]:
-    """The algorithm of google-research/bert's tokenization.py, with a longest word of 100 characters."""
+    """The algorithm of google-research/bert's tokenization.py, with a longest word of 100 characters and
+    without private-use characters (docs/departures.md)."""
     text = "".join(" " + c + " " if is_han(c) else c for c in clean(text))
     if casing == "uncased":
         text = "".join(
@@ -105,11 +115,9 @@ def is_punctuation(character: str) -> bool:
 
 def real_lines() -> list[str]:
     """English, Chinese and both mixed, `LINES` of each as far as there are."""
-    folder = os.environ.get("BERT_JAX_TEST_DATA")
-    if not folder:
-        return []
     english, chinese = (
-        list(itertools.islice(lines_of(Path(folder, "text", name)), LINES)) for name in ("wiki_en", "wiki_zh")
+        list(itertools.islice(lines_of(Path(os.environ[FOLDER], "text", name)), LINES))
+        for name in ("wiki_en", "wiki_zh")
     )
     mixed = [f"{a} {b}" for a, b in zip(english, chinese, strict=False)]
     return english + chinese + mixed
@@ -121,14 +129,8 @@ def lines_of(folder: Path) -> Iterator[str]:
             yield from (line.rstrip("\n") for line in file)
 
 
-def vocabularies() -> list[tuple[str, Casing]]:
-    names: list[tuple[str, Casing]] = [
-        ("bert-base-uncased", "uncased"),
-        ("bert-base-cased", "cased"),
-        ("bert-base-chinese", "uncased"),
-        ("bert-base-multilingual-cased", "cased"),
-    ]
-    return names if os.environ.get("BERT_JAX_TEST_DATA") else []
+def published(name: str) -> Path:
+    return Path(os.environ[FOLDER], "vocab", f"{name}-vocab.txt")
 
 
 def check(file: Path, casing: Casing, texts: list[str], oracles: list) -> None:  # type: ignore[type-arg]
@@ -163,16 +165,16 @@ def test_hard_cases_with_a_learned_vocabulary(tmp_path, casing):
     check(file, casing, DISPUTED, oracles[:1])
 
 
-@pytest.mark.parametrize(("name", "casing"), vocabularies())
+@needs_folder
+@pytest.mark.parametrize(("name", "casing"), PUBLISHED)
 def test_wikipedia_and_hard_cases_with_published_vocabularies(name, casing):
-    file = Path(os.environ["BERT_JAX_TEST_DATA"], "vocab", f"{name}-vocab.txt")
+    file = published(name)
     oracles, lines = make_oracles(file, casing), real_lines()
     check(file, casing, [*HARD, *lines[::50]], oracles)
     check(file, casing, [*DISPUTED, *lines], oracles[:1])
 
 
-def test_published_vocabularies_have_the_special_tokens():
-    for name, casing in vocabularies():
-        file = Path(os.environ["BERT_JAX_TEST_DATA"], "vocab", f"{name}-vocab.txt")
-        tokens = load_vocabulary(file, casing).tokens
-        assert set(SPECIAL_TOKENS) <= set(tokens)
+@needs_folder
+@pytest.mark.parametrize(("name", "casing"), PUBLISHED)
+def test_published_vocabularies_have_the_special_tokens(name, casing):
+    assert set(SPECIAL_TOKENS) <= set(load_vocabulary(published(name), casing).tokens)

@@ -11,9 +11,11 @@ import pytest
 
 from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.heads import IMPOSSIBLE
+from bert_jax.finetuning.settings import LayerRates
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.model.encoder import Encoder
 from bert_jax.train_step import eval_step, predict_step
+from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -108,6 +110,28 @@ FORMULAS = {
     "in_batch_ranking": in_batch,
     "triplet_ranking": triplet,
 }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen_layers", [None, MODEL.num_layers])
+def test_classifiers_of_all_but_spans_have_dropout_of_their_own(
+    kind: HeadKind, frozen_layers: int | None
+) -> None:
+    """Also on top of features that are fixed, which have none."""
+    rates = LayerRates(frozen_layers=frozen_layers)
+    model = dataclasses.replace(MODEL, dropout_rate=0.2, attention_dropout_rate=0.3)
+    task = make_task(FineTuning(kind=kind, model=model, num_labels=LABELS, rates=rates))
+    _, params = make(kind)
+    of_encoder = [] if frozen_layers else [0.2, 0.3, 0.2, 0.2]
+    has_its_own = kind not in ("spans", "in_batch_ranking", "triplet_ranking")
+    key = {"dropout": jax.random.key(0)}
+    if has_its_own:
+        bias = np.full_like(params["classifier"]["bias"], 7)
+        params = {**params, "classifier": {**params["classifier"], "bias": bias}}
+    with all_dropped_at(len(of_encoder)) as used:
+        scores = task.module.apply({"params": params}, make_batch(kind), deterministic=False, rngs=key)
+    assert used == [*of_encoder, *([0.2] if has_its_own else [])]
+    assert np.all(np.asarray(scores) == 7) == has_its_own
 
 
 def test_a_choice_that_is_not_there_is_never_chosen() -> None:

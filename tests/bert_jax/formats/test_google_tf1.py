@@ -28,9 +28,9 @@ CONFIG = {
     **SIZES,
     "type_vocab_size": 2,
     "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+    "initializer_range": 0.05,
 }
 
 
@@ -83,7 +83,10 @@ def test_it_is_the_same_model_as_under_transformers_names(
     theirs = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
     jax.tree.map(np.testing.assert_array_equal, written[1].params, theirs.params)
     assert written[1].left_out == ()
-    assert written[1].config.activation == "gelu_tanh"
+    config = written[1].config
+    assert config.activation == "gelu_tanh"
+    rates = config.dropout_rate, config.attention_dropout_rate, config.initializer_range
+    assert rates == (0.2, 0.3, 0.05)
 
 
 def test_what_googles_configuration_has_no_field_for_travels(
