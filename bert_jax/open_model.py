@@ -1,6 +1,5 @@
 """The one way to name a model: a folder, of any kind that this project knows."""
 
-import dataclasses
 from pathlib import Path
 
 from bert_jax.config import Activation
@@ -42,6 +41,4 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
             f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
             f"model) nor bert_config.json (a checkpoint of google-research/bert)"
         )
-    if activation is None:
-        return model
-    return dataclasses.replace(model, config=dataclasses.replace(model.config, activation=activation))
+    return model if activation is None else model.with_activation(activation)

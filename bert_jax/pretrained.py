@@ -9,7 +9,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import Activation, ModelConfig
 from bert_jax.finetuning.settings import FeatureConfig
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import Vocabulary
@@ -52,6 +52,9 @@ class Pretrained:
     head: TaskHead | None = None
     """What fine-tuning put on it; more fine-tuning begins without, but for `with_head`."""
 
+    has_assumed_activation: bool = False
+    """Whether its folder does not say which GELU it was trained with."""
+
     @property
     def missing(self) -> tuple[str, ...]:
         """Those of `HEADS` that it lacks."""
@@ -64,6 +67,11 @@ class Pretrained:
             total.update(f"{'/'.join(path)} {array.shape} {array.dtype}".encode())
             total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()
+
+    def with_activation(self, activation: Activation) -> "Pretrained":
+        """The same with another GELU."""
+        config = dataclasses.replace(self.config, activation=activation)
+        return dataclasses.replace(self, config=config, has_assumed_activation=False)
 
     def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "Pretrained":
         """The same with its task's head among `params`, so that training goes on with that.

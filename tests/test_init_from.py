@@ -1,5 +1,6 @@
 """Pretraining that goes on from a model: its parameters, its shape, its vocabulary, and what is refused."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import load_params
+from bert_jax.cli.init_from import describe_start
 from bert_jax.cli.main import main
 from bert_jax.open_model import open_model
 from bert_jax.record import read_record
@@ -36,6 +38,23 @@ def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
 
 def assert_close(left: dict, right: dict) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
+
+
+def test_a_gelu_that_the_folder_does_not_say_is_named_or_taken_from_the_flag(
+    corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    google = tmp_path / "google"
+    assert main(["convert", "--model", str(model), "--format", "tf1", "--output", str(google)]) == 0
+    config = json.loads((google / "bert_config.json").read_text())
+    del config["bert_jax"]
+    (google / "bert_config.json").write_text(json.dumps(config))
+    assert main(["convert", "--model", str(google), "--output", str(tmp_path / "hf")]) == 0
+    assert "note: google does not say which GELU it was trained with; gelu_tanh is" in capsys.readouterr().err
+    flags = ("--model.activation", "gelu_exact", *ONE_STEP)
+    assert main(further(tmp_path / "w", corpus, google, *flags)) == 0
+    assert "assumed" not in capsys.readouterr().out
+    assert read_record(tmp_path / "w").experiment.model.activation == "gelu_exact"
+    assert "its GELU is assumed to be gelu_tanh" in describe_start(open_model(google))
 
 
 @pytest.mark.parametrize("kind", ["run", "export"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.cli.model_source import ModelSource
+from bert_jax.cli.model_source import ModelSource, note_assumed
 from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:
@@ -36,6 +36,7 @@ def run(args: Convert) -> None:
 
     source = args.source
     model = convert(source.model, args.output, args.format, source.step, source.activation)
+    note_assumed(model)
     print(_describe(model))
     print(f"wrote {args.output}")
     if args.format == "hf":

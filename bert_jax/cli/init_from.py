@@ -29,6 +29,9 @@ def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> 
             "--init-from needs a corpus that was made with the model's vocabulary: pass --data.corpus DIR"
         )
     model = open_model(directory)
+    wanted = experiment.model.activation
+    if model.has_assumed_activation and wanted != named.model.activation:
+        model = model.with_activation(wanted)
     return model, take_shape(experiment, named, model)
 
 
@@ -92,7 +95,12 @@ def describe_start(model: Pretrained) -> str:
     """The line that says what a run begins with, and what it draws."""
     drawn = [head.replace("_", " ") for head in model.missing]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
-    return f"starting from {model.name}{lacking}"
+    assumed = (
+        f"; its GELU is assumed to be {model.config.activation}, see --model.activation"
+        if model.has_assumed_activation
+        else ""
+    )
+    return f"starting from {model.name}{lacking}{assumed}"
 
 
 def _shapes(ours: ModelConfig, theirs: ModelConfig) -> list[tuple[str, Any, Any]]:

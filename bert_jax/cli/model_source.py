@@ -1,6 +1,7 @@
 """Flags that name a model, the same for every command that reads one."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,19 @@ class ModelSource:
     """Flavour of GELU, if the model's folder does not say the right one."""
 
     def open(self) -> "Pretrained":
-        """Reads it. Raises UserError as `bert_jax.open_model.open_model`."""
+        """Reads it, and says what of it is assumed. Raises UserError as `bert_jax.open_model.open_model`."""
         from bert_jax.open_model import open_model
 
-        return open_model(self.model, self.step, self.activation)
+        model = open_model(self.model, self.step, self.activation)
+        note_assumed(model)
+        return model
+
+
+def note_assumed(model: "Pretrained") -> None:
+    """Says on standard error if a model's GELU is a guess."""
+    if model.has_assumed_activation:
+        print(
+            f"note: {model.name} does not say which GELU it was trained with; {model.config.activation} is "
+            "assumed, but Google's models of 2018 want --activation gelu_exact",
+            file=sys.stderr,
+        )

@@ -100,6 +100,7 @@ def read(directory: Path) -> Pretrained:
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
         left_out=left_out(tensors, table),
+        has_assumed_activation=_OURS not in fields,
     )
 
 

@@ -84,7 +84,7 @@ def test_it_is_the_same_model_as_under_transformers_names(
     jax.tree.map(np.testing.assert_array_equal, written[1].params, theirs.params)
     assert written[1].left_out == ()
     config = written[1].config
-    assert config.activation == "gelu_tanh"
+    assert (config.activation, written[1].has_assumed_activation) == ("gelu_tanh", True)
     rates = config.dropout_rate, config.attention_dropout_rate, config.initializer_range
     assert rates == (0.2, 0.3, 0.05)
 
@@ -104,7 +104,7 @@ def test_what_googles_configuration_has_no_field_for_travels(
     told = {"activation": "gelu_exact", "layer_norm_epsilon": 1e-5, "casing": "cased"}
     (written[0] / "bert_config.json").write_text(json.dumps({**CONFIG, "bert_jax": told}))
     model = open_model(written[0])
-    assert model.config.activation == "gelu_exact"
+    assert (model.config.activation, model.has_assumed_activation) == ("gelu_exact", False)
     assert model.config.layer_norm_epsilon == 1e-5
     assert model.tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
 
