@@ -233,7 +233,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
 
 
 def _within(mesh: Mesh, function: functools.partial) -> Callable:
-    """The function, traced where `jax.sharding.get_abstract_mesh` gives the mesh."""
+    """The function, traced where `bert_jax.sharding.mesh_in_use` gives the mesh."""
 
     def traced(*args: Any) -> Any:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):

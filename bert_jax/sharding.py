@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, tree_map_with_path
 
 from bert_jax.config import ParallelConfig
@@ -50,6 +50,15 @@ def make_mesh(config: ParallelConfig, devices: list[jax.Device] | None = None) -
     # Unlike jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def mesh_in_use() -> AbstractMesh | None:
+    """The mesh of `make_mesh` that a function is traced for, whose arrays are those of all its devices.
+
+    None where arrays are one device's own: outside of a mesh, and inside of pmap, which has one of its own.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh if mesh.axis_names == AXES else None
 
 
 def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]

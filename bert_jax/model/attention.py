@@ -17,7 +17,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear
-from bert_jax.sharding import BATCH_AXES
+from bert_jax.sharding import BATCH_AXES, mesh_in_use
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
@@ -174,12 +174,12 @@ def attend_fused(
     batch, _, num_heads, _ = projections[0][0].shape
     dropped = 0 if key is None else num_dropped(rate)
     words = jnp.zeros(2, jnp.uint32) if key is None else jax.random.bits(key, (2,), jnp.uint32)
-    mesh = jax.sharding.get_abstract_mesh()
-    head_axes = ("tensor",) if num_heads % mesh.shape.get("tensor", 1) == 0 else ()
+    mesh = mesh_in_use()
+    head_axes = ("tensor",) if mesh and num_heads % mesh.shape["tensor"] == 0 else ()
 
     def first(axes: tuple[str, ...], count: int) -> jax.Array:
         """Number of a device's first row or head, of which it has so many."""
-        return jnp.uint32(0 if mesh.empty or not axes else jax.lax.axis_index(axes) * count)
+        return jnp.uint32(jax.lax.axis_index(axes) * count if mesh and axes else 0)
 
     def compute(products, biases, bias, words):  # type: ignore[no-untyped-def]
         rows, heads, _, _ = products[0].shape
@@ -189,7 +189,7 @@ def attend_fused(
     products = tuple(product.transpose(0, 2, 3, 1) for product, _ in projections)
     biases = jnp.stack([bias for _, bias in projections], axis=1)
     biases = jnp.broadcast_to(biases, (batch, *biases.shape))
-    if not mesh.empty:
+    if mesh:
         by_head = PartitionSpec(BATCH_AXES, head_axes)
         specs = (by_head, by_head, PartitionSpec(BATCH_AXES), PartitionSpec())
         compute = jax.shard_map(compute, in_specs=specs, out_specs=by_head, check_vma=False)

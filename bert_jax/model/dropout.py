@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bert_jax.model import threefry
-from bert_jax.sharding import BATCH_AXES, BATCH_SPEC
+from bert_jax.sharding import BATCH_AXES, BATCH_SPEC, mesh_in_use
 
 RESOLUTION = 1 << 16
 
@@ -51,8 +51,8 @@ def num_dropped(rate: float) -> int:
 
 def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """As `_random_16_bits`; on a mesh, every device draws the rows of the batch that it holds."""
-    mesh = jax.sharding.get_abstract_mesh()
-    parts = math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES)
+    mesh = mesh_in_use()
+    parts = math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1
     # threefry2x32 is drawn by all together, to be the same however rows are spread.
     if parts == 1 or shape[0] % parts or not _is_rbg(key):
         return _random_16_bits(key, shape)

@@ -15,6 +15,7 @@ from bert_jax.pretraining import PretrainingTask, abstract_batch
 from bert_jax.sharding import join_blocks, make_mesh
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
+from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 
 ROOT = Path(__file__).parents[2]
 MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_everywhere", "pmap_then_jit")
@@ -131,6 +132,15 @@ def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) ->
     state = program.train_step(program.init(), program.put(batch), 1e-3)
     assert np.isfinite(float(state.sums["grad_norm"]))
     assert program.rows.counted_here(batch)["masked_lm_ids"].shape == (4, 0)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_lengths_of_the_attention_kernel_are_traced_in_both_modes(mode: Literal["jit", "pmap"]) -> None:
+    experiment = Experiment(model=MODEL, global_batch_size=2, parallel=ParallelConfig(mode=mode))
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(PHASE, 2, 1).items()}
+    program = make_program(PretrainingTask(MODEL), experiment)
+    # Every platform's branch is traced on any platform: this raised under pmap, which has a mesh of its own.
+    program.lower_train_step(program.put(batch))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,27 @@
+"""A step by pmap compiles for several chips, with the attention kernel."""
+
+import jax
+import pytest
+
+from bert_jax.config import Experiment, ParallelConfig
+from bert_jax.parallel import make_program
+from bert_jax.pretraining import PretrainingTask, abstract_batch
+from bert_jax.tpu_compiler.topology import open_slice
+from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
+
+pytestmark = pytest.mark.tpu
+
+
+def test_every_chip_trains_its_rows_by_the_kernel() -> None:
+    devices = list(open_slice("v5e:2x2").devices)
+    experiment = Experiment(model=MODEL, parallel=ParallelConfig(mode="pmap"))
+    program = make_program(PretrainingTask(MODEL), experiment, devices)
+    batch = {
+        name: jax.ShapeDtypeStruct((4, *rows.shape), rows.dtype)
+        for name, rows in abstract_batch(PHASE, rows=8, instances=1).items()
+    }
+    compiled = program.lower_train_step(batch).compile().as_text()
+    rows, heads, head_width = 8, 2, 64
+    # Forward and backward of the first layer; the last one has queries of the predicted positions alone.
+    forward, _ = [line for line in compiled.splitlines() if "tpu_custom_call" in line]
+    assert f"bf16[{rows},{heads},{head_width},128]" in forward
