@@ -1,6 +1,9 @@
 """Outputs of a fine-tuned model for rows of data, batch by batch, so that memory stays bounded."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import collections
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import jax
@@ -14,6 +17,12 @@ NumpyBatch: TypeAlias = Mapping[str, np.ndarray]
 # Batches that the devices work on while the host looks at the result of an earlier one.
 _BATCHES_AHEAD = 2
 
+# A CPU computes two batches at once: while one of them keeps a single core busy, the other has the rest.
+_CPU_THREADS = 2
+# An array of 32 MiB or more is new memory each time, which the system clears first. At so many positions
+# BERT-BASE's widest has 24 MiB.
+_CPU_POSITIONS = 2048
+
 
 def predict(
     program: Program, params: Params, batches: Iterable[NumpyBatch]
@@ -26,21 +35,48 @@ def predict(
       batches: host batches with `row`, the number of each row, negative for padding rows.
 
     Yields:
-      int32 [R], the numbers of the real rows of a batch, and their float32 outputs [R, ...]; batch by batch,
-      in order.
+      int32 [R], the numbers of the real rows of a batch, or on a CPU of a part of it, and their float32
+      outputs [R, ...]; in order.
     """
-    waiting: list[tuple[np.ndarray, jax.Array]] = []
-    for batch in batches:
-        waiting.append((batch["row"], program.predict_step(params, program.put(batch))))
-        if len(waiting) > _BATCHES_AHEAD:
-            yield _fetch(*waiting.pop(0))
-    for rows, outputs in waiting:
-        yield _fetch(rows, outputs)
+
+    def start(batch: NumpyBatch) -> jax.Array:
+        return program.predict_step(params, program.put(batch))
+
+    # Several devices may have to talk to each other, which they do in the order of one thread's calls.
+    on_cpu = len(program.devices) == 1 and program.devices[0].platform == "cpu"
+    if on_cpu:
+        batches = (part for batch in batches for part in _parts(batch))
+    compiled: set[tuple[int, ...]] = set()
+    waiting: collections.deque[tuple[np.ndarray, Callable[[], np.ndarray]]] = collections.deque()
+    with ThreadPoolExecutor(_CPU_THREADS) as threads:
+        for batch in batches:
+            shape = batch["input_ids"].shape
+            if on_cpu and shape in compiled:
+                # XLA runs what one thread calls one after the other, so the thread that calls has to wait.
+                outputs = threads.submit(lambda batch: np.asarray(start(batch)), batch).result
+            else:
+                outputs = functools.partial(np.asarray, start(batch))
+                compiled.add(shape)
+            waiting.append((batch["row"], outputs))
+            if len(waiting) > _BATCHES_AHEAD:
+                yield _fetch(*waiting.popleft())
+        while waiting:
+            yield _fetch(*waiting.popleft())
 
 
-def _fetch(rows: np.ndarray, outputs: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+def _parts(batch: NumpyBatch) -> Iterator[NumpyBatch]:
+    """The batch, or equal parts of its rows with at most so many positions as a CPU is fast at."""
+    num_rows = len(batch["input_ids"])
+    positions = batch["input_ids"].size // num_rows
+    fitting = (n for n in range(num_rows, 0, -1) if num_rows % n == 0 and n * positions <= _CPU_POSITIONS)
+    size = next(fitting, 1)
+    for first in range(0, num_rows, size):
+        yield {name: array[first : first + size] for name, array in batch.items()}
+
+
+def _fetch(rows: np.ndarray, outputs: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     real = rows >= 0
-    return rows[real], np.asarray(outputs)[real]
+    return rows[real], outputs()[real]
 
 
 def gather(parts: Iterable[tuple[np.ndarray, np.ndarray]], num_rows: int) -> np.ndarray:

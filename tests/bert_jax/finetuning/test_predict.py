@@ -1,0 +1,76 @@
+"""Outputs batch by batch: those of the whole, in order, and no more batches at once than said."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.finetuning.config import FineTuning, make_task
+from bert_jax.finetuning.predict import predict
+from bert_jax.parallel import Program, make_program
+from bert_jax.train_step import Params
+from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, make_batch
+
+LARGE = 3 * 2048 // LENGTH // 2  # rows with one and a half times the positions of a part
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    config = FineTuning(kind="classification", model=MODEL, num_labels=LABELS, global_batch_size=4)
+    return make_program(make_task(config), config, jax.devices()[:1])
+
+
+@pytest.fixture(scope="module")
+def params(program: Program) -> Params:
+    return program.init().params
+
+
+def numbered(rows: int, first: int = 0, padding_rows: int = 0) -> dict[str, np.ndarray]:
+    """A batch with the numbers of its rows, whose tokens are those of the rows alone."""
+    batch = make_batch("classification", rows, padding_rows=padding_rows)
+    batch["input_ids"] = np.roll(batch["input_ids"], first, axis=1)
+    batch["row"] = np.where(np.arange(rows + padding_rows) < rows, first + np.arange(rows + padding_rows), -1)
+    return batch
+
+
+def test_a_large_batch_goes_in_equal_parts(program: Program, params: Params) -> None:
+    batch = numbered(LARGE - 5, padding_rows=5)
+    parts = list(predict(program, params, [batch]))
+    assert [len(rows) for rows, _ in parts] == [LARGE // 2, LARGE // 2 - 5]
+    assert np.concatenate([rows for rows, _ in parts]).tolist() == list(range(LARGE - 5))
+    whole = np.asarray(program.predict_step(params, program.put(batch)))
+    np.testing.assert_allclose(
+        np.concatenate([outputs for _, outputs in parts]), whole[: LARGE - 5], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_batches_of_several_shapes_keep_their_order(program: Program, params: Params) -> None:
+    sizes = [4, 4, 6, 4, 6, 6, 4, 4]
+    batches = [numbered(size, first=100 * i) for i, size in enumerate(sizes)]
+    parts = list(predict(program, params, batches))
+    assert [rows[0] for rows, _ in parts] == [100 * i for i in range(len(sizes))]
+    for batch, (_, outputs) in zip(batches, parts, strict=True):
+        alone = np.asarray(program.predict_step(params, program.put(batch)))
+        np.testing.assert_array_equal(outputs, alone)
+
+
+def test_only_some_batches_are_taken_ahead(program: Program, params: Params) -> None:
+    taken = []
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for i in range(100):
+            taken.append(i)
+            yield numbered(4)
+
+    results = predict(program, params, batches())
+    for _ in range(5):
+        next(results)
+    assert len(taken) < 10
+
+
+def test_what_fails_in_a_thread_is_raised(program: Program, params: Params) -> None:
+    good = numbered(4)
+    bad = {name: array for name, array in good.items() if name != "input_mask"}
+    with pytest.raises(KeyError, match="input_mask"):
+        list(predict(program, params, [good, good, bad, good]))
