@@ -1,9 +1,12 @@
 """How large a model is and how much arithmetic it does: plain sums over its shape, no jax."""
 
+import re
+
 from bert_jax.config import Experiment, ModelConfig
 from data_pipeline.config import Phase, phase_ends
 
 PEAK_FLOPS = {
+    "v6e": 918e12,
     "v6": 918e12,
     "v5p": 459e12,
     "v5 lite": 197e12,
@@ -19,8 +22,8 @@ PEAK_FLOPS = {
     "h100": 989e12,
     "a100": 312e12,
 }
-"""Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by words in its name; the first that
-stands in it counts."""
+"""Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by whole words in its name; the first
+that stands in it counts."""
 
 
 def encoder_parameters(model: ModelConfig) -> int:
@@ -96,7 +99,8 @@ def flops_left(experiment: Experiment, step: int) -> int:
 
 def peak_flops(device_kind: str) -> float | None:
     """Dense bfloat16 FLOP/s of a device by its jax `device_kind`, or None where unknown."""
-    return next((peak for word, peak in PEAK_FLOPS.items() if word in device_kind.lower()), None)
+    kind = device_kind.lower()
+    return next((peak for words, peak in PEAK_FLOPS.items() if re.search(rf"\b{words}\b", kind)), None)
 
 
 def _steps_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:

@@ -55,6 +55,8 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=_preservation(keep, keep_every),
             cleanup_tmp_directories=True,
+            # Else each process lists the folder, and over a network may see what another one has moved away.
+            single_host_load_and_broadcast=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
         )
         self._manager = _Manager(self._folder.absolute(), options=options)
@@ -66,18 +68,34 @@ class Checkpoints:
     def save(self, step: int, state: Any) -> None:
         """Starts to save, after waiting for the save before. Does nothing if the step is there.
 
+        If the save before failed, says so and returns when this one is done.
+
         Raises:
-          Unfinished: this save or the one before failed (disk full, no permission).
+          Unfinished: this save failed (disk full, no permission); of several processes also the one before.
         """
-        self.wait()
+        fault = self._attempt(self._manager.wait_until_finished)
+        if fault:
+            if processes.count() > 1:
+                raise self._unfinished(fault)
+            self._say(f"{self._describe(fault)}; trying that of step {step}")
+            self._manager.reload()  # it has forgotten those that the failed one was to replace
         if step in self._manager.all_steps():
             return
         self._saving = step
-        self._guard(lambda: self._manager.save(step, args=ocp.args.StandardSave(state)))
+        if error := self._attempt(lambda: self._manager.save(step, args=ocp.args.StandardSave(state))):
+            raise self._unfinished(error)
+        if fault:
+            self.wait()
 
     def wait(self) -> None:
         """Returns when no save is under way. Raises Unfinished as `save` does."""
-        self._guard(self._manager.wait_until_finished)
+        if error := self._attempt(self._manager.wait_until_finished):
+            raise self._unfinished(error)
+
+    def check(self) -> None:
+        """Raises Unfinished if this one of several processes cannot finish a save; does not wait."""
+        if self._manager.failure is not None:
+            self.wait()
 
     def restore_newest(self, abstract_state: State) -> State | None:
         """The newest state that is whole, or None if there is no checkpoint.
@@ -137,18 +155,27 @@ class Checkpoints:
         (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
         synchronize(folder)
 
-    def _guard(self, action: Callable[[], Any]) -> None:
+    def _attempt(self, action: Callable[[], Any]) -> Exception | None:
+        """What the disk raised of a part of a save."""
         try:
             action()
         except (jax.errors.JaxRuntimeError, TimeoutError):
             raise  # not the disk: memory, or another process
         except Exception as error:
-            last = max(self._manager.all_steps(read=True), default=None)
-            kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
-            raise Unfinished(
-                f"saving the checkpoint of step {self._saving} in {self._folder} failed, {kept}; "
-                f"make room and run the same command again ({_gist(error)})"
-            ) from error
+            return error
+        return None
+
+    def _unfinished(self, error: Exception) -> Unfinished:
+        unfinished = Unfinished(f"{self._describe(error)}; make room and run the same command again")
+        unfinished.__cause__ = error
+        return unfinished
+
+    def _describe(self, error: Exception) -> str:
+        last = max(saved_steps(self._workdir), default=None)
+        kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
+        return (
+            f"saving the checkpoint of step {self._saving} in {self._folder} failed ({_gist(error)}), {kept}"
+        )
 
 
 def _preservation(keep: int, keep_every: Collection[int]) -> policies.PreservationPolicy:

@@ -163,6 +163,8 @@ class _Run:
                     if self.trace:
                         self.stopwatch.exclude(self.trace.between_steps(step, state.step))
                     batch = batches.next(state.step)
+                    if step == self.first_step:
+                        batches.seconds_waited = 0.0  # the start's, not the first row's
                     state = self._advance(state, batch, step)
                     step += 1
                     # A copy, because the next step uses the state's own arrays up.
@@ -196,6 +198,8 @@ class _Run:
         compiled = time.perf_counter()  # the call returns when the step is under way
         jax.block_until_ready(state.step)
         self.stopwatch.exclude(time.perf_counter() - began)
+        if step == self.first_step:
+            self.stopwatch.begin()
         if self.clock and step == self.first_step:
             self.clock.compiled(compiled - began)
             self.clock.stop(self.stopwatch)
@@ -211,31 +215,42 @@ class _Run:
     def _between_steps(
         self, state: TrainState, step: int, batches: Prefetch, *, stopping: bool
     ) -> TrainState:
-        """What is due after a step, always in this order: row, evaluation, checkpoint.
+        """What is due after a step, always in this order: row, checkpoint, evaluation.
 
-        A stop may leave no more than seconds, so the evaluation is then left to the next start.
+        A checkpoint is written while the evaluation runs, and is not lost if that fails. A stop may leave no
+        more than seconds, so the evaluation is then left to the next start.
         """
-        stopping = stopping and step < self.config.num_train_steps
+        is_last = step == self.config.num_train_steps
+        stopping = stopping and not is_last
+        self.checkpoints.check()
         if self._is_due(step, self.config.log_every):
             self._check_finite(state)
             self._log_training(state, step, batches)
             state = self.program.reset_sums(state)
+        saving = self._start_saving(state, step, stopping)
         if self.evaluation and self._is_due(step, self.config.eval_every) and not stopping:
             self._check_finite(state)
             self._log_evaluation(self.evaluation, state, step)
-        began = time.perf_counter()
-        is_due = self._is_due(step, self.config.checkpoint_every)
-        # A series that an earlier start asked for may not be one of this start's steps.
-        if is_due or stopping or self.checkpoints.stays(step):
-            self._check_finite(state)
-            self.before_save()
-            self.log.sync()
-            self.checkpoints.save(step, state)
-            self.stopwatch.note("seconds_saving", time.perf_counter() - began)
-        if stopping or step == self.config.num_train_steps:
+        if stopping or is_last:
+            began = time.perf_counter()
             self.checkpoints.wait()
-            self.seconds_of_last_save = time.perf_counter() - began
+            self.seconds_of_last_save = saving + time.perf_counter() - began
         return state
+
+    def _start_saving(self, state: TrainState, step: int, stopping: bool) -> float:
+        """The checkpoint of a step, if it is due; seconds that the loop stood still for it."""
+        # A series that an earlier start asked for may not be one of this start's steps.
+        is_due = self._is_due(step, self.config.checkpoint_every) or self.checkpoints.stays(step)
+        if not (is_due or stopping):
+            return 0.0
+        began = time.perf_counter()
+        self._check_finite(state)
+        self.before_save()
+        self.log.sync()
+        self.checkpoints.save(step, state)
+        seconds = time.perf_counter() - began
+        self.stopwatch.note("seconds_saving", seconds)
+        return seconds
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.config.num_train_steps

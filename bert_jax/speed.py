@@ -42,6 +42,10 @@ class Stopwatch:
         self._work_left = work_left
         self._restart()
 
+    def begin(self) -> None:
+        """Leaves out all the time until now: a start opens files and awaits its first batch."""
+        self._began = time.perf_counter()
+
     def count(self, flops: int) -> None:
         """Counts one step, unless its time is excluded."""
         self._steps += 1
@@ -88,6 +92,6 @@ class Stopwatch:
         }
 
     def _restart(self) -> None:
-        self._began = time.perf_counter()
+        self.begin()
         self._steps, self._flops = 0, 0
         self._noted: dict[str, float] = {"seconds_saving": 0.0}

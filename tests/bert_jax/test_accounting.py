@@ -66,4 +66,6 @@ def test_peaks_of_known_devices() -> None:
     assert peak_flops("NVIDIA H100 NVL") == 835e12
     assert peak_flops("NVIDIA H200") == 989e12
     assert peak_flops("NVIDIA H200 NVL") == 835e12
+    assert peak_flops("NVIDIA A100-SXM4-40GB") == 312e12
+    assert peak_flops("NVIDIA RTX A1000 Laptop GPU") is None
     assert peak_flops("cpu") is None

@@ -1,6 +1,7 @@
 """Checkpoints: whole or absent, and a damaged one is never trained on."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,11 +158,44 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
     with (
         files_no_larger_than(50_000),
-        pytest.raises(Unfinished, match=r"step 20 .* that of step 10 is kept.*File too large"),
+        pytest.raises(Unfinished, match=r"step 20 .*File too large.* that of step 10 is kept"),
     ):
         save_and_wait()
     checkpoints.close()
     assert restore(tmp_path) == 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> None:
+    said: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints.save(5, state(5))
+    checkpoints.save(10, state(10))
+    with files_no_larger_than(50_000):
+        checkpoints.save(20, state(20, size=100_000))
+        while checkpoints._manager._is_finishing():  # it fails before anybody asks after it
+            time.sleep(0.01)
+    checkpoints.save(30, state(30))
+    assert saved_steps(tmp_path) == [10, 30]
+    assert [line.split(" in ")[0] for line in said] == ["saving the checkpoint of step 20"]
+    checkpoints.save(40, state(40))
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [30, 40]
+    assert restore(tmp_path) == 40
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Path) -> None:
+    said: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints.save(10, state(10))
+    with files_no_larger_than(50_000):
+        checkpoints.save(20, state(20, size=100_000))
+        with pytest.raises(Unfinished, match=r"step 30 .* that of step 10 is kept"):
+            checkpoints.save(30, state(30, size=100_000))
+    (line,) = said
+    assert "step 20" in line
+    assert line.endswith("that of step 10 is kept; trying that of step 30")
 
 
 def test_parameters_alone_are_loaded_as_numpy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import later_phases
+from bert_jax import evaluation, later_phases
 from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
 from bert_jax.cli.training import takeover_checked_on_failure
@@ -141,6 +141,22 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
     for last in (step, step + 2, step + 2):
         assert main(arguments(tmp_path, corpus, *flags, "--num-train-steps", str(last))) == 0
         assert evaluated() == list(range(1, last + 1))
+
+
+def test_an_evaluation_that_fails_does_not_cost_the_checkpoint(
+    finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "evaluate", raise_no_evaluation)
+    with pytest.raises(RuntimeError, match="no evaluation"):
+        main(arguments(tmp_path, corpus))
+    monkeypatch.undo()
+    assert saved_steps(tmp_path) == [80, 100]  # both are due at 100
+    assert main(arguments(tmp_path, corpus)) == 0
+    assert_same_run(tmp_path, finished)
+
+
+def raise_no_evaluation(*_: object) -> None:
+    raise RuntimeError("no evaluation")
 
 
 def test_all_that_the_loop_stands_still_for_is_counted(
