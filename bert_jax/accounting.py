@@ -65,12 +65,12 @@ def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: 
     return encoder_flops(model, length) + 3 * (language_model + next_sentence)
 
 
-def encoder_flops(model: ModelConfig, length: int) -> int:
-    """As `flops_per_row`, of the layers alone."""
+def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
+    """As `flops_per_row`, of the layers alone; the lowest ones may be frozen, and then have no backward."""
     width = model.hidden_size
     layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
     layer += 4 * length * length * width
-    return 3 * model.num_layers * layer
+    return (3 * model.num_layers - 2 * frozen_layers) * layer
 
 
 def run_tokens(experiment: Experiment) -> int:

@@ -70,7 +70,11 @@ class FineTuningTask(abc.ABC):
 
     def flops(self, batch: Batch) -> int:
         length = batch["input_ids"].shape[-1]
-        return batch["input_ids"].size // length * encoder_flops(self.model, length)
+        return (
+            batch["input_ids"].size
+            // length
+            * encoder_flops(self.model, length, self.rates.frozen_layers or 0)
+        )
 
     def _targets(self, batch: Batch) -> jax.Array:
         return _real_rows(batch).sum()

@@ -49,6 +49,16 @@ def test_frozen_layers_stay_exactly_as_they_are() -> None:
     assert changes["classifier"] > 1e-3
 
 
+@pytest.mark.parametrize(("frozen", "share"), [(None, 1), (0, 1), (1, 4 / 6), (2, 2 / 6)])
+def test_frozen_layers_have_no_backward_to_count(frozen: int | None, share: float) -> None:
+    batch = make_batch("tagging")
+    all_trained, task = (
+        make_task(dataclasses.replace(CONFIG, rates=LayerRates(frozen_layers=layers)))
+        for layers in (None, frozen)
+    )
+    assert task.flops(batch) == pytest.approx(share * all_trained.flops(batch))
+
+
 def test_lower_layers_learn_more_slowly() -> None:
     # Adam's first step is of nearly the same size for every parameter.
     changes = moved(LayerRates(layer_decay=0.5))
