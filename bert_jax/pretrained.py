@@ -36,6 +36,7 @@ class Pretrained:
     """A model with what is needed to apply it to text, to train it further or to convert it."""
 
     name: str
+    """That of its folder; of a run also the step, if one was asked for."""
     config: ModelConfig
     """Computes in float32. The objective is that of the heads that are there."""
     params: dict[str, Any]

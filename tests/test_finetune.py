@@ -170,7 +170,15 @@ def test_another_model_of_the_same_name_is_refused(
 ) -> None:
     make_run(tmp_path / "model", make_params=random_params)
     assert main(command(folder, f"--model={tmp_path / 'model'}")) == 2
-    assert "other settings or data: model tiny " in capsys.readouterr().err
+    assert "other settings or data: model model " in capsys.readouterr().err
+
+
+def test_the_same_model_under_another_name_goes_on(tmp_path: Path) -> None:
+    before = FineTuningRecord("cola", FineTuning(), (), {}, trained_from="base", model_fingerprint="a")
+    check_same(tmp_path, before, dataclasses.replace(before, trained_from="base-0"))
+    another = dataclasses.replace(before, trained_from="base-0", model_fingerprint="b")
+    with pytest.raises(UserError, match="model base a -> base-0 b"):
+        check_same(tmp_path, before, another)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_parameters_and_shape_are_the_models(
         assert main(["export", "--workdir", str(model), "--output", str(source)]) == 0
     flags = ("--model.dropout-rate", "0.2", "--seed", "5", *ONE_STEP)
     assert main(further(tmp_path / "w", corpus, source, *flags)) == 0
-    name = {"run": "quickstart", "export": "exported"}[kind]
+    name = {"run": "first", "export": "exported"}[kind]
     assert f"starting from {name}\n" in capsys.readouterr().out
     assert_close(load_params(tmp_path / "w")[1], load_params(model)[1])
     record = read_record(tmp_path / "w")
@@ -84,7 +84,7 @@ def test_heads_that_the_model_lacks_are_drawn_and_said(
     assert main(arguments(tmp_path / "mlm", corpus, *flags, "--num-train-steps", "20")) == 0
     assert main(further(tmp_path / "w", corpus, tmp_path / "mlm", *ONE_STEP)) == 0
     said = capsys.readouterr().out
-    assert "starting from quickstart; it lacks pooler, next sentence, drawn from the seed\n" in said
+    assert "starting from mlm; it lacks pooler, next sentence, drawn from the seed\n" in said
     before, after = load_params(tmp_path / "mlm")[1], load_params(tmp_path / "w")[1]
     for part in ("encoder", "language_model"):
         assert_close(after[part], before[part])

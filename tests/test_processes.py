@@ -268,7 +268,7 @@ def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -
     step = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12", "--parallel.fsdp", "2")
     with pod(folder, "further", 2, "--init-from", str(undisturbed), *step) as started:
         assert started.wait() == [0, 0], started.said(0) + started.said(1)
-        assert "starting from quickstart\n" in started.said(0)
+        assert f"starting from {undisturbed.name}\n" in started.said(0)
     expected, actual = final_state(undisturbed), final_state(folder / "further")
     for path, array in expected.items():
         if "params" in path:

@@ -33,13 +33,19 @@ def pretrained(
     return folder
 
 
-def finetuned(folder: Path, task: str, scores: Mapping[float, tuple[float | None, ...]], model: str) -> Path:
+def finetuned(
+    folder: Path,
+    task: str,
+    scores: Mapping[float, tuple[float | None, ...]],
+    model: str,
+    name: str = "export",
+) -> Path:
     """An output folder whose cells had these scores, a tuple of seeds for each learning rate."""
     cell = folder / "cells" / "a"
     cell.mkdir(parents=True)
     config = FineTuning(kind="classification", model=make_experiment("mlm_nsp", 50).model)
     write_finetuning_record(
-        cell, FineTuningRecord(task, config, ("a", "b"), {}, trained_from="export", model_fingerprint=model)
+        cell, FineTuningRecord(task, config, ("a", "b"), {}, trained_from=name, model_fingerprint=model)
     )
     (folder / "best").symlink_to("cells/a", target_is_directory=True)
     rows: list[dict[str, Any]] = []
@@ -139,6 +145,20 @@ def test_scores_by_model_and_task(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("cola", "0", "0.3"),
     ]
     assert {row["macro_f1"] for row in rows} == {"0.25"}
+
+
+def test_a_model_of_two_names_is_one_and_repeats_of_an_experiment_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        finetuned(tmp_path / "1", "cola", {2e-5: (0.5,)}, "m", name="base-0"),
+        finetuned(tmp_path / "2", "rte", {2e-5: (0.7,)}, "m", name="base"),
+        finetuned(tmp_path / "3", "cola", {2e-5: (0.3,)}, "n", name="base-1"),
+    ]
+    assert main(["report", *map(str, runs)]) == 0
+    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    assert ["base-0", "0.5000", "0.7000"] in lines
+    assert ["base-1", "0.3000"] in lines
 
 
 def test_tasks_are_averaged_if_all_models_have_them(

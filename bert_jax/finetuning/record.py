@@ -36,7 +36,7 @@ class FineTuningRecord:
     packing: Mapping[str, int] | None = None
     """How training rows share lines (`data_pipeline.tasks.packing.Packing`); None where they do not."""
     trained_from: str = ""
-    """The pretrained model's name."""
+    """The pretrained model's name: its folder's, in records of an earlier version a run's experiment."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
     data_fingerprint: str = ""
@@ -88,6 +88,8 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     may_change = _MAY_CHANGE
     if now.config.rows_compete:
         may_change -= _DECIDES_NEGATIVES
+    if before.model_fingerprint == now.model_fingerprint:
+        may_change |= {"model"}  # the same, from a folder of another name
     if not before.dev_fingerprint:
         may_change |= {"development data"}
     changes = differences(_comparable(before), _comparable(now), may_change)

@@ -29,10 +29,11 @@ def read(workdir: Path, step: int | None) -> Pretrained:
     """
     record = read_record(workdir)
     vocabulary = read_vocabulary(find_tokenizer(workdir, record))
+    name = _name(workdir, step)
     step, params = load_params(workdir, step)
     config = dataclasses.replace(record.experiment.model, dtype="float32")
     model = Pretrained(
-        name=record.experiment_name,
+        name=name,
         config=config,
         params={part: arrays for part, arrays in params.items() if part in config.learns.trained_parts},
         tokenizer=make_tokenizer(vocabulary),
@@ -62,6 +63,12 @@ def find_tokenizer(workdir: Path, record: RunRecord) -> Path:
         f"no tokenizer of this run in {', '.join(map(str, places))}; copy the folder `tokenizer` of its "
         f"corpus to {places[0]}"
     )
+
+
+def _name(workdir: Path, step: int | None) -> str:
+    """Repeats of one experiment lie in folders of their own, so these tell them apart."""
+    folder = workdir.resolve().name
+    return folder if step is None else f"{folder}-step-{step}"
 
 
 def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:

@@ -19,7 +19,7 @@ class Score:
     folder: Path
     task: str
     model: str
-    """Name of the pretrained model's folder."""
+    """Name of the pretrained model: its folder's, in earlier records of a run the experiment's."""
     fingerprint: str
     """Hash of the pretrained parameters: many models lie in a folder called `export`."""
     metric: str
@@ -45,12 +45,20 @@ def read_score(folder: Path) -> Score:
 
 
 def by_model(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
-    """Model -> task -> score; a model fine-tuned twice on a task counts as two, named by their folders."""
+    """Model -> task -> score; a model fine-tuned twice on a task counts as two, named by their folders.
+
+    One that has several names, as copies and earlier records have, goes by the first.
+    """
     times = Counter((score.fingerprint, score.task) for score in scores)
-    namesakes = Counter(model for model, _ in {(score.model, score.fingerprint) for score in scores})
+    names: dict[str, str] = {}
+    for score in scores:
+        names.setdefault(score.fingerprint, score.model)
+    namesakes = Counter(names.values())
     found: dict[str, dict[str, Score]] = {}
     for score in scores:
-        name = score.model if namesakes[score.model] == 1 else f"{score.model} {score.fingerprint[:8]}"
+        name = names[score.fingerprint]
+        if namesakes[name] > 1:
+            name += f" {score.fingerprint[:8]}"
         if times[score.fingerprint, score.task] > 1:
             name += f" ({score.folder})"
         found.setdefault(name, {})[score.task] = score

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import bert_jax
+from bert_jax.checkpoints import saved_steps
 from bert_jax.convert import convert
 from bert_jax.open_model import open_model
 from data_pipeline.errors import UserError
@@ -22,6 +23,18 @@ def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"experiment": {}}')
     with pytest.raises(UserError, match="is not a run's"):
         open_model(tmp_path)
+
+
+def test_a_run_is_named_by_its_folder_and_the_step_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "seed-1")
+    (step,) = saved_steps(tmp_path / "seed-1")
+    newest = open_model(tmp_path / "seed-1")
+    assert (newest.name, newest.facts["experiment"]) == ("seed-1", "tiny")
+    assert open_model(tmp_path / "seed-1", step).name == f"seed-1-step-{step}"
+    monkeypatch.chdir(tmp_path / "seed-1")
+    assert open_model(Path()).name == "seed-1"
 
 
 def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
