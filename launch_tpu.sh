@@ -165,6 +165,25 @@ check_commit() {
   [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
 }
 
+# Says what HEAD lacks: changes, and modules that git does not know yet. Another --commit is not what is here anyway.
+note_uncommitted() {
+  local files
+  files=$(git -C "$here" diff --name-only HEAD &&
+    git -C "$here" ls-files --others --exclude-standard -- {bert_jax,data_pipeline,experiments}/\*.py) 2>/dev/null ||
+    return 0
+  case $files in
+    '') return 0 ;;
+    *$'\n'*$'\n'*$'\n'*) files="$(sed -n 1,3p <<<"$files")"$'\n...' ;;
+  esac
+  say "note: the hosts get HEAD, without what is not committed: ${files//$'\n'/ }" >&2
+}
+
+take_commit() {
+  local given=$commit
+  check_commit
+  [ -n "$given" ] || note_uncommitted
+}
+
 # What a run that is resumed was started with last, as `bert-jax pretrain` has noted it in the work directory.
 take_commit_of_run() {
   local file=$workdir/config.json found
@@ -505,10 +524,10 @@ exec 3>&1
 check_account
 case $verb in
   create) check_type; check_name_is_free; create ;;
-  install) check_commit; install ;;
+  install) take_commit; install ;;
   run) check_run "$@"; run "$@" ;;
-  watch) check_type; check_run "$@"; check_there_is_a_slice; take_commit_of_run; check_commit; watch "$@" ;;
-  train) check_type; check_commit; check_run "$@"; check_name_is_free; train "$@" ;;
+  watch) check_type; check_run "$@"; check_there_is_a_slice; take_commit_of_run; take_commit; watch "$@" ;;
+  train) check_type; check_run "$@"; take_commit; check_name_is_free; train "$@" ;;
   status) status ;;
   logs) logs ;;
   stop) on_hosts '' "$on_host stop" ;;

@@ -500,6 +500,33 @@ def test_watch_waits_for_the_queue_and_installs_on_what_comes(
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
 
 
+def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "bert_jax" / "model").mkdir(parents=True)
+    shutil.copy(LAUNCH_TPU, checkout)
+    (checkout / "README.md").touch()
+    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=checkout, check=True)
+
+    def noted(*flags: str) -> str:
+        words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run", *flags)
+        done = subprocess.run(
+            [checkout / "launch_tpu.sh", *words], env=laptop.env, capture_output=True, text=True, check=True
+        )
+        assert "git init" in done.stdout, "it goes on"
+        return done.stderr
+
+    (checkout / "notes.py").touch()  # no part of what is installed
+    assert noted() == ""
+    (checkout / "README.md").write_text("changed")
+    said = "launch_tpu.sh: note: the hosts get HEAD, without what is not committed: README.md"
+    assert noted() == f"{said}\n"
+    for number in range(3):
+        (checkout / "bert_jax" / "model" / f"new_{number}.py").touch()
+    assert noted() == f"{said} bert_jax/model/new_0.py bert_jax/model/new_1.py ...\n"
+    assert noted("--commit", "HEAD") == ""
+
+
 def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ...]) -> None:
     laptop.cloud.add_slice("a")
     homes = laptop.cloud.homes("a")
