@@ -36,6 +36,10 @@ MODEL_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
 """Those that trained parameters cannot do without."""
 
 
+DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
+"""The fields of ModelConfig that are shares of what is dropped."""
+
+
 def check_positive(name: str, value: int) -> None:
     """Raises UserError unless a setting is at least 1."""
     if value < 1:
@@ -52,6 +56,12 @@ def check_not_negative(name: str, value: float) -> None:
     """Raises UserError unless a setting is a finite number of at least 0."""
     if not 0 <= value < math.inf:
         raise UserError(f"{name} is {value:g}; it must be at least 0 and finite")
+
+
+def check_dropout_rate(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a share that 16 random bits can still tell from 1."""
+    if not 0 <= value < 0.9999:
+        raise UserError(f"{name} is {value}; it must be at least 0 and below 0.9999")
 
 
 def check_seed(name: str, value: int) -> None:
@@ -101,11 +111,8 @@ class ModelConfig:
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
                 f"valid: {_divisors(self.hidden_size)}"
             )
-        for name in ("dropout_rate", "attention_dropout_rate"):
-            if not 0 <= getattr(self, name) < 0.9999:  # which 16 random bits can still tell from 1
-                raise UserError(
-                    f"model.{name} is {getattr(self, name)}; it must be at least 0 and below 0.9999"
-                )
+        for name in DROPOUT_RATES:
+            check_dropout_rate(f"model.{name}", getattr(self, name))
         check_above_zero("model.layer_norm_epsilon", self.layer_norm_epsilon)
         check_not_negative("model.initializer_range", self.initializer_range)
 

@@ -236,6 +236,17 @@ def test_the_optimizer_is_the_users(folder: Path, capsys: pytest.CaptureFixture)
     assert "warmup_proportion is 1; it must be at least 0 and below 1" in capsys.readouterr().err
 
 
+def test_dropout_is_the_models_or_the_users(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--epochs=0.1", "--learning-rate=1e-3", "--dropout-rate=0", "--attention-dropout-rate=0.5"]
+    short = command(folder, *flags, output="dropout")
+    assert main(short) == 0
+    models, users = (read_record(folder / name / "best").config.model for name in ("output", "dropout"))
+    assert (models.dropout_rate, models.attention_dropout_rate) == (0.2, 0.3)
+    assert users == dataclasses.replace(models, dropout_rate=0, attention_dropout_rate=0.5)
+    assert main([*short, "--dropout-rate=0.1"]) == 2
+    assert "config.model.dropout_rate 0.0 -> 0.1" in capsys.readouterr().err
+
+
 def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
     part = (np.array([0, 2], np.int32), np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match="1 of 3 rows have no outputs"):

@@ -166,6 +166,8 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     "no learning": (["--learning-rate=0"], "learning_rate is 0; it must be above 0"),
     "a flag without values": (["--learning-rate"], "--learning-rate has no value; give one or more"),
     "a seed below 0": (["--first-seed=-1"], "--first-seed is -1; it must be at least 0"),
+    "dropout of all": (["--dropout-rate=1"], "--dropout-rate is 1.0; it must be at least 0 and below 0.9999"),
+    "dropout below 0": (["--attention-dropout-rate=-0.1"], "--attention-dropout-rate is -0.1; it must be"),
     "micro-batches of a later cell": (
         ["--batch-size", "6", "8", "--parallel.accumulation-steps=3"],
         "accumulation_steps (3) does not divide global_batch_size (8)",

@@ -3,12 +3,22 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 
 from bert_jax.cli.model_source import ModelSource
-from bert_jax.config import BiasCorrection, DecayStart, DType, OptimizerConfig, ParallelConfig, check_positive
+from bert_jax.config import (
+    DROPOUT_RATES,
+    BiasCorrection,
+    DecayStart,
+    DType,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    check_dropout_rate,
+    check_positive,
+)
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
 from data_pipeline.errors import UserError
 
@@ -49,6 +59,11 @@ class Training:
     """Go on with the head of a fine-tuned --model, which has the same labels; else a new one is drawn."""
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
+    dropout_rate: float | None = None
+    """On the embeddings, on the output of attention and of the feed-forward layer, and on what the head
+    classifies; None: the model's own."""
+    attention_dropout_rate: float | None = None
+    """On the attention probabilities; None: the model's own."""
     dtype: DType = "float32"
     """Type that activations are computed in; parameters and losses are always float32."""
     warmup_proportion: float = 0.1
@@ -72,6 +87,12 @@ class Training:
         for name in _DEFAULT:
             if getattr(self, name) == ():
                 raise UserError(f"--{name.replace('_', '-')} has no value; give one or more")
+        for name, rate in self._dropout_rates().items():
+            check_dropout_rate(f"--{name.replace('_', '-')}", rate)
+
+    def model(self, pretrained: ModelConfig) -> ModelConfig:
+        """A pretrained model's configuration as this trains it."""
+        return dataclasses.replace(pretrained, dtype=self.dtype, **self._dropout_rates())
 
     def optimizer(self) -> OptimizerConfig:
         """All of it but the learning rate and the warm-up, which are a cell's."""
@@ -91,6 +112,11 @@ class Training:
         )
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         return [Cell(*values) for values in itertools.product(rates, sizes, epochs, seeds)]
+
+    def _dropout_rates(self) -> dict[str, Any]:
+        """Those that are given."""
+        rates = {name: getattr(self, name) for name in DROPOUT_RATES}
+        return {name: rate for name, rate in rates.items() if rate is not None}
 
 
 S = TypeVar("S")

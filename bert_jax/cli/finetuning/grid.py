@@ -74,7 +74,7 @@ class Grid:
             warmup_proportion=args.training.warmup_proportion,
             parallel=args.training.parallel,
             kind=data.kind,
-            model=dataclasses.replace(model.config, dtype=args.training.dtype),
+            model=args.training.model(model.config),
             rates=args.training.rates,
             features=args.training.features,
             pack=args.training.pack,
