@@ -138,7 +138,7 @@ class OptimizerConfig:
     warmup_steps: int = 10_000
     """Steps over which the learning rate rises from 0; 0 for none."""
     decay_power: float = 1.0
-    """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe."""
+    """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
     decay_start: DecayStart = "step_0"
     """Where the decay counts from; step_0 makes the rate drop a little where warm-up ends."""
     bias_correction: BiasCorrection = "none"

@@ -20,7 +20,8 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[in
 
     With `decay_start` step_0 the decay is counted from step 0, so that the rate drops from the
     peak to peak * (1 - warmup_steps / num_train_steps) where warm-up ends: what
-    google-research/bert does (optimization.py:32-54, its issue 193).
+    google-research/bert does (optimization.py:32-54, its issue 193). With `decay_power` 0 the rate
+    stays at its peak, at the last step too.
 
     Returns:
       A function from the 0-based step to the rate of that step's update.

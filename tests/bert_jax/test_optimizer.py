@@ -159,3 +159,12 @@ def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway
 def test_schedule_power_and_no_warmup() -> None:
     rate_of = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
     np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize("decay_start", ["step_0", "warmup_end"])
+def test_a_decay_of_power_0_is_none(decay_start: DecayStart) -> None:
+    """At the last step too, where nothing is left of the decay."""
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_power=0, decay_start=decay_start)
+    rate_of = make_schedule(config, 1000)
+    rates = {0: 0.0, 50: 1.0, 100: 2.0, 550: 2.0, 999: 2.0, 1000: 2.0, 1200: 2.0}
+    np.testing.assert_array_equal([rate_of(step) for step in rates], list(rates.values()))
