@@ -53,6 +53,10 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--data.phases.0.max-seq-length", "1024"],
         ["1024", "512"],
     ),
+    "a phase that the experiment does not have": (
+        ["pretrain", "base", "--workdir", "w", "--data.phases.2.max-seq-length", "64"],
+        ["unknown flag --data.phases.2.max-seq-length", "--data.phases.1.max-seq-length"],
+    ),
     "accumulation does not divide": (
         ["pretrain", "base", "--workdir", "w", "--parallel.accumulation-steps", "3"],
         ["accumulation_steps (3)", "256"],
