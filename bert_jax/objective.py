@@ -17,7 +17,18 @@ class Objective:
     predicts: Literal["masked_tokens", "next_tokens"]
     """masked_tokens: those in a batch's `masked_lm_*`. next_tokens: at each position the one after it."""
     next_sentence: bool
-    """Whether it predicts from [CLS] if the second segment followed the first in the text."""
+    """Whether it predicts from [CLS] if the second segment followed the first in the text.
+
+    Raises:
+      ValueError: also with causal attention, by which [CLS] sees nothing of the two.
+    """
+
+    def __post_init__(self) -> None:
+        if self.next_sentence and self.attention == "causal":
+            raise ValueError(
+                "next_sentence needs bidirectional attention: it is predicted from [CLS], the first "
+                "position, which sees nothing else under causal attention"
+            )
 
     @property
     def metric_prefix(self) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder, layer_norm
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.objective import ObjectiveName
+from bert_jax.objective import Objective, ObjectiveName
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.reference_check import differences
 from tests.bert_jax.small_run import random_params
@@ -232,3 +233,11 @@ def test_the_last_layer_at_some_positions_is_what_it_is_there(objective: Objecti
     np.testing.assert_allclose(encode(positions), expected, atol=1e-6)
     one = positions[:, :1]
     np.testing.assert_allclose(encode(one), expected[:, :1], atol=1e-6)
+
+
+@pytest.mark.parametrize("predicts", ["masked_tokens", "next_tokens"])
+def test_a_pair_is_not_predicted_from_a_position_that_sees_nothing(
+    predicts: Literal["masked_tokens", "next_tokens"],
+) -> None:
+    with pytest.raises(ValueError, match=r"next_sentence needs bidirectional attention: .* \[CLS\]"):
+        Objective("causal", predicts, next_sentence=True)
