@@ -121,7 +121,7 @@ def test_a_grid_grows_in_a_layout_that_its_cells_could_not_have(
 ) -> None:
     command = make_command(tmp_path, "mlm")
     assert main([*command, "--batch-size=4"]) == 0
-    assert "note: tiny lacks a pooler; like the head, it is drawn from each" in capsys.readouterr().out
+    assert "note: model lacks a pooler; like the head, it is drawn from each" in capsys.readouterr().out
     (tmp_path / "test.tsv").write_text(TEXTS)
     assert main([*command, "--batch-size=6", "--parallel.accumulation-steps=3"]) == 0
     best = (tmp_path / "out" / "best").resolve()
