@@ -44,10 +44,10 @@ def read_file(
       text_field: the one with the text, in JSONL and tables.
       on_bytes: hears how many bytes on disk were read since the last call.
     """
-    if file_format == "parquet":
-        yield from _cut_all(read_parquet(path, text_field, on_bytes))
-        return
     with path.open("rb") as raw:
+        if file_format == "parquet":
+            yield from _cut_all(read_parquet(raw, path, text_field, on_bytes))
+            return
         lines = read_lines(path, raw, errors)
         last = 0
         for document in _parse(lines, path, file_format, text_field, errors):

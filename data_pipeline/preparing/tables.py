@@ -1,9 +1,11 @@
 """Documents out of tables, a row each: TSV, CSV and Parquet."""
 
 import csv
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -29,13 +31,18 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
         raise UserError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
 
 
-def read_parquet(path: Path, field: str, on_bytes: Callable[[int], None]) -> Iterator[str]:
-    """The texts of a column, without those that are null; `on_bytes` hears of the rows' share of the file."""
+def read_parquet(raw: IO[bytes], path: Path, field: str, on_bytes: Callable[[int], None]) -> Iterator[str]:
+    """The texts of a column, without those that are null; `on_bytes` hears of the rows' share of the file.
+
+    Raises:
+      UserError: the open file is damaged, or has no such column.
+      Unfinished: the disk or the network failed.
+    """
     try:
-        with pa.parquet.ParquetFile(path) as file:
+        with pa.parquet.ParquetFile(raw) as file:
             texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
             _check_field(path, field, texts, "column of text")
-            share = path.stat().st_size / max(file.metadata.num_rows, 1)
+            share = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field]):
                 yield from filter(None, batch.column(0).to_pylist())
                 on_bytes(round(share * len(batch)))

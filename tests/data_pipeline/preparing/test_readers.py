@@ -84,6 +84,15 @@ def test_a_faulty_table_is_named(tmp_path, name, content, message):
         read(tmp_path / name)
 
 
+def test_a_parquet_file_that_is_gone_is_not_called_damaged(tmp_path):
+    """`prepare` would discard what is made of the other files."""
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a word"]}), tmp_path / "a.parquet")
+    inputs = find_inputs(Source((str(tmp_path / "a.parquet"),)))
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
+        next(inputs.documents())
+
+
 def test_a_parquet_column_must_be_text(tmp_path):
     columns = {"text": [1], "title": ["a"]}
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
