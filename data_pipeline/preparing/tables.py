@@ -13,6 +13,7 @@ import pyarrow.parquet
 from data_pipeline.errors import UserError, bad_input
 
 _ROWS_AT_ONCE = 1024
+_BYTES_AT_ONCE = 1 << 20  # of a column
 
 
 def read_tsv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
@@ -39,7 +40,8 @@ def read_parquet(raw: IO[bytes], path: Path, field: str, on_bytes: Callable[[int
       Unfinished: the disk or the network failed.
     """
     try:
-        with pa.parquet.ParquetFile(raw) as file:
+        # By default the column's bytes of all row groups would stay in memory.
+        with pa.parquet.ParquetFile(raw, pre_buffer=False, buffer_size=_BYTES_AT_ONCE) as file:
             texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
             _check_field(path, field, texts, "column of text")
             share = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)

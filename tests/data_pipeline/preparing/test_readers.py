@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import tracemalloc
 from pathlib import Path
 
 import pyarrow
@@ -82,6 +84,22 @@ def test_a_faulty_table_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(tmp_path / name)
+
+
+def test_memory_does_not_grow_with_a_parquet_file(tmp_path):
+    """Of 32 row groups of 1 MiB, a few are held at a time."""
+    texts = pyarrow.table({"text": [os.urandom(512).hex() for _ in range(1024)]})
+    with pyarrow.parquet.ParquetWriter(
+        tmp_path / "a.parquet", texts.schema, compression="none", use_dictionary=False
+    ) as file:
+        for _ in range(32):
+            file.write_table(texts)
+    documents = find_inputs(Source((str(tmp_path / "a.parquet"),))).documents()
+    tracemalloc.start()  # pyarrow keeps what it read as bytes of Python
+    try:
+        assert max(tracemalloc.get_traced_memory()[0] for _ in documents) < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_parquet_file_that_is_gone_is_not_called_damaged(tmp_path):
