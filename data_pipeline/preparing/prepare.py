@@ -101,6 +101,7 @@ def prepare(
     with claim(output, _record(settings, inputs, given), overwrite) as directory:
         made_before = any(directory.glob("*.arrow"))
         try:
+            check_output(output, overwrite)  # another process may have made it before this one had the lock
             manifest = _fill(directory, settings, inputs, given, runner, on_progress)
         except Unfinished:
             raise
@@ -109,6 +110,7 @@ def prepare(
                 discard(directory)
             raise
         write_json(directory / MANIFEST_FILE, manifest)
+        check_output(output, overwrite)  # making it may have taken days
         publish(directory, output)
     return manifest
 

@@ -19,7 +19,7 @@ from bert_jax.cli.main import main
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import shard_texts
-from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner, _make_shards
 from data_pipeline.preparing.partial import claim, partial_directory, publish
 from data_pipeline.preparing.prepare import PrepareSettings, prepare
@@ -555,6 +555,38 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
             (tmp_path / "mine" / "manifest.json").write_text(another_programs)
         with pytest.raises(UserError, match=r"mine is not a corpus, so --overwrite leaves it alone"):
             prepare(settings_for(text, vocabulary), tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize(("overwrite", "message"), [(False, "exists already"), (True, "is not a corpus")])
+def test_a_folder_that_appears_meanwhile_is_kept(tmp_path, text, vocabulary, overwrite, message):
+    settings, output = settings_for(text, vocabulary), tmp_path / "made"
+
+    def make_folder(name: str, done: int, total: int | None) -> None:
+        output.mkdir(exist_ok=True)
+        (output / "notes.txt").touch()
+
+    with pytest.raises(UserError, match=message):
+        prepare(settings, output, runner=LocalRunner(1), overwrite=overwrite, on_progress=make_folder)
+    assert [path.name for path in output.iterdir()] == ["notes.txt"]
+    output.rename(tmp_path / "notes")
+    made = shards(partial_directory(output))
+    prepare(settings, output, runner=LocalRunner(1))
+    assert shards(output) == made != {}
+
+
+def test_a_corpus_that_another_process_publishes_meanwhile_is_kept(tmp_path, text, vocabulary, monkeypatch):
+    settings, output = settings_for(text, vocabulary), tmp_path / "made"
+
+    def publish_and_find(source: Source) -> Inputs:
+        monkeypatch.undo()
+        prepare(settings, output, runner=LocalRunner(1))
+        return find_inputs(source)
+
+    monkeypatch.setattr("data_pipeline.preparing.prepare.find_inputs", publish_and_find)
+    with pytest.raises(UserError, match="exists already"):
+        prepare(settings, output, runner=FailingRunner(0, AssertionError("too late")))
+    assert open_corpus(output, "train").num_documents
+    assert not partial_directory(output).exists()
 
 
 def test_a_link_stays_and_what_it_points_to_is_made(tmp_path, text, vocabulary):
