@@ -92,14 +92,20 @@ class Inputs:
 
 
 def find_inputs(source: Source) -> Inputs:
-    """Find the files and their formats. Raises UserError naming what matches nothing or is unclear."""
+    """Find the files and their formats; one that is named again, by a link too, is read where it stood first.
+
+    Raises UserError naming what matches nothing or is unclear.
+    """
     if not source.inputs:
         raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
     parts: list[InputFile | str] = []
+    seen = set[Path]()
     for name in source.inputs:
         if _is_file_name(name):
             check_path(name, "the input")
-            parts += [InputFile(path, _format_of(path, source.format)) for path in find_files(name)]
+            new = [path for path in find_files(name) if path.resolve() not in seen]
+            seen.update(path.resolve() for path in new)
+            parts += [InputFile(path, _format_of(path, source.format)) for path in new]
         else:
             parts.append(name)
     return Inputs(source, tuple(parts))
@@ -108,15 +114,19 @@ def find_inputs(source: Source) -> Inputs:
 def find_files(pattern: str) -> list[Path]:
     """The files of a path or a glob, and all below its folders but hidden ones, sorted.
 
+    Of a file that has several names there is one, which is a link only if all are.
+
     Raises UserError if there are none, OSError if a folder cannot be read.
     """
     found = _match(pattern)
-    files = [path for path in found if path.is_file()]
-    below = {path for folder in found if folder.is_dir() for path in _walk(folder)}
-    files = sorted([*files, *below.difference(files)])
+    files = {path for path in found if path.is_file()}
+    files |= {path for folder in found if folder.is_dir() for path in _walk(folder)}
     if not files:
         raise UserError(f"no file matches {pattern}; give files, folders, globs or tfds:NAME")
-    return files
+    names: dict[Path, Path] = {}
+    for path in sorted(files, key=lambda path: (path.is_symlink(), path)):
+        names.setdefault(path.resolve(), path)
+    return sorted(names.values())
 
 
 def _format_of(path: Path, given: Format) -> FileFormat:

@@ -31,6 +31,23 @@ def test_linked_folders_are_walked_once(tmp_path):
     assert read(tmp_path / "in", format="text") == ["in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"]
 
 
+def test_a_file_is_read_once_however_it_is_named(tmp_path):
+    (tmp_path / "in" / "b").mkdir(parents=True)
+    for name in ("1.txt", "b/2.txt", "b/3.txt"):
+        (tmp_path / "in" / name).write_text(f"{name}\n")
+    (tmp_path / "in" / "0.txt").symlink_to("b/3.txt")
+    (tmp_path / "link").symlink_to("in/b")
+    found = find_inputs(Source((str(tmp_path / "in"),), format="text"))
+    assert [str(part)[len(str(tmp_path)) :] for part in found.parts] == [
+        "/in/1.txt",
+        "/in/b/2.txt",
+        "/in/b/3.txt",
+    ]
+    names = (tmp_path / "in/b/3.txt", tmp_path / "in", f"{tmp_path}/in/../*", tmp_path / "link")
+    assert read(*names, format="text") == ["b/3.txt", "1.txt", "b/2.txt"]
+    assert read(tmp_path / "in/0.txt", format="text") == ["b/3.txt"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_may_not_be_read_is_named(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
