@@ -46,7 +46,7 @@ def read_file(
     """
     with path.open("rb") as raw:
         if file_format == "parquet":
-            yield from _cut_all(read_parquet(raw, path, text_field, on_bytes))
+            yield from _cut_all(read_parquet(raw, path, text_field, errors, on_bytes))
             return
         lines = read_lines(path, raw, errors)
         last = 0

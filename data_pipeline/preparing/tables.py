@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.names import EncodingErrors
 
 _ROWS_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 20  # of a column
@@ -32,11 +33,13 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
         raise UserError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
 
 
-def read_parquet(raw: IO[bytes], path: Path, field: str, on_bytes: Callable[[int], None]) -> Iterator[str]:
+def read_parquet(
+    raw: IO[bytes], path: Path, field: str, errors: EncodingErrors, on_bytes: Callable[[int], None]
+) -> Iterator[str]:
     """The texts of a column, without those that are null; `on_bytes` hears of the rows' share of the file.
 
     Raises:
-      UserError: the open file is damaged, or has no such column.
+      UserError: the open file is damaged, has no such column, or a text that is not UTF-8.
       Unfinished: the disk or the network failed.
     """
     try:
@@ -45,11 +48,26 @@ def read_parquet(raw: IO[bytes], path: Path, field: str, on_bytes: Callable[[int
             texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
             _check_field(path, field, texts, "column of text")
             share = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)
+            rows = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field]):
-                yield from filter(None, batch.column(0).to_pylist())
+                yield from _decode(batch.column(0), path, rows + 1, errors)
+                rows += len(batch)
                 on_bytes(round(share * len(batch)))
     except (OSError, pa.ArrowException) as error:
         raise bad_input(error, path, f"{path} is no whole Parquet file: {error}") from None
+
+
+def _decode(texts: pa.Array, path: Path, first: int, errors: EncodingErrors) -> Iterator[str]:
+    """Those that are not null or empty. `first` is the row of the first one."""
+    # A writer can call any bytes a string.
+    for number, text in enumerate(texts.cast(pa.large_binary()).to_pylist(), start=first):
+        try:
+            if text:
+                yield text.decode("utf-8", errors)
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{path}, row {number} is not UTF-8; go on with --encoding-errors replace"
+            ) from None
 
 
 def _column(rows: Iterator[Sequence[str]], path: Path, field: str) -> Iterator[str]:

@@ -86,6 +86,17 @@ def test_a_faulty_table_is_named(tmp_path, name, content, message):
         read(tmp_path / name)
 
 
+def test_parquet_texts_that_are_not_utf8_are_named(tmp_path):
+    buffers = pyarrow.array([None, "ü", b"caf\xe9"], pyarrow.binary()).buffers()
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)  # which does not look at them
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    with pytest.raises(
+        UserError, match=r"a\.parquet, row 3 is not UTF-8; go on with --encoding-errors replace"
+    ):
+        read(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", encoding_errors="replace") == ["ü", "caf\ufffd"]
+
+
 def test_memory_does_not_grow_with_a_parquet_file(tmp_path):
     """Of 32 row groups of 1 MiB, a few are held at a time."""
     texts = pyarrow.table({"text": [os.urandom(512).hex() for _ in range(1024)]})
