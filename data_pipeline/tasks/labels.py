@@ -54,11 +54,16 @@ def label_targets(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[s
     return {"labels": label_ids(examples, labels)} if labels else {"values": label_values(examples)}
 
 
-def optional_label_targets(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
+def optional_label_targets(
+    examples: Sequence[Labelled], labels: Sequence[str], training: Sequence[Labelled]
+) -> dict[str, np.ndarray]:
     """As `label_targets`, of a test set; nothing if no example has a label.
 
-    The label -1, unless training has it, is none, as in data sets of Hugging Face.
+    The label -1, unless `training` has it, is none, as in data sets of Hugging Face. In regression, where
+    any number may be new, it is none only if all are -1.
     """
+    if not labels and _numbers(examples) == {-1} and -1 not in _numbers(training):
+        return {}
     none = {None, "-1"} - set(labels) if labels else {None}
     has_labels = all_or_none((example.place, example.label not in none) for example in examples)
     return label_targets(examples, labels) if has_labels else {}
@@ -85,6 +90,10 @@ def label_values(examples: Sequence[Labelled]) -> np.ndarray:
             )
         values[row] = value
     return values
+
+
+def _numbers(examples: Sequence[Labelled]) -> set[float | None]:
+    return {parse_number(example.label or "") for example in examples}
 
 
 def _require(example: Labelled) -> str:

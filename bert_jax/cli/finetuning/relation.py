@@ -59,7 +59,7 @@ class RelationSettings:
         tests = {}
         if test_file:
             test = read(test_file)
-            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels))
+            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
         return LabelledData("relation", labels, _metrics(labels), train_rows, {"dev": dev_rows}, tests)
 
     def predict_file(self, job: Prediction) -> int:

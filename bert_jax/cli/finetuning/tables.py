@@ -61,7 +61,7 @@ class TableSettings(FoldSettings):
         tests = {}
         if file := find_part(data, "test"):
             test = read_test_table(file, *columns)
-            tests["test"] = encode(test, targets=optional_label_targets(test, labels))
+            tests["test"] = encode(test, targets=optional_label_targets(test, labels, train))
         return LabelledData(kind, labels, _METRICS[kind], train_rows, {"dev": dev_rows}, tests)
 
     def predict_file(self, job: Prediction) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.labels import find_labels, label_ids, label_values
+from data_pipeline.tasks.labels import find_labels, label_ids, label_values, optional_label_targets
 from data_pipeline.tasks.records import Place
 from data_pipeline.tasks.texts import TextExample, read_table, text_rows
 from tests.data_pipeline.tasks.files import write
@@ -53,6 +53,18 @@ def test_values_are_numbers():
     values = label_values(labelled("1.5", " -2", "1e1"))
     assert values.dtype == np.float32
     assert values.tolist() == [1.5, -2, 10]
+
+
+def test_a_number_is_no_label_if_it_is_always_minus_one_and_new():
+    """TFDS writes so a test set without labels; a score may also be -1 once."""
+
+    def values(test: list[TextExample], training: list[TextExample]) -> list[float] | None:
+        targets = optional_label_targets(test, (), training)
+        return targets["values"].tolist() if targets else None
+
+    assert values(labelled("-1", "-1.0"), labelled("0", "5")) is None
+    assert values(labelled("-1", "-1.0"), labelled("-1.0", "5")) == [-1, -1]
+    assert values(labelled("-1", "2"), labelled("0", "5")) == [-1, 2]
 
 
 @pytest.mark.parametrize("word", ["high", "nan", "inf", "1,5", "", "1e39", "-1e39", "1_5"])
