@@ -186,6 +186,13 @@ class SentencePiece(Tokenizer):
         trained = sentencepiece_model_pb2.ModelProto.FromString(self._model).trainer_spec  # type: ignore[attr-defined]
         return trained.model_type == trained.UNIGRAM
 
+    def find_unprotected(self) -> list[str]:
+        """The special tokens that text can become, or, of [UNK], that unknown text does not become."""
+        processor = self._processor
+        unknown = [] if processor.is_unknown(self.unk_id) else [UNK]
+        symbols = (self.pad_id, self.cls_id, self.sep_id, self.mask_id)
+        return unknown + [self.id_to_token(index) for index in symbols if not processor.is_control(index)]
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts), out_type=int, num_threads=1)
 
@@ -222,14 +229,14 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
 
     Raises:
       UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
-        model of another casing, or one that is not unigram.
+        model of another casing, one that is not unigram, or one whose special tokens text can become.
     """
     if not file.is_file():
         raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
     kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
     tokenizer = _make_tokenizer(Vocabulary(kind, casing, file.read_bytes()), file)
-    if isinstance(tokenizer, SentencePiece) and not tokenizer.is_unigram:
-        raise UserError(f"vocabulary {file} {NOT_UNIGRAM}")
+    if isinstance(tokenizer, SentencePiece):
+        _check_sentencepiece(tokenizer, file)
     return tokenizer
 
 
@@ -237,6 +244,16 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     """What `Tokenizer.save` wrote. Raises UserError where there is none."""
     vocabulary = read_vocabulary(directory)
     return _make_tokenizer(vocabulary, directory / vocabulary.file_name)
+
+
+def _check_sentencepiece(tokenizer: SentencePiece, file: Path) -> None:
+    if not tokenizer.is_unigram:
+        raise UserError(f"vocabulary {file} {NOT_UNIGRAM}")
+    if wrong := tokenizer.find_unprotected():
+        raise UserError(
+            f"vocabulary {file} has {', '.join(wrong)} as symbols of text; {UNK} must be the model's unknown "
+            f"piece, and {PAD}, {CLS}, {SEP} and {MASK} its control symbols, not user-defined ones"
+        )
 
 
 def _make_tokenizer(vocabulary: Vocabulary, file: Path) -> Tokenizer:

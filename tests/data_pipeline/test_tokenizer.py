@@ -168,6 +168,44 @@ def test_refuses_a_sentencepiece_model_that_exports_cannot_rebuild(tmp_path):
         load_vocabulary(tmp_path / "bpe.model", "cased")
 
 
+# As docs/preparing.md says.
+SPM_OPTIONS = {
+    "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+    "pad_piece": "[PAD]",
+    "unk_piece": "[UNK]",
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": -1,
+    "eos_id": -1,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({}, None),
+        ({"control_symbols": ["[SEP]", "[MASK]"], "bos_id": 2, "bos_piece": "[CLS]"}, None),
+        ({"control_symbols": ["[CLS]", "[SEP]"], "user_defined_symbols": ["[MASK]"]}, r"\[MASK\]"),
+        (
+            {"control_symbols": [], "user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]"]},
+            r"\[CLS\], \[SEP\], \[",
+        ),
+        ({"unk_piece": "<unk>", "user_defined_symbols": ["[UNK]"]}, r"\[UNK\]"),
+    ],
+)
+def test_text_can_become_no_special_token_of_a_sentencepiece_model(tmp_path, changes, wrong):
+    options = {**SPM_OPTIONS, **changes, "model_prefix": str(tmp_path / "spm"), "vocab_size": 80}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
+    if wrong is None:
+        tokenizer = load_vocabulary(tmp_path / "spm.model", "cased")
+        assert not set(tokenizer.encode(" ".join(SPECIAL_TOKENS))) & {0, *range(2, 5)}
+    else:
+        with pytest.raises(
+            UserError, match=rf"spm\.model has {wrong}.* as symbols of text; .* control symbols"
+        ):
+            load_vocabulary(tmp_path / "spm.model", "cased")
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
 def test_learning_again_in_another_process_gives_the_same_vocabulary(kind):
     """Hash seeds and thread counts differ between processes; the vocabulary must not."""
