@@ -23,6 +23,8 @@ if typing.TYPE_CHECKING:
     from data_pipeline.corpus import Corpus
     from data_pipeline.statistics import Statistics
 
+_NOT_OF_A_STEP = ("split", "max_seq_length", "max_predictions_per_seq", "max_instances_per_row", "sequences")
+
 
 @dataclasses.dataclass(frozen=True)
 class Inspect:
@@ -59,6 +61,13 @@ class Inspect:
         for name, value in (("--sequences", self.sequences), ("--examples", self.examples)):
             if value < 0:
                 raise UserError(f"{name} is {value}; it must be at least 0")
+        if self.step is not None:
+            self._check_of_a_step()
+
+    def _check_of_a_step(self) -> None:
+        given = (name for name in _NOT_OF_A_STEP if getattr(self, name) != getattr(Inspect, name))
+        if flags := ", ".join(f"--{name.replace('_', '-')}" for name in given):
+            raise UserError(f"--step shows what the run was given; leave {flags} out")
 
 
 def run(args: Inspect) -> None:

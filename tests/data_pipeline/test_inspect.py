@@ -112,6 +112,10 @@ def test_the_batch_of_any_step_of_a_run_can_be_seen(corpus, capsys, tmp_path):
     refused = {
         ("--step", "8"): "--step is 8; the steps of the run are 0 to 7",
         ("--experiment", "base"): f"{tmp_path} is a run and has its own settings",
+        ("--step", "1", "--split", "heldout", "--sequences", "9"): "leave --split, --sequences out",
+        ("--step", "1", "--max-seq-length", "48"): "leave --max-seq-length out",
+        ("--step", "1", "--max-predictions-per-seq", "7"): "leave --max-predictions-per-seq out",
+        ("--step", "1", "--max-instances-per-row", "2"): "leave --max-instances-per-row out",
     }
     for flags, message in refused.items():
         assert main(["inspect", str(tmp_path), *flags]) == 2
