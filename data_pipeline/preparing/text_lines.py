@@ -14,6 +14,7 @@ from data_pipeline.names import EncodingErrors
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 _ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decompress to is in memory
+_ZSTD_WINDOW = 1 << 31  # the longest that `zstd --long=31` makes; a frame takes as much memory as its own
 
 
 def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
@@ -75,7 +76,8 @@ class _ZstdFrames(io.RawIOBase):
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self._frame = self._decompressor.decompressobj()
         self._decompressed = memoryview(b"")
 
     def readable(self) -> bool:
@@ -90,7 +92,7 @@ class _ZstdFrames(io.RawIOBase):
             if not compressed:
                 raise EOFError("the file ends inside a compressed frame")
             if self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
+                self._frame = self._decompressor.decompressobj()
             self._decompressed = memoryview(self._frame.decompress(compressed))
         size = min(len(buffer), len(self._decompressed))
         buffer[:size], self._decompressed = self._decompressed[:size], self._decompressed[size:]

@@ -26,6 +26,16 @@ def test_reads_compressed_files(tmp_path):
     assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS, "x", *WIKI_DOCUMENTS, *WIKI_DOCUMENTS]
 
 
+@pytest.mark.parametrize("window", [28, 31])
+def test_zstd_frames_with_a_long_window_are_read(tmp_path, window):
+    """As `zstd --long` writes them."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=window, hash_log=6, chain_log=6)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    frame = compressor.compress(b"One.\n") + compressor.flush()  # of a length that it does not know yet
+    (tmp_path / "a.zst").write_bytes(frame * 2)
+    assert read(tmp_path, format="lines") == ["One.", "One."]
+
+
 def test_bytes_that_are_not_utf8_are_located(tmp_path):
     (tmp_path / "a.txt").write_bytes("Ü.\nok\n".encode() + b"na\xefve\n")
     with pytest.raises(UserError, match=r"a\.txt is not UTF-8 at byte 9; .*--encoding-errors replace"):
