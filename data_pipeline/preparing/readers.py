@@ -153,6 +153,8 @@ def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
 
 def _json_text(line: str, field: str, place: str) -> str:
     record = jsonl.parse_object(line, place)
+    if field in record and record[field] is None:
+        return ""  # no document, as in a column of Parquet
     if not isinstance(record.get(field), str):
         raise UserError(
             f"{place} has no text in the field {field}; "

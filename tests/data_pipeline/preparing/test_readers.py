@@ -33,7 +33,7 @@ def test_wikiextractor_drops_titles_and_empty_articles(tmp_path):
 
 
 def test_jsonl_takes_the_named_field(tmp_path):
-    rows = [{"text": "a", "body": "One.\n\nTwo."}, {"body": ""}, {"body": "Ü."}]
+    rows = [{"text": "a", "body": "One.\n\nTwo."}, {"body": ""}, {"body": None}, {"body": "Ü."}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
     assert read(tmp_path / "a.jsonl", text_field="body") == ["One.\nTwo.", "Ü."]
 
