@@ -27,6 +27,7 @@ _BY_SUFFIX: dict[str, FileFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
+_LONGEST_FIRST_LINE = 16 << 20  # bytes; a longer one may be all of a large file, and tells no format
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -119,7 +120,8 @@ def guess_format(path: Path) -> FileFormat:
     if name.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[name.suffix]
     with path.open("rb") as raw:
-        first = next((line for line in read_lines(path, raw, "replace") if line.strip()), "")
+        lines = read_lines(path, raw, "replace", _LONGEST_FIRST_LINE)
+        first = next((line for line in lines if line.strip()), "")
     if _DOC_TAG.match(first.strip()):
         return "wikiextractor"
     with contextlib.suppress(UserError):

@@ -17,8 +17,10 @@ _ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decom
 _ZSTD_WINDOW = 1 << 31  # the longest that `zstd --long=31` makes; a frame takes as much memory as its own
 
 
-def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[str]:
+def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int = -1) -> Iterator[str]:
     """Decoded lines of an open file; a byte order mark is dropped.
+
+    A line above `longest` bytes, if that is given, comes in pieces.
 
     Raises:
       UserError: the file is damaged or not UTF-8; names the byte.
@@ -26,7 +28,7 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[s
     """
     offset = 0
     try:
-        for line in _decompressed(path, raw):
+        for line in _decompressed(path, raw, longest):
             text = line.decode("utf-8", errors)
             yield text if offset else text.removeprefix("\ufeff")
             offset += len(line)
@@ -43,26 +45,31 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors) -> Iterator[s
         ) from error
 
 
-def _decompressed(path: Path, raw: IO[bytes]) -> Iterable[bytes]:
+def _decompressed(path: Path, raw: IO[bytes], longest: int) -> Iterable[bytes]:
     if path.suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)
+        return _lines(gzip.GzipFile(fileobj=raw), longest)
     if path.suffix == ".zst":
-        return io.BufferedReader(_ZstdFrames(raw))
-    return _bz2_or_xz(path.suffix, raw) if path.suffix in (".bz2", ".xz") else raw
+        return _lines(io.BufferedReader(_ZstdFrames(raw)), longest)
+    return _bz2_or_xz(path.suffix, raw, longest) if path.suffix in (".bz2", ".xz") else _lines(raw, longest)
+
+
+def _lines(file: Any, longest: int) -> Iterable[bytes]:
+    return file if longest < 0 else iter(lambda: file.readline(longest), b"")
 
 
 class _DamagedError(Exception):
     """A compressed file does not hold what its name says."""
 
 
-def _bz2_or_xz(suffix: str, raw: IO[bytes]) -> Iterator[bytes]:
+def _bz2_or_xz(suffix: str, raw: IO[bytes], longest: int) -> Iterator[bytes]:
     # Imported here: a Python that was built without their libraries lacks these modules.
     import bz2
     import lzma
 
     open_file = bz2.BZ2File if suffix == ".bz2" else lzma.LZMAFile
     try:
-        yield from io.BufferedReader(open_file(raw))  # by themselves they take twice the time for lines
+        # By themselves they take twice the time for lines.
+        yield from _lines(io.BufferedReader(open_file(raw)), longest)
     except lzma.LZMAError as error:
         raise _DamagedError(error) from error
     except OSError as error:

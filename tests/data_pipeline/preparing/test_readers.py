@@ -1,5 +1,6 @@
 """Readers: each format gives the documents that a person would say are there."""
 
+import bz2
 import gzip
 import json
 import os
@@ -9,9 +10,10 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
+import zstandard
 
 from data_pipeline.errors import UserError
-from data_pipeline.preparing import cutting
+from data_pipeline.preparing import cutting, readers
 from data_pipeline.preparing.inputs import Source, find_inputs
 from tests.data_pipeline.preparing.read_inputs import WIKI, WIKI_DOCUMENTS, read
 from tests.data_pipeline.tiny_tfds import store, table_features, text_features
@@ -45,6 +47,17 @@ def test_jsonl_shows_itself_whatever_its_name(tmp_path):
     (tmp_path / "a.txt").write_text("{no JSON\n")
     with pytest.raises(UserError, match="not clear"):
         read(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
+def test_a_first_line_that_is_too_long_tells_no_format(tmp_path, monkeypatch, suffix):
+    """It may be all of a file that does not fit into memory."""
+    compress = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}[suffix]
+    (tmp_path / f"a.json{suffix}").write_bytes(compress(b'\n{"text": "One."}'))
+    assert read(tmp_path) == ["One."]
+    monkeypatch.setattr(readers, "_LONGEST_FIRST_LINE", 15)
+    with pytest.raises(UserError, match="not clear; give --format"):
+        read(tmp_path)
 
 
 def test_lines_are_documents(tmp_path):
