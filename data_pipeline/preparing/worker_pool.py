@@ -31,8 +31,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
             "run the same command again to resume, with fewer --workers"
         ) from None
     except BaseException:
-        for process in multiprocessing.active_children():
-            process.terminate()
+        pool.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -54,6 +53,11 @@ class _Pool(concurrent.futures.ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future:
         with _interrupt_deferred():
             return super().submit(*args, **kwargs)
+
+    def terminate(self) -> None:
+        """End its workers at once; Python 3.14 has it as `terminate_workers`."""
+        for process in list((self._processes or {}).values()):
+            process.terminate()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -222,6 +223,25 @@ def test_workers_can_be_started_by_any_thread():
 
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(count).result() == 3
+
+
+def test_a_pool_that_is_left_early_ends_its_own_processes_alone():
+    def leave_early() -> None:
+        with worker_pool(1) as pool:
+            sleeping = pool.submit(time.sleep, 600)
+            while not sleeping.running():
+                time.sleep(0.01)
+            raise KeyError
+
+    mine = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    mine.start()
+    try:
+        with pytest.raises(KeyError):
+            leave_early()
+        assert multiprocessing.active_children() == [mine]
+    finally:
+        mine.terminate()
+        mine.join()
 
 
 def test_report_tells_what_was_made_and_warns(tmp_path, command, text):
