@@ -1,5 +1,6 @@
 """Pretraining that goes on from a model: its parameters, its shape, its vocabulary, and what is refused."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,11 +10,15 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints import load_params
-from bert_jax.cli.init_from import describe_start
+from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
 from bert_jax.open_model import open_model
+from bert_jax.pretrained import Pretrained
 from bert_jax.record import read_record
-from tests.tiny_run import FLAGS, arguments, write_corpus
+from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
+from experiments import EXPERIMENTS
+from tests.tiny_run import FLAGS, WORDS, arguments, write_corpus
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
 # A step that moves nothing far, so that what it began with can be seen.
@@ -26,6 +31,19 @@ def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("init") / "first"
     assert main(arguments(workdir, corpus, "--num-train-steps", "30")) == 0
     return workdir
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose vocabulary goes on after the 20 tokens of the model."""
+    directory = tmp_path_factory.mktemp("longer") / "corpus"
+    return write_corpus(directory, more_words=["river", "lake", "delta", "ford"])
+
+
+def with_rows(model: Path, rows: int) -> Pretrained:
+    """The model with as many word embeddings in its configuration."""
+    opened = open_model(model)
+    return dataclasses.replace(opened, config=dataclasses.replace(opened.config, vocab_size=rows))
 
 
 def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
@@ -109,15 +127,79 @@ def test_going_on_needs_the_same_model(
     assert "starting from" not in said
 
 
+def test_a_vocabulary_may_go_on_after_the_models(
+    longer: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workdir = tmp_path / "w"
+    assert main(further(workdir, longer, model, *ONE_STEP)) == 0
+    line = "rows drawn from the seed for 4 new tokens, 'river', 'lake', 'delta', ...\n"
+    assert f"model.vocab_size 20 -> 24: {line}" in capsys.readouterr().out
+    assert read_record(workdir).experiment.model.vocab_size == 24
+    before, after = load_params(model)[1], load_params(workdir)[1]
+    table = after["encoder"]["embeddings"]["word_embeddings"].pop("embedding")
+    bias = after["language_model"].pop("bias")
+    assert_close(table[:20], before["encoder"]["embeddings"]["word_embeddings"].pop("embedding"))
+    assert_close(bias[:20], before["language_model"].pop("bias"))
+    assert_close(after, before)
+    assert table.shape == (24, 16)
+    assert (table[20:].std(axis=1) > 0.01).all()
+    assert len(bias) == 24
+
+    assert main(further(workdir, longer, model, *ONE_STEP, "--num-train-steps", "2")) == 0
+    said = capsys.readouterr().out
+    assert "resuming from step 1 of 2" in said
+    assert "new token" not in said
+    assert open_model(workdir).tokenizer.token_to_id("ford") == 23
+
+
+@pytest.mark.parametrize(
+    ("rows", "flag", "expected"), [(20, None, 24), (30, None, 30), (20, 28, 28), (24, 24, 24)]
+)
+def test_the_vocabulary_size_holds_model_and_corpus(
+    rows: int, flag: int | None, expected: int, longer: Path, model: Path
+) -> None:
+    named = EXPERIMENTS["quickstart"]
+    data = dataclasses.replace(named.data, corpus=str(longer), phases=(Phase(16, 4),))
+    wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
+    experiment = dataclasses.replace(named, data=data, model=wanted)
+    assert take_shape(experiment, named, with_rows(model, rows)).model.vocab_size == expected
+    fewer = dataclasses.replace(experiment, model=dataclasses.replace(wanted, vocab_size=19))
+    with pytest.raises(UserError, match=r"model\.vocab_size is 19, not 24; leave"):
+        take_shape(fewer, named, with_rows(model, 24))
+
+
+def test_rows_to_spare_are_the_models(longer: Path, model: Path, corpus: Path) -> None:
+    spare = "2 new tokens, 'river', 'lake', taken from rows that the model has to spare"
+    drawn = "model.vocab_size 22 -> 24: rows drawn from the seed for 2 new tokens, 'delta', 'ford'"
+    assert describe_new_rows(with_rows(model, 22), 24, str(longer)) == [spare, drawn]
+    assert describe_new_rows(with_rows(model, 20), 24, str(corpus)) == [
+        "model.vocab_size 20 -> 24: rows drawn from the seed"
+    ]
+    assert describe_new_rows(open_model(model), 20, str(corpus)) == []
+
+
+def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> None:
+    said: list[str] = []
+    check_vocabulary(open_model(model), str(corpus), said.append)
+    assert said == []
+    opened = open_model(model)
+    opened.tokenizer.add_tokens(["corona", "virus"])
+    check_vocabulary(opened, str(corpus), said.append)
+    (note,) = said
+    assert "lacks 2 tokens of quickstart, 'corona', 'virus'; the run's tokenizer will not have them" in note
+
+
 def test_what_does_not_fit_is_one_line(
     corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more_words = write_corpus(tmp_path / "more words", more_words=["river"])
+    again = write_corpus(tmp_path / "again", more_words=["cat"])
+    other = write_corpus(tmp_path / "other", words=WORDS[::-1], more_words=["river"])
     cased = write_corpus(tmp_path / "cased")
     settings = cased / "tokenizer" / "settings.json"
     settings.write_text(settings.read_text().replace("uncased", "cased"))
     for line, message in (
-        (further(tmp_path / "w", more_words, model), "its id 20, 'river', is None in the model; prepare the"),
+        (further(tmp_path / "w", again, model), "its id 20, 'cat', is id 9 in the model; prepare the"),
+        (further(tmp_path / "w", other, model), "its id 5, 'house', is 'the' in the model; prepare the"),
         (further(tmp_path / "w", cased, model), "it is cased, the model uncased; prepare the text with"),
         (
             further(tmp_path / "w", corpus, model, "--model.num-layers", "5", "--model.hidden-size", "32"),

@@ -1,14 +1,16 @@
 """`bert-jax pretrain --init-from MODEL`: what a run takes over from a model, and what must fit it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from bert_jax.config import MODEL_SHAPE, Experiment, ModelConfig
+from bert_jax.config import MODEL_SHAPE, Experiment
 from bert_jax.pretrained import Pretrained
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
+
+# Of a list of tokens, those that a line shows.
+_SHOWN = 3
 
 
 def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> tuple[Pretrained, Experiment]:
@@ -38,35 +40,40 @@ def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> 
 def take_shape(experiment: Experiment, named: Experiment, model: Pretrained) -> Experiment:
     """The experiment with the shape of a model that it starts from.
 
+    Word embeddings may be more than the model's: as many as a flag asks for, or else as the corpus's
+    vocabulary needs.
+
     Args:
       experiment: as the flags make it.
       named: as it is called on the command line, without flags.
       model: what it starts from.
 
     Raises:
-      UserError: a flag asks for another shape than the model's, or a phase for longer sequences.
+      UserError: a flag asks for another shape than the model's, or a phase for longer sequences, or there is
+        no corpus.
     """
+    theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
+    wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
+    asked = [name for name in MODEL_SHAPE if wanted[name] not in (theirs[name], getattr(named.model, name))]
+    rows = wanted["vocab_size"] if "vocab_size" in asked else _num_tokens(experiment.data.corpus)
+    shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
     differing = [
-        f"model.{name} is {wanted}, not {theirs}"
-        for name, wanted, theirs in _shapes(experiment.model, model.config)
-        if wanted not in (theirs, getattr(named.model, name))
+        f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]
     ]
     if differing:
         raise UserError(
             f"the model of --init-from, {model.name}, has another shape: {'; '.join(differing)}; "
             f"leave these flags out, and the run takes its shape"
         )
-    shape = {name: theirs for name, _, theirs in _shapes(experiment.model, model.config)}
     return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
 
 
 def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None]) -> None:
-    """Compares the corpus's vocabulary with the model's.
+    """Compares the corpus's vocabulary with the model's, which it may continue.
 
     Raises:
-      UserError: some id of the corpus is another token to the model, or there is no corpus.
+      UserError: some id or token that both have is another one to the model, or there is no corpus.
     """
-    from bert_jax.formats.huggingface_tokenizer import make_tokenizer
     from data_pipeline.store import is_prepared
     from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
 
@@ -74,21 +81,22 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
         say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")
         return
     ours, theirs = read_vocabulary(Path(corpus) / TOKENIZER_FOLDER), model.vocabulary
-    tokens = make_tokenizer(ours).get_vocab()
-    expected = model.tokenizer.get_vocab()
-    differing = [(index, token) for token, index in tokens.items() if expected.get(token) != index]
-    if differing:
-        index, token = min(differing)
-        difference = f"its id {index}, {token!r}, is {model.tokenizer.id_to_token(index)!r} in the model"
-    elif theirs is not None and theirs.casing != ours.casing:
+    tokens, expected = _ids_of_tokens(corpus), model.tokenizer.get_vocab()
+    difference = _first_difference(tokens, expected)
+    if difference is None and theirs is not None and theirs.casing != ours.casing:
         difference = f"it is {ours.casing}, the model {theirs.casing}"
-    else:
-        return
-    file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
-    raise UserError(
-        f"{corpus} has another vocabulary than {model.name} of --init-from: {difference}; prepare the text "
-        f"with the model's own (--vocab {file} of its folder, --casing {casing})"
-    )
+    if difference is not None:
+        file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
+        raise UserError(
+            f"{corpus} has another vocabulary than {model.name} of --init-from: {difference}; prepare the "
+            f"text with the model's own (--vocab {file} of its folder, --casing {casing}), to which tokens "
+            f"may be appended"
+        )
+    if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
+        say(
+            f"note: {corpus} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's tokenizer "
+            f"will not have them"
+        )
 
 
 def describe_start(model: Pretrained) -> str:
@@ -103,6 +111,61 @@ def describe_start(model: Pretrained) -> str:
     return f"starting from {model.name}{lacking}{assumed}"
 
 
-def _shapes(ours: ModelConfig, theirs: ModelConfig) -> list[tuple[str, Any, Any]]:
-    # Dropout, the objective and the arithmetic are the run's own.
-    return [(name, getattr(ours, name), getattr(theirs, name)) for name in MODEL_SHAPE]
+def describe_new_rows(model: Pretrained, num_rows: int, corpus: str) -> list[str]:
+    """The lines that say which tokens of the corpus are new to the model, and where their rows come from.
+
+    Args:
+      model: what a run starts from.
+      num_rows: the run's word embeddings.
+      corpus: one that `check_vocabulary` passes.
+    """
+    theirs, known = model.config.vocab_size, model.tokenizer.get_vocab()
+    ids = _ids_of_tokens(corpus)
+    new = sorted(ids.keys() - known.keys(), key=ids.__getitem__)
+    spare, drawn = [t for t in new if ids[t] < theirs], [t for t in new if ids[t] >= theirs]
+    lines = []
+    if spare:
+        lines.append(f"{_count(spare, 'new ')}, {_show(spare)}, taken from rows that the model has to spare")
+    if num_rows > theirs:
+        whose = f" for {_count(drawn, 'new ')}, {_show(drawn)}" if drawn else ""
+        lines.append(f"model.vocab_size {theirs} -> {num_rows}: rows drawn from the seed{whose}")
+    return lines
+
+
+def _num_tokens(corpus: str) -> int:
+    """Of the corpus's vocabulary; 0 if the corpus does not tell it. Raises UserError if there is none."""
+    from data_pipeline.store import vocabulary_size
+
+    return vocabulary_size(corpus) or 0
+
+
+def _ids_of_tokens(corpus: str) -> dict[str, int]:
+    """The corpus's vocabulary; empty if the corpus does not tell it."""
+    from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+    from data_pipeline.store import is_prepared
+    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+
+    if not is_prepared(corpus):
+        return {}
+    return make_tokenizer(read_vocabulary(Path(corpus) / TOKENIZER_FOLDER)).get_vocab()
+
+
+def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
+    """What is said of the first id that is another token to the model, or whose token is another id there."""
+    names = {index: token for token, index in expected.items()}
+    for token, index in sorted(tokens.items(), key=lambda item: item[1]):
+        if names.get(index, token) != token:
+            return f"its id {index}, {token!r}, is {names[index]!r} in the model"
+        if expected.get(token, index) != index:
+            # As where a word was appended that is in the vocabulary already: its trained row would be lost.
+            return f"its id {index}, {token!r}, is id {expected[token]} in the model"
+    return None
+
+
+def _count(tokens: Sequence[str], kind: str = "") -> str:
+    return f"{len(tokens)} {kind}token{'s' if len(tokens) > 1 else ''}"
+
+
+def _show(tokens: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, tokens[:_SHOWN]))
+    return f"{shown}, ..." if len(tokens) > _SHOWN else shown

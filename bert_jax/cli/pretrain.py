@@ -66,7 +66,8 @@ class Pretrain:
     init_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start with a model's parameters instead of random ones: the work directory of a
     run, an export, a Hugging Face BERT or google-research/bert's. The experiment
-    takes its shape; the corpus must have its vocabulary."""
+    takes its shape; the corpus must have its vocabulary, to which tokens may be appended:
+    their rows are drawn from the seed."""
     branch_from: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Go on from the newest checkpoint of the run in DIR, moments and step included,
     with other settings. Model and optimizer must be of the same kind."""
@@ -179,7 +180,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
                     args.workdir,
                     interrupt=interrupt,
                     say=_say,
-                    start=functools.partial(_start, program, model) if model else None,
+                    start=functools.partial(_start, args, program, model, corpus) if model else None,
                     clock=clock,
                     trace=_trace(args),
                     before_save=lambda: processes.by_first(check_start),
@@ -223,13 +224,14 @@ def _trace(args: Pretrain) -> "StepTrace | None":
     return StepTrace(args.workdir / TENSORBOARD_FOLDER, args.profile, _say)
 
 
-def _start(program: "Program", model: "Pretrained") -> "TrainState":
+def _start(args: Pretrain, program: "Program", model: "Pretrained", corpus: str) -> "TrainState":
     """The state at step 0 of a run that starts from a model."""
-    from bert_jax.cli.init_from import describe_start
-    from bert_jax.start import start_from
+    from bert_jax.cli.init_from import describe_new_rows, describe_start
+    from bert_jax.start import ROWS_OF_TOKENS, start_from
 
-    _say(describe_start(model))
-    return start_from(program, model.params)
+    for line in (describe_start(model), *describe_new_rows(model, args.experiment.model.vocab_size, corpus)):
+        _say(line)
+    return start_from(program, model.params, ROWS_OF_TOKENS)
 
 
 def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program, Data, Evaluation | None]":

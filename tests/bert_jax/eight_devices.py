@@ -6,8 +6,10 @@ A program of its own, because the number of devices is settled when jax starts:
 
 writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
 of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, `attention/DEVICES`, what the kernel's
-dropout leaves of values that are all one, `pmap/dropout`, a row's loss with dropout on each device, and
-`MODE/packed/...`, parameters after fine-tuning on packed rows. Started by several processes that find
+dropout leaves of values that are all one, `pmap/dropout`, a row's loss with dropout on each device,
+`MODE/packed/...`, parameters after fine-tuning on packed rows, and `MODE/given/...`, `MODE/grown/...`
+and `one_device/drawn/...`, parameters of a model with fewer tokens, of a run that starts from it, and of a
+new model. Started by several processes that find
 each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
 the devices.
 """
@@ -26,7 +28,7 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling is nearly all of
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
@@ -38,6 +40,7 @@ from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import Program, make_program
 from bert_jax.pretraining import PretrainingTask
 from bert_jax.sharding import BATCH_SPEC, make_mesh
+from bert_jax.start import ROWS_OF_TOKENS, start_from
 from bert_jax.task import Batch
 from bert_jax.train_step import TrainState
 from data_pipeline.config import DataConfig, Phase
@@ -69,6 +72,9 @@ MODES = {
 }
 # Modes that an evaluation is compiled for as well.
 EVALUATED = ("one_device", "jit", "pmap")
+# Modes that a start from a model with fewer tokens is made in.
+GROWN = ("one_device", "pmap", "fsdp", "tensor_accumulated")
+FEWER_TOKENS = 21
 # Modes that packed rows are fine-tuned in.
 PACKED = ("one_device", "jit", "pmap")
 
@@ -112,6 +118,18 @@ def record(mode: str, program: Program, state: TrainState) -> dict[str, np.ndarr
         f"{mode}/is_as_abstract": np.array(all(jax.tree.leaves(same))),
         **{f"{mode}/{name}": fetch(array) for name, array in flatten_dict(trees, sep="/").items()},
     }
+
+
+def grow(mode: str, program: Program, start: TrainState) -> dict[str, np.ndarray]:
+    """The arrays with a row for each token, of a model that has fewer and of a run that starts from it."""
+    given = {path: np.asarray(array) + 1 for path, array in flatten_dict(start.params).items()}
+    given |= {path: given[path][:FEWER_TOKENS] for path in ROWS_OF_TOKENS}
+    state = start_from(program, unflatten_dict(given), ROWS_OF_TOKENS)
+    params = flatten_dict(state.params)
+    places = flatten_dict(program.abstract_state().params)
+    assert all(params[path].sharding == place.sharding for path, place in places.items())
+    grown = {f"{mode}/grown/{'/'.join(path)}": fetch(params[path]) for path in sorted(ROWS_OF_TOKENS)}
+    return grown | {f"{mode}/given/{'/'.join(path)}": given[path] for path in ROWS_OF_TOKENS}
 
 
 def put(program: Program, seed: int) -> Batch:
@@ -211,6 +229,10 @@ def main(output: str, *wanted: str) -> None:
         state = first.train_step(place(start, first), put(first, 0), RATE)
         state = second.train_step(state, put(second, 1), RATE)
         arrays |= record(mode, second, state)
+        if mode in GROWN:
+            arrays |= grow(mode, second, start)
+    for path in ROWS_OF_TOKENS:
+        arrays[f"one_device/drawn/{'/'.join(path)}"] = flatten_dict(start.params)[path]
     if PROCESSES == 1 and not wanted:
         for prng in ("rbg", "threefry2x32"):
             for devices in (1, 8):

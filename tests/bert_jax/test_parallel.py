@@ -64,6 +64,18 @@ def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndar
     assert np.abs(results["one_device/params/language_model/bias"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("mode", ["one_device", "pmap", "fsdp", "tensor_accumulated"])
+@pytest.mark.parametrize("name", ["encoder/embeddings/word_embeddings/embedding", "language_model/bias"])
+def test_rows_of_new_tokens_are_drawn_and_all_others_given(
+    results: dict[str, np.ndarray], mode: str, name: str
+) -> None:
+    given, grown = results[f"{mode}/given/{name}"], results[f"{mode}/grown/{name}"]
+    np.testing.assert_array_equal(grown[:21], given)
+    drawn = results[f"one_device/drawn/{name}"]
+    assert len(grown) == len(drawn) == 32
+    np.testing.assert_allclose(grown[21:], drawn[21:], atol=1e-6)
+
+
 def test_sharded_states_are_sharded(results: dict[str, np.ndarray]) -> None:
     modes = ("jit", "pmap", "fsdp", "tensor_accumulated")
     shapes = [tuple(results[f"{mode}/shard_shape"]) for mode in modes]

@@ -7,7 +7,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.finetuning.config import FineTuning
 from bert_jax.finetuning.run import Programs
-from bert_jax.start import start_from
+from bert_jax.start import ROWS_OF_TOKENS, start_from
 from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.small_batch import MODEL
 from tests.bert_jax.small_run import random_params
@@ -38,6 +38,13 @@ def test_what_does_not_fit_is_named(programs: Programs) -> None:
     path = ("encoder", "layer_0", "intermediate", "kernel")
     with pytest.raises(UserError, match=r"layer_0/intermediate/kernel is \[1, 2\]; it must be \[16, 32\]"):
         start_from(programs.get(CONFIG), unflatten_dict({**given, path: np.zeros((1, 2), np.float32)}))
+    table = ("encoder", "embeddings", "word_embeddings", "embedding")
+    fewer = {**given, table: given[table][:-1]}
+    with pytest.raises(UserError, match=r"word_embeddings/embedding is \[31, 16\]; it must be \[32, 16\]"):
+        start_from(programs.get(CONFIG), unflatten_dict(fewer))
+    for wrong in (np.zeros((33, 16), np.float32), np.zeros((31, 15), np.float32)):
+        with pytest.raises(UserError, match=r"; it must be \[32, 16\]"):
+            start_from(programs.get(CONFIG), unflatten_dict({**given, table: wrong}), ROWS_OF_TOKENS)
     del given[path]
     with pytest.raises(UserError, match="no encoder/layer_0/intermediate/kernel"):
         start_from(programs.get(CONFIG), unflatten_dict(given))
