@@ -3,9 +3,13 @@
 from pathlib import Path
 
 from bert_jax.config import Activation
+from bert_jax.finetuning.finetuned import find_cell
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.pretrained import Pretrained
+from bert_jax.record import read_record
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import Vocabulary, read_vocabulary
 
 
 def open_model(directory: Path, step: int | None = None, activation: Activation | None = None) -> Pretrained:
@@ -42,3 +46,22 @@ def open_model(directory: Path, step: int | None = None, activation: Activation 
             f"model) nor bert_config.json (a checkpoint of google-research/bert)"
         )
     return model if activation is None else model.with_activation(activation)
+
+
+def open_vocabulary(directory: Path) -> Vocabulary:
+    """The vocabulary of what `open_model` takes; reads no weights, which need not be there.
+
+    Raises:
+      UserError: there is no tokenizer, or a damaged one, or one that is more than a vocabulary and a casing.
+    """
+    if run.recognises(directory):
+        return read_vocabulary(run.find_tokenizer(directory, read_record(directory)))
+    if google_tf1.recognises(directory) and not huggingface.recognises(directory):
+        return google_tf1.read_vocabulary(directory)
+    _, vocabulary = read_tokenizer(find_cell(directory))
+    if vocabulary is None:
+        raise UserError(
+            f"the tokenizer of {directory} is not BERT's WordPiece alone: it is of another kind, has rules "
+            f"of its own, or tokens that were added; give a vocab.txt"
+        )
+    return vocabulary

@@ -234,9 +234,14 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
     if not file.is_file():
         raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
     kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
-    tokenizer = _make_tokenizer(Vocabulary(kind, casing, file.read_bytes()), file)
+    return take_vocabulary(Vocabulary(kind, casing, file.read_bytes()), file)
+
+
+def take_vocabulary(vocabulary: Vocabulary, place: Path) -> Tokenizer:
+    """A tokenizer of a vocabulary that was read at a place. Raises UserError as `load_vocabulary`."""
+    tokenizer = _make_tokenizer(vocabulary, place)
     if isinstance(tokenizer, SentencePiece):
-        _check_sentencepiece(tokenizer, file)
+        _check_sentencepiece(tokenizer, place)
     return tokenizer
 
 

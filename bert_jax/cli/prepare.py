@@ -13,7 +13,7 @@ import tyro
 from bert_jax.cli.flags import choices, parse_flags
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, Format, RunnerName
-from data_pipeline.vocabulary_file import Casing, TokenizerKind, guess_casing
+from data_pipeline.vocabulary_file import Casing, TokenizerKind, Vocabulary, guess_casing
 
 if TYPE_CHECKING:
     from data_pipeline.preparing.prepare import PrepareSettings, Runner
@@ -47,14 +47,16 @@ class Prepare:
     """sentences: one per line, a blank line between documents. lines: one document per line.
     text: a file is a document, blank lines part paragraphs. auto: WikiExtractor, JSONL,
     TSV, CSV or Parquet, told by name or first line."""
-    vocab: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """A vocab.txt, or a SentencePiece .model. Either this or --train-vocab."""
+    vocab: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    """A vocab.txt, a SentencePiece .model, or a folder of a model, whose casing
+    is taken too. Either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Pieces to learn at most; needed with --train-vocab."""
-    casing: Casing = "uncased"
-    """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece)."""
+    casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
+    """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece).
+    By default that of the model in --vocab; without one, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Whose rules split text into sentences, by its ISO 639 code (ja, not jp); unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
@@ -97,13 +99,15 @@ def run(args: Prepare) -> int:
     from data_pipeline.preparing.prepare import prepare
 
     begun = time.perf_counter()
-    if args.vocab is not None and args.casing == "uncased" and _has_capitals(args.vocab):
+    vocabulary = _model_vocabulary(args)
+    if args.vocab is not None and args.casing in (None, "uncased") and _has_capitals(args.vocab):
         print(f"warning: {args.vocab} has words with capitals, which uncased text never has: --casing cased?")
     try:
         with _terminated_like_interrupted(), _Bar() as bar:
             manifest = prepare(
-                _settings(args),
+                _settings(args, vocabulary),
                 args.output,
+                vocabulary=vocabulary,
                 runner=_runner(args),
                 overwrite=args.overwrite,
                 on_progress=bar.show,
@@ -153,6 +157,18 @@ def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
 
 
+def _model_vocabulary(args: Prepare) -> Vocabulary | None:
+    """The vocabulary of the folder that --vocab names, if it is one. Raises UserError if --casing differs."""
+    if args.vocab is None or not Path(args.vocab).is_dir():
+        return None
+    from bert_jax.open_model import open_vocabulary
+
+    vocabulary = open_vocabulary(Path(args.vocab))
+    if args.casing not in (None, vocabulary.casing):
+        raise UserError(f"the model in {args.vocab} is {vocabulary.casing}, not {args.casing}: drop --casing")
+    return vocabulary
+
+
 def _has_capitals(vocab: str) -> bool:
     """Of a WordPiece vocabulary that can be read; a SentencePiece model is refused for them."""
     file = Path(vocab)
@@ -173,7 +189,7 @@ def _runner(args: Prepare) -> "Runner":
     return BeamRunner(args.runner, args.runner_options)
 
 
-def _settings(args: Prepare) -> "PrepareSettings":
+def _settings(args: Prepare, vocabulary: Vocabulary | None) -> "PrepareSettings":
     from data_pipeline.preparing.inputs import Source
     from data_pipeline.preparing.prepare import PrepareSettings
 
@@ -182,7 +198,7 @@ def _settings(args: Prepare) -> "PrepareSettings":
         vocab=args.vocab,
         train_vocab=args.train_vocab,
         vocab_size=args.vocab_size,
-        casing=args.casing,
+        casing=args.casing or (vocabulary.casing if vocabulary else "uncased"),
         language=args.language,
         holdout=args.holdout,
     )

@@ -85,7 +85,7 @@ def read(directory: Path) -> Pretrained:
     """
     fields = read_json(directory / CONFIG_FILE)
     config = from_config(fields, directory / CONFIG_FILE)
-    vocabulary = _read_vocabulary(directory, fields)
+    vocabulary = read_vocabulary(directory)
     prefix = _find_checkpoint(directory)
     with tempfile.TemporaryDirectory(prefix="bert-jax-") as folder:
         file = Path(folder) / "tensors.safetensors"
@@ -154,16 +154,25 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     try:
         ours = {name: fields[_OURS][name] for name in ("activation", "layer_norm_epsilon")}
     except (KeyError, TypeError):
-        raise UserError(f"{path} has an entry {_OURS!r} that `bert-jax convert` did not write") from None
+        raise _foreign_entry(path) from None
     return dataclasses.replace(model, **ours)
 
 
-def _read_vocabulary(directory: Path, fields: Mapping[str, Any]) -> Vocabulary:
+def _foreign_entry(path: Path) -> UserError:
+    return UserError(f"{path} has an entry {_OURS!r} that `bert-jax convert` did not write")
+
+
+def read_vocabulary(directory: Path) -> Vocabulary:
+    """The vocabulary alone. Raises UserError if a file is missing or damaged."""
+    fields = read_json(directory / CONFIG_FILE)
     file = directory / FILES["wordpiece"]
     if not file.is_file():
         raise UserError(f"{directory} has no {file.name}; copy the one that the model was trained with there")
     content = file.read_bytes()
-    casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content)
+    try:
+        casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content)
+    except (KeyError, TypeError):
+        raise _foreign_entry(directory / CONFIG_FILE) from None
     return Vocabulary("wordpiece", casing, content)
 
 

@@ -23,8 +23,8 @@ from data_pipeline.preparing.shard_texts import SHARD_TEXT_BYTES, as_text, diges
 from data_pipeline.preparing.summary import Totals
 from data_pipeline.preparing.versions import library_versions
 from data_pipeline.preparing.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
-from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind
+from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary, take_vocabulary
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind, Vocabulary
 
 
 class Runner(Protocol):
@@ -50,7 +50,8 @@ class PrepareSettings:
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt or SentencePiece .model; exactly one of this and `train_vocab`."""
+    """A vocab.txt, a SentencePiece .model, or a folder whose vocabulary `prepare` is given; exactly one of
+    this and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
     """Pieces to learn at most, with `train_vocab`."""
@@ -76,6 +77,7 @@ def prepare(
     settings: PrepareSettings,
     output: str | Path,
     *,
+    vocabulary: Vocabulary | None = None,
     runner: Runner = EVERY_CORE,
     overwrite: bool = False,
     on_progress: Progress = lambda name, done, total: None,
@@ -83,6 +85,7 @@ def prepare(
     """Make the corpus `output` and return its manifest.
 
     Args:
+      vocabulary: what `settings.vocab` names where it is no file.
       runner: what makes the shards; by default as many processes of this machine as it has cores.
       overwrite: replace a corpus of that name and what an interrupted run of another command left.
 
@@ -95,7 +98,7 @@ def prepare(
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
     _check_apart(output, inputs)
-    given = None if settings.vocab is None else load_vocabulary(Path(settings.vocab), settings.casing)
+    given = _given_tokenizer(settings, vocabulary)
     if next(inputs.documents(), None) is None:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; the inputs hold no document")
     with claim(output, _record(settings, inputs, given), overwrite) as directory:
@@ -113,6 +116,13 @@ def prepare(
         check_output(output, overwrite)  # making it may have taken days
         publish(directory, output)
     return manifest
+
+
+def _given_tokenizer(settings: PrepareSettings, vocabulary: Vocabulary | None) -> Tokenizer | None:
+    if settings.vocab is None:
+        return None
+    place = Path(settings.vocab)
+    return take_vocabulary(vocabulary, place) if vocabulary else load_vocabulary(place, settings.casing)
 
 
 def _fill(

@@ -13,7 +13,7 @@ from bert_jax.cli.main import main
 from bert_jax.convert import convert
 from bert_jax.names import ModelFormat
 from bert_jax.objective import ObjectiveName
-from bert_jax.open_model import open_model
+from bert_jax.open_model import open_model, open_vocabulary
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_cell
 from tests.bert_jax.small_run import TEXTS, make_run
@@ -55,6 +55,7 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     assert {name: settings[name] for name in SETTINGS} == SETTINGS
     assert (read.vocabulary.kind, read.vocabulary.casing) == (kind, casing)
     assert read.vocabulary.content == (tmp_path / "run" / "tokenizer" / vocabulary).read_bytes()
+    assert open_vocabulary(tmp_path / "run") == open_vocabulary(output) == read.vocabulary
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "| steps | 10 of 10 |" in card
     assert "| held-out mlm_accuracy | 0.25 |" in card
@@ -86,6 +87,7 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
         made = path / "vocab.txt"
         assert made.read_text() == (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text()
         assert json.loads((path / "tokenizer_config.json").read_text())["do_lower_case"] is True
+        assert open_vocabulary(path) == open_vocabulary(tmp_path / "run")
     said = capsys.readouterr().out
     assert said.count("note: the head of classify is left out; ") == 1
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.convert import convert
-from bert_jax.open_model import open_model
+from bert_jax.open_model import open_model, open_vocabulary
 from bert_jax.pretrained import Pretrained
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
@@ -72,6 +72,7 @@ def written(folder: Path) -> tuple[Path, Pretrained]:
 
 
 def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, Pretrained]) -> None:
+    assert open_vocabulary(written[0]) == written[1].vocabulary
     found, expected = variables(written[0]), google_tensors()
     assert set(found) == set(expected)
     assert [name for name, array in expected.items() if found[name].tobytes() != array.tobytes()] == []

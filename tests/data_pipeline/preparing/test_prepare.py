@@ -275,6 +275,41 @@ def test_capitals_in_a_vocabulary_for_uncased_text_are_noticed(tmp_path, text, v
     assert f"vocabulary {vocabulary} is not UTF-8 at byte 3" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.fixture
+def model(tmp_path, vocabulary):
+    """The tokenizer of a cased model of Hugging Face's; reading it needs no weights."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "vocab.txt").write_bytes(vocabulary.read_bytes())
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return folder
+
+
+def test_the_vocabulary_and_the_casing_of_a_models_folder(tmp_path, text, vocabulary, model):
+    flags = ["prepare", str(text), "--format", "sentences", "--holdout", "0.1", "--workers", "1"]
+    assert (
+        main([*flags, "--vocab", str(vocabulary), "--casing", "cased", "--output", str(tmp_path / "a")]) == 0
+    )
+    assert main([*flags, "--vocab", str(model), "--output", str(tmp_path / "b")]) == 0
+    assert shards(tmp_path / "a") == shards(tmp_path / "b")
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in "ab"]
+    assert manifests[0]["tokenizer"] == manifests[1]["tokenizer"]
+    assert manifests[1]["settings"]["casing"] == "cased"
+    assert manifests[1]["settings"]["vocab"] == str(model)
+
+
+def test_a_models_folder_that_does_not_do_is_one_line(tmp_path, text, model, capsys):
+    flags = ["prepare", str(text), "--output", str(tmp_path / "made"), "--vocab", str(model)]
+    assert main([*flags, "--casing", "uncased"]) == 2
+    assert "is cased, not uncased: drop --casing" in " ".join(capsys.readouterr().err.split())
+    (model / "added_tokens.json").write_text(json.dumps({"covid": 5 + len(WORDS)}))
+    assert main(flags) == 2
+    said = capsys.readouterr().err
+    assert "is not BERT's WordPiece alone" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "made").exists()
+
+
 def settings_for(path: Path | str, vocabulary: Path | None, **changes: object) -> PrepareSettings:
     values = {"vocab": vocabulary and str(vocabulary), "holdout": 0.1, **changes}
     return PrepareSettings(Source((str(path),), format="sentences"), **values)
