@@ -55,8 +55,6 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=_preservation(keep, keep_every),
             cleanup_tmp_directories=True,
-            # Else each process lists the folder, and over a network may see what another one has moved away.
-            single_host_load_and_broadcast=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
         )
         self._manager = _Manager(self._folder.absolute(), options=options)
@@ -107,7 +105,7 @@ class Checkpoints:
           Unfinished: one cannot be read, for which it need not be damaged.
         """
         step = processes.by_first(self._newest_whole)
-        self._manager.reload()
+        self._manager.reload_up_to(step)
         if step is None:
             return None
         return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
@@ -192,6 +190,12 @@ class _Manager(ocp.CheckpointManager):
 
     failure: BaseException | None = None
     """Why this one of several processes cannot finish a save; set in Orbax's thread."""
+
+    def reload_up_to(self, step: int | None) -> None:
+        """Lists the checkpoints anew. Later ones were put aside by another process, but a network's cache may
+        still show them to this one, which would then not take part in saving them again."""
+        self.reload()
+        self._checkpoints.delete_if(lambda checkpoint: step is None or checkpoint.step > step)
 
     def reached_preemption(self, step: int) -> bool:
         return False

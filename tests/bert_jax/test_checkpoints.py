@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax import processes
 from bert_jax.checkpoints import FOLDER, Checkpoints, find_fault, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
 from tests.bert_jax.full_disk import files_no_larger_than
@@ -128,6 +129,21 @@ def test_a_step_can_be_saved_again_after_its_damage(tmp_path: Path) -> None:
     assert restore(tmp_path) == 10
     save(tmp_path, 20)
     assert restore(tmp_path) == 20
+
+
+def test_a_checkpoint_that_another_process_put_aside_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 10, 20)
+    checkpoints = Checkpoints(tmp_path, keep=2, say=print)
+    # Process 0 found 20 damaged; this one's listing, over a network, still has it.
+    monkeypatch.setattr(processes, "by_first", lambda _: 10)
+    restored = checkpoints.restore_newest(ABSTRACT)
+    assert restored is not None
+    assert int(restored["step"]) == 10
+    checkpoints.save(15, state(15))
+    checkpoints.close()
+    assert 15 in saved_steps(tmp_path)
 
 
 def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path: Path) -> None:
