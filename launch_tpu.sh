@@ -144,7 +144,7 @@ git_of_a_host() {
 }
 
 check_commit() {
-  local probe wanted readable=''
+  local probe wanted shown readable=''
   : "${commit:=HEAD}"
   commit=$(git -C "$here" rev-parse --verify --quiet "$commit^{commit}" || echo "$commit")
   : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
@@ -155,14 +155,15 @@ check_commit() {
   esac
   [ -z "$dry_run" ] || return 0
   wanted=$commit probe=$(mktemp -d)
+  shown=${repository/\/\/*@/\/\/} # without a token
   git_of_a_host init --quiet
   commit=$(git_of_a_host fetch --quiet --depth 1 "$repository" "$wanted" &&
     git_of_a_host rev-parse FETCH_HEAD) || commit=''
   if git_of_a_host ls-remote --quiet "$repository" >/dev/null; then readable=yes; fi
   rm -rf "$probe"
-  [ -n "$readable" ] || fail "the hosts cannot read $repository: they have no password and no key; if it is" \
+  [ -n "$readable" ] || fail "the hosts cannot read $shown: they have no password and no key; if it is" \
     "private, put a token that may only read it into the address: --repository https://oauth2:TOKEN@..."
-  [ -n "$commit" ] || fail "no commit $wanted at $repository; push it, or name another with --commit"
+  [ -n "$commit" ] || fail "no commit $wanted at $shown; push it, or name another with --commit"
 }
 
 # Says what HEAD lacks: changes, and modules that git does not know yet. Another --commit is not what is here anyway.
@@ -276,14 +277,16 @@ create() {
 }
 
 install() {
-  local mounting="$on_host install_gcsfuse >/dev/null"
+  local mounting="$on_host install_gcsfuse >/dev/null" mark=../bert-jax-run/installed steps
   case $workdir,$model in
     /*,gs://*) ;;
     /*) mounting=true ;;
   esac
   say "installing $commit on $name"
-  on_hosts '' "mkdir -p ~/bert-jax && cd ~/bert-jax && git init --quiet && git fetch --quiet --depth 1$(
-    quote "$repository" "$commit") && git checkout --quiet --force FETCH_HEAD && { $setup; } && $mounting"
+  steps="mkdir -p ~/bert-jax ~/bert-jax-run && cd ~/bert-jax && rm -f $mark && git init --quiet"
+  steps+=" && git fetch --quiet --depth 1$(quote "$repository" "$commit")"
+  steps+=" && git checkout --quiet --force FETCH_HEAD && { $setup; } && $mounting && touch $mark"
+  on_hosts '' "$steps"
 }
 
 run() {
@@ -348,7 +351,7 @@ look() {
     return
   }
   answer=$(sed -n 's/^run: //p' <<<"$answer")
-  for state in ${answer:-going}; do
+  for state in ${answer:-lost}; do
     case $state in
       0) ;;
       going) [ "$next" = ended ] || next="wait" ;;
@@ -429,16 +432,14 @@ replace() {
     refused=''
     [ "$slices" -lt "$max_slices" ] ||
       leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` resumes from there"
-    if ! delete; then
-      : # gcloud did not answer, and has said so
-    elif create; then
+    if delete && create; then
       slices=$((slices + 1)) restarted_at=never made=$(newest_checkpoint)
       # One that was taken away may have made a checkpoint before: what follows does not fail in a row.
       [ "$made" = "$newest" ] || fruitless=0
       newest=$made
       say "slice $slices of at most $max_slices"
       if install && run "$@"; then return; fi
-      count_fruitless
+      [ "$(look)" = lost ] || count_fruitless
     else
       refused=yes
     fi
@@ -453,7 +454,12 @@ replace() {
 
 train() {
   trap interrupted INT
-  if create && install && run "$@"; then watch "$@"; else leave 1 "failed"; fi
+  create || leave 1 "failed"
+  if ! { install && run "$@"; }; then
+    sleep "$poll" # a slice that is taken away says so a little later
+    [ "$(look)" = lost ] || leave 1 "failed"
+  fi
+  watch "$@"
 }
 
 leave() {
@@ -518,6 +524,8 @@ done
 place=(--zone="$zone" --project="$project")
 read -ra creation <<<"${place[*]} $create_flags"
 read -ra login <<<"${place[*]} $ssh_flags"
+# A host that is out of memory takes a connection and says nothing; without these, ssh waits for it without end.
+login+=(--ssh-flag="-oConnectTimeout=30 -oServerAliveInterval=30 -oServerAliveCountMax=4")
 itself="$name --zone $zone --project $project"
 on_host='bash ~/bert-jax/tpu_host.sh'
 exec 3>&1

@@ -14,7 +14,7 @@ setup() {
 # fetch WORKDIR CORPUS [MODEL]: what takes hosts unequally long, before any of them waits for the others.
 fetch() {
   local folder
-  if kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "a run goes on here; stop it first" >&2; exit 2; fi
+  if is_going; then echo "a run goes on here; stop it first" >&2; exit 2; fi
   case $2 in gs://*) copy_to_disk "$2" ;; esac
   for folder in "$1" "${3-}"; do
     case $folder in gs://*) mount_bucket "$folder" ;; esac
@@ -25,6 +25,7 @@ fetch() {
 run() {
   local workdir=$1 corpus=$2
   shift 2
+  if is_going; then return; fi # gcloud says everything again where a connection broke
   case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
   case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
   set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL, the run of --branch-from DIR
@@ -64,10 +65,12 @@ install_gcsfuse() {
   sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
 }
 
-# Prints `run: ` and going, lost (killed before it could say why) or the exit status.
+is_going() { kill -0 "$(cat pid 2>&1)" 2>/dev/null; }
+
+# Prints `run: ` and going, lost (killed before it could say why, or on a full disk) or the exit status.
 state() {
-  if [ -f status ]; then echo "run: $(cat status)"
-  elif kill -0 "$(cat pid 2>&1)" 2>/dev/null; then echo "run: going"
+  if [ -s status ]; then echo "run: $(cat status)"
+  elif is_going; then echo "run: going"
   else echo "run: lost"; fi
 }
 
@@ -77,8 +80,17 @@ logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
 # Asks the run to save a checkpoint and end.
 stop() { pkill -TERM -P "$(cat pid)"; }
 
-# Ends what is left here of a run that another host has lost.
-end() { kill -KILL -- "-$(cat pid)" 2>/dev/null || true; rm -f pid; }
+# Ends what is left here of a run that another host has lost; fails if this host was not installed to the end.
+end() {
+  local group
+  if group=$(cat pid 2>/dev/null); then
+    kill -KILL -- "-$group" 2>/dev/null || true
+    # What is being uploaded is ended only after that, and keeps the work directory locked.
+    for _ in {1..120}; do kill -0 -- "-$group" 2>/dev/null || break; sleep 1; done
+    rm -f pid
+  fi
+  [ -f installed ]
+}
 
 [ "$1" = setup ] || { mkdir -p ~/bert-jax-run && cd ~/bert-jax-run; }
 "$@"

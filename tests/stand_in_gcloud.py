@@ -271,7 +271,7 @@ COMMANDS = {
     "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot {NETWORK}"),
     "compute tpus tpu-vm delete": (delete, f"name {WHERE} --quiet"),
     "compute tpus tpu-vm list": (list_slices, f"{WHERE} --filter= --format="),
-    "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command! --internal-ip"),
+    "compute tpus tpu-vm ssh": (ssh, f"name {WHERE} --worker! --command! --internal-ip --ssh-flag="),
     "compute tpus queued-resources create": (
         enqueue,
         f"name --node-id! {WHERE} --accelerator-type! --runtime-version! --spot {NETWORK}",

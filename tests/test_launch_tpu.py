@@ -527,6 +527,67 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     assert noted("--commit", "HEAD") == ""
 
 
+def test_a_slice_that_is_taken_away_while_it_is_installed_is_replaced(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    flag, setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
+    taken = f"[ -e {tmp_path}/taken ] || {{ touch {tmp_path}/taken; printf PREEMPTED > ~/../state; exit 1; }}"
+    train = laptop.launch(
+        *("train", "a", *PLACE, *TYPE, *source, flag, f"{taken}; {setup}", "--poll-seconds", "1", *RUN)
+    )
+    assert (train.returncode, laptop.rented()) == (0, 2), train.stdout + train.stderr
+
+
+def test_a_setup_that_fails_on_a_slice_that_is_there_rents_no_other(
+    laptop: Laptop, source: tuple[str, ...]
+) -> None:
+    train = laptop.launch(
+        *("train", "a", *PLACE, *TYPE, *source, "--setup", "false", "--poll-seconds", "1", *RUN)
+    )
+    assert (train.returncode, laptop.rented()) == (1, 1), train.stdout + train.stderr
+
+
+def test_a_host_that_was_not_installed_to_the_end_is_installed_again(
+    laptop: Laptop, source: tuple[str, ...], tmp_path: Path
+) -> None:
+    flag, setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
+    assert laptop.launch("create", "a", *PLACE, *TYPE).returncode == 0
+    assert laptop.launch("install", "a", *PLACE, *source, flag, "false").returncode != 0
+    watch = laptop.launch("watch", "a", *PLACE, *TYPE, *source, flag, setup, "--poll-seconds", "1", *RUN)
+    assert (watch.returncode, laptop.rented()) == (0, 1), watch.stdout + watch.stderr
+    assert "installing" in watch.stdout
+
+
+@pytest.mark.parametrize(("status", "state"), [("0\n", "0"), ("", "lost"), (None, "lost")])
+def test_a_status_that_a_full_disk_left_empty_is_no_end(
+    status: str | None, state: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bert-jax-run"
+    folder.mkdir()
+    if status is not None:
+        (folder / "status").write_text(status)
+    said = subprocess.run(
+        ["bash", ROOT / "tpu_host.sh", "state"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == f"run: {state}\n"
+
+
+def test_a_start_that_is_said_again_starts_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "bert-jax-run"
+    folder.mkdir()
+    (folder / "pid").write_text(str(os.getpid()))
+    subprocess.run(
+        ["bash", ROOT / "tpu_host.sh", "run", "/runs/a", "", "quickstart"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=True,
+    )
+    assert [path.name for path in folder.iterdir()] == ["pid"]
+
+
 def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ...]) -> None:
     laptop.cloud.add_slice("a")
     homes = laptop.cloud.homes("a")
