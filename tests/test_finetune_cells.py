@@ -33,3 +33,7 @@ def test_repeats_may_be_spread_over_machines() -> None:
 def test_a_long_epoch_is_saved_before_its_end(rows: int, every: int) -> None:
     config = cell_config(FineTuning(), Cell(3e-5, 8, 2.0, 0), rows)
     assert (config.checkpoint_every, config.eval_every) == (every, rows // 8)
+
+
+def test_a_value_that_is_given_twice_is_one_cell() -> None:
+    assert [cell.learning_rate for cell in cells("--learning-rate", "3e-5", "5e-5", "3e-5")] == [3e-5, 5e-5]

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -65,13 +66,26 @@ def predict(
 
 
 def _parts(batch: NumpyBatch) -> Iterator[NumpyBatch]:
-    """The batch, or equal parts of its rows with at most so many positions as a CPU is fast at."""
-    num_rows = len(batch["input_ids"])
-    positions = batch["input_ids"].size // num_rows
-    fitting = (n for n in range(num_rows, 0, -1) if num_rows % n == 0 and n * positions <= _CPU_POSITIONS)
-    size = next(fitting, 1)
+    """The batch, or parts of equal shape with at most so many positions as a CPU is fast at.
+
+    The last is filled up with rows of zeros; those that are nothing but padding are left out.
+    """
+    num_rows = len(batch["row"])
+    fitting = max(_CPU_POSITIONS * num_rows // batch["input_ids"].size, 1)
+    size = math.ceil(num_rows / math.ceil(num_rows / fitting))
     for first in range(0, num_rows, size):
-        yield {name: array[first : first + size] for name, array in batch.items()}
+        part = {name: array[first : first + size] for name, array in batch.items()}
+        if first == 0 or (part["row"] >= 0).any():
+            yield _fill_up(part, size)
+
+
+def _fill_up(batch: NumpyBatch, num_rows: int) -> NumpyBatch:
+    missing = num_rows - len(batch["row"])
+    if not missing:
+        return batch
+    rows = {name: np.zeros((missing, *array.shape[1:]), array.dtype) for name, array in batch.items()}
+    rows["row"][:] = -1
+    return {name: np.concatenate([array, rows[name]]) for name, array in batch.items()}
 
 
 def _fetch(rows: np.ndarray, outputs: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -238,7 +238,10 @@ def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:
             return Vocabulary(kind, casing, (folder / name).read_bytes())
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
-    if not _is_plain_wordpiece(tokenizer) or [ids[piece] for piece in pieces] != list(range(len(ids))):
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if not added <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
+        return None
+    if [ids[piece] for piece in pieces] != list(range(len(ids))):
         return None
     return Vocabulary("wordpiece", casing, "".join(f"{piece}\n" for piece in pieces).encode())
 

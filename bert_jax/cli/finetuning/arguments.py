@@ -104,14 +104,14 @@ class Training:
         )
 
     def cells(self) -> "list[Cell]":
-        """Every combination, in order. Raises UserError if a value is impossible."""
+        """Every combination once, in order. Raises UserError if a value is impossible."""
         from bert_jax.finetuning.config import Cell
 
         rates, sizes, epochs = (
             getattr(self, name) or (_PAPER if self.grid else _DEFAULT)[name] for name in _DEFAULT
         )
         seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return [Cell(*values) for values in itertools.product(rates, sizes, epochs, seeds)]
+        return list(dict.fromkeys(Cell(*values) for values in itertools.product(rates, sizes, epochs, seeds)))
 
     def _dropout_rates(self) -> dict[str, Any]:
         """Those that are given."""

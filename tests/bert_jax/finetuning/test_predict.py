@@ -34,14 +34,24 @@ def numbered(rows: int, first: int = 0, padding_rows: int = 0) -> dict[str, np.n
     return batch
 
 
-def test_a_large_batch_goes_in_equal_parts(program: Program, params: Params) -> None:
-    batch = numbered(LARGE - 5, padding_rows=5)
-    parts = list(predict(program, params, [batch]))
-    assert [len(rows) for rows, _ in parts] == [LARGE // 2, LARGE // 2 - 5]
-    assert np.concatenate([rows for rows, _ in parts]).tolist() == list(range(LARGE - 5))
+@pytest.mark.parametrize(
+    ("rows", "padding", "parts"),
+    [
+        (LARGE - 5, 5, [LARGE // 2, LARGE // 2 - 5]),
+        (LARGE - 6, 5, [LARGE // 2, LARGE // 2 - 6]),  # an odd number: the last part is filled up
+        (7, LARGE, [7]),  # parts without rows are left out
+    ],
+)
+def test_a_large_batch_goes_in_equal_parts(
+    rows: int, padding: int, parts: list[int], program: Program, params: Params
+) -> None:
+    batch = numbered(rows, padding_rows=padding)
+    found = list(predict(program, params, [batch]))
+    assert [len(numbers) for numbers, _ in found] == parts
+    assert np.concatenate([numbers for numbers, _ in found]).tolist() == list(range(rows))
     whole = np.asarray(program.predict_step(params, program.put(batch)))
     np.testing.assert_allclose(
-        np.concatenate([outputs for _, outputs in parts]), whole[: LARGE - 5], rtol=1e-5, atol=1e-6
+        np.concatenate([outputs for _, outputs in found]), whole[:rows], rtol=1e-5, atol=1e-6
     )
 
 

@@ -226,6 +226,9 @@ def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str,
         False,
     ]
     assert model.vocabulary is None  # which the pieces of vocab.txt are not all of
+    model.tokenizer.save(str(folder / "tokenizer.json"))  # as transformers does
+    assert open_model(folder).vocabulary is None
+    (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(PIECES[:-1]) + "\n")
     with pytest.raises(UserError, match=r"'\[E1\]' with id 61; after its vocab\.txt .* would get 60"):
         open_model(folder)
