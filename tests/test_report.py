@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.finetuning.config import FineTuning
+from bert_jax.finetuning.config import FineTuning, HeadKind
 from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.record import write_record as write_finetuning_record
 from bert_jax.objective import ObjectiveName
 from bert_jax.record import RunRecord, write_record
 from tests.bert_jax.small_run import make_experiment
+
+RULES = str.maketrans("", "", "│┃")
 
 
 def pretrained(
@@ -39,14 +41,21 @@ def finetuned(
     scores: Mapping[float, tuple[float | None, ...]],
     model: str,
     name: str = "export",
+    data: str = "",
+    kind: HeadKind = "classification",
+    metric: str = "accuracy",
+    vocabulary: str = "",
+    **record: Any,
 ) -> Path:
     """An output folder whose cells had these scores, a tuple of seeds for each learning rate."""
     cell = folder / "cells" / "a"
     cell.mkdir(parents=True)
-    config = FineTuning(kind="classification", model=make_experiment("mlm_nsp", 50).model)
-    write_finetuning_record(
-        cell, FineTuningRecord(task, config, ("a", "b"), {}, trained_from=name, model_fingerprint=model)
-    )
+    config = FineTuning(kind=kind, model=make_experiment("mlm_nsp", 50).model)
+    record = {"settings": {}, "trained_from": name, "model_fingerprint": model, **record}
+    if data:
+        record["starts"] = ({"command": f"bert-jax finetune {task} --model m --data {data} --output o"},)
+    write_finetuning_record(cell, FineTuningRecord(task, config, ("a", "b"), **record))
+    (cell / "tokenizer.json").write_text(vocabulary)
     (folder / "best").symlink_to("cells/a", target_is_directory=True)
     rows: list[dict[str, Any]] = []
     cells: list[dict[str, Any]] = []
@@ -56,10 +65,10 @@ def finetuned(
         mean = sum(known) / len(known) if len(known) == len(values) else None
         rows.append({**of_rate, "seeds": len(values), "mean": mean, "stdev": 0.25})
         cells += [
-            {**of_rate, "seed": seed, "figures": {"accuracy": value, "macro_f1": 0.25}}
+            {**of_rate, "seed": seed, "figures": {metric: value, "macro_f1": 0.25}}
             for seed, value in enumerate(values)
         ]
-    (folder / "results.json").write_text(json.dumps({"metric": "accuracy", "rows": rows, "cells": cells}))
+    (folder / "results.json").write_text(json.dumps({"metric": metric, "rows": rows, "cells": cells}))
     return folder
 
 
@@ -72,6 +81,12 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["report", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[list[str]]:
+    """The words of each line that is printed, without the rules between columns."""
+    assert main(["report", *map(str, words)]) == 0
+    return [line.translate(RULES).split() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,6 +186,70 @@ def test_tasks_are_averaged_if_all_models_have_them(
     assert main(["report", *map(str, runs)]) == 0
     lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
     assert ["export", "0.5000", "0.7000", "0.6000"] in lines
+
+
+def test_percentages_and_shares_have_no_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    share = finetuned(tmp_path / "cola", "cola", {2e-5: (0.5,)}, "m")
+    answers = finetuned(tmp_path / "squad", "squad", {2e-5: (88.5,)}, "m", kind="spans", metric="f1")
+    tags = finetuned(tmp_path / "ner", "ner", {2e-5: (90.5,)}, "m", kind="tagging", metric="f1")
+    assert ["export", "0.5000", "88.5000"] in shown(capsys, share, answers)
+    assert ["export", "0.5000", "90.5000"] in shown(capsys, share, tags)
+    assert ["export", "88.5000", "90.5000", "89.5000"] in shown(capsys, answers, tags)
+
+
+def test_each_data_set_of_a_task_has_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(name: str, score: float, model: str, data: str, dev: str) -> Path:
+        scores = {2e-5: (score,)}
+        return finetuned(tmp_path / name, "classify", scores, model, model, data, dev_fingerprint=dev)
+
+    topics, tone = run("1", 0.5, "m", "d/topics", "a"), run("2", 0.7, "m", "d/tone", "b")
+    copied, changed = run("3", 0.25, "n", "copy", "a"), run("4", 0.75, "m", "d/topics", "c")
+    lines = shown(capsys, topics, tone, copied, "--csv", str(tmp_path / "out.csv"))
+    assert ["topics", "tone"] in lines
+    assert ["m", "0.5000", "0.7000"] in lines
+    assert ["n", "0.2500"] in lines
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(row["data"], row["dev_fingerprint"]) for row in rows] == [
+        ("topics", "a"),
+        ("tone", "b"),
+        ("copy", "a"),
+    ]
+    lines = shown(capsys, topics, changed)
+    assert ["1", "4", "mean"] in lines  # two data sets of one name: the folders of the runs
+    assert ["m", "0.5000", "0.7500", "0.6250"] in lines
+
+
+def test_scores_stand_under_their_own_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        finetuned(tmp_path / name, "tag", {2e-5: (score,)}, model, model, kind="tagging", metric=metric)
+        for name, score, model, metric in (("1", 80.5, "m", "f1"), ("2", 95.5, "n", "accuracy"))
+    ]
+    lines = shown(capsys, *runs)
+    assert ["model", "f1", "accuracy"] in lines
+    assert ["n", "95.5000"] in lines
+
+
+def test_a_data_set_that_models_encode_in_their_own_ways_has_one_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str, score: float, model: str, **more: Any) -> Path:
+        return finetuned(tmp_path / name, "rte", {2e-5: (score,)}, model, model, **more)
+
+    runs = [
+        run("1", 0.5, "m", data="glue/RTE", dev_fingerprint="a", vocabulary="cased"),
+        run("2", 0.6, "n", data="tfds:glue/rte", dev_fingerprint="b", vocabulary="uncased"),
+        run("3", 0.7, "o", data="RTE", dev_fingerprint="c", settings={"max_seq_length": 64}),
+        run("4", 0.8, "p"),  # of an earlier version
+    ]
+    lines = shown(capsys, *runs)
+    for model, score in (("m", "0.5000"), ("n", "0.6000"), ("o", "0.7000"), ("p", "0.8000")):
+        assert [model, score] in lines
+    assert ["model", "accuracy"] in lines
+    folds = [
+        run(f"fold {fold}", 0.5, f"q{fold}", data="mine", vocabulary=str(fold), settings={"dev_fold": fold})
+        for fold in range(2)
+    ]
+    assert ["mine", "mine", "fold", "1"] in shown(capsys, *folds)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

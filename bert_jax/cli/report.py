@@ -21,7 +21,7 @@ class Report:
     """Compare runs: the figures that each ended with, and the settings that differ.
 
     Of pretraining runs the last held-out figures are shown; those that differ in nothing but the seed
-    share a line. Of fine-tuned models the score on the development set is shown by model and task, with
+    share a line. Of fine-tuned models the score on the development set is shown by model, task and data, with
     the hyperparameters that are best on average. Figures of several seeds are mean ± standard deviation.
     """
 
@@ -135,19 +135,23 @@ def _figure(name: str, figure: tuple[float, float | None] | None) -> str:
 
 
 def _print_scores(scores: "Sequence[Score]") -> None:
-    from bert_jax.report.finetuning import by_model
+    from bert_jax.report.finetuning import by_model, find_columns
 
-    models = by_model(scores)
-    metrics = {score.task: score.metric for score in scores}
-    # A mean over tasks says something only where every model has them all.
-    averaged = len(metrics) > 1 and all(len(tasks) == len(metrics) for tasks in models.values())
+    columns = find_columns(scores)
+    models = by_model(scores, columns)
+    # A mean over tasks says something only where every model has them all, and all are on one scale.
+    has_all = all(len(of_model) == len(columns) for of_model in models.values())
+    averaged = len(columns) > 1 and has_all and len({score.in_percent for score in scores}) == 1
     rows = []
-    for model, tasks in models.items():
-        row = [model, *(_score(tasks.get(task)) for task in metrics)]
+    for model, of_model in models.items():
+        row = [model, *(_score(of_model.get(column)) for column in columns)]
         if averaged:
-            row.append(f"{sum(score.row['mean'] for score in tasks.values()) / len(tasks):.4f}")
+            row.append(f"{sum(score.row['mean'] for score in of_model.values()) / len(of_model):.4f}")
         rows.append(row)
-    headings = [f"{task}\n{metric.replace('_', ' ')}" for task, metric in metrics.items()]
+    headings = [
+        "\n".join(filter(None, (column.task, column.name, column.metric.replace("_", " "))))
+        for column in columns
+    ]
     _print_table("development set", ["model", *headings, *(["mean\nof tasks"] if averaged else [])], rows)
 
 

@@ -1,15 +1,22 @@
 """Fine-tuned models side by side: what each pretrained model reached on each task."""
 
 import dataclasses
+import hashlib
 import json
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.finetuned import RESULTS_FILE, find_cell
-from bert_jax.finetuning.record import read_record
+from bert_jax.finetuning.finetuned import RESULTS_FILE, TOKENIZER_FILE, find_cell
+from bert_jax.finetuning.record import FineTuningRecord, read_record
 from data_pipeline.errors import UserError, bad_input
+
+# Heads whose scores are percentages, of answers and of tags; all other scores are at most 1.
+_IN_PERCENT = frozenset(("spans", "tagging"))
+# Settings by which the same texts become other rows, and with them another fingerprint.
+_ENCODED_BY = ("max_seq_length", "doc_stride", "max_query_length", "context", "entities")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,17 +29,38 @@ class Score:
     """Name of the pretrained model: its folder's, in earlier records of a run the experiment's."""
     fingerprint: str
     """Hash of the pretrained parameters: many models lie in a folder called `export`."""
+    data: str
+    """Name of the data set: the end of `--data`; empty if the record does not say."""
+    dev_fingerprint: str
+    """Hash of the development set as it was encoded; empty if unknown, in earlier records."""
+    encoding: str
+    """Hash of the tokenizer and of the settings by which texts become rows: where it differs, the
+    fingerprints of one development set differ too."""
     metric: str
+    in_percent: bool
+    """Whether the score is a percentage; if not, it is at most 1."""
     row: dict[str, Any]
     """The hyperparameters with the best mean over their seeds: `mean`, `stdev`, `seeds`, ..."""
     cells: list[dict[str, Any]]
     """Every finished cell: its hyperparameters and seed, and all its `figures`."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Column:
+    """Scores that can be compared: of one task, by one metric, on one development set."""
+
+    task: str
+    metric: str
+    name: str
+    """What tells it apart from other columns of the task; empty if there are none."""
+    scores: list[Score]
+
+
 def read_score(folder: Path) -> Score:
     """Raises UserError if the folder is not that of a finished `bert-jax finetune`."""
     path = folder / RESULTS_FILE
-    record = read_record(find_cell(folder))
+    cell = find_cell(folder)
+    record = read_record(cell)
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
         metric, rows, cells = results["metric"], results["rows"], results["cells"]
@@ -41,27 +69,100 @@ def read_score(folder: Path) -> Score:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
     if row["mean"] is None:
         raise UserError(f"{folder}: a seed of every cell diverged; there is no score to report")
-    return Score(folder, record.task, record.trained_from, record.model_fingerprint, metric, row, cells)
+    return Score(
+        folder=folder,
+        task=record.task,
+        model=record.trained_from,
+        fingerprint=record.model_fingerprint,
+        data=_data_name(record),
+        dev_fingerprint=record.dev_fingerprint,
+        encoding=_encoding(cell, record),
+        metric=metric,
+        in_percent=record.config.kind in _IN_PERCENT,
+        row=row,
+        cells=cells,
+    )
 
 
-def by_model(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
-    """Model -> task -> score; a model fine-tuned twice on a task counts as two, named by their folders.
+def _data_name(record: FineTuningRecord) -> str:
+    """The end of the last command's `--data`, and which part of one file was the development set."""
+    command = shlex.split(record.starts[-1].get("command", "")) if record.starts else []
+    words = [word for flag in command for word in flag.split("=", 1)]
+    name = Path(words[words.index("--data") + 1]).name if "--data" in words[:-1] else ""
+    fold = record.settings.get("dev_fold")
+    return f"{name} fold {fold}" if name and fold else name
+
+
+def _encoding(cell: Path, record: FineTuningRecord) -> str:
+    tokenizer = cell / TOKENIZER_FILE
+    settings = {name: record.settings[name] for name in _ENCODED_BY if name in record.settings}
+    total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    total.update(tokenizer.read_bytes() if tokenizer.exists() else b"")
+    return total.hexdigest()
+
+
+def find_columns(scores: Sequence[Score]) -> list[Column]:
+    """The columns of a table of these scores, in their order."""
+    groups: list[list[Score]] = []
+    for score in scores:
+        group = next((group for group in groups if _belongs(score, group)), None)
+        if group is None:
+            groups.append([score])
+        else:
+            group.append(score)
+    names = [_name(group, [other for other in groups if other[0].task == group[0].task]) for group in groups]
+    return [
+        Column(group[0].task, group[0].metric, name, group) for group, name in zip(groups, names, strict=True)
+    ]
+
+
+def _belongs(score: Score, group: Sequence[Score]) -> bool:
+    """Whether a score is of the group's task, metric and development set.
+
+    Models of several vocabularies encode one set in several ways; there its name has to do.
+    """
+    if (score.task, score.metric) != (group[0].task, group[0].metric):
+        return False
+    if score.dev_fingerprint:
+        alike = {other.dev_fingerprint for other in group if other.encoding == score.encoding} - {""}
+        if alike:
+            return score.dev_fingerprint in alike
+    # As benchmarks are fetched from several places, their folders differ in upper case.
+    names = {other.data.lower() for other in group} - {""}
+    return not names or not score.data or score.data.lower() in names
+
+
+def _name(group: Sequence[Score], namesakes: Sequence[Sequence[Score]]) -> str:
+    """What tells a group from others of its task: the data set's name, or else the first run's folder."""
+    if len(namesakes) == 1:
+        return ""
+    ways: list[Callable[[Score], str]] = [lambda score: score.data, lambda score: score.folder.name]
+    for way in ways:
+        names = [way(other[0]) for other in namesakes]
+        if all(names) and len(set(names)) == len(names):
+            return way(group[0])
+    return str(group[0].folder)
+
+
+def by_model(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dict[Column, Score]]:
+    """Model -> column -> score; a model with two scores in a column counts as two, named by their folders.
 
     One that has several names, as copies and earlier records have, goes by the first.
     """
-    times = Counter((score.fingerprint, score.task) for score in scores)
+    column_of = {score.folder: column for column in columns for score in column.scores}
+    times = Counter((score.fingerprint, column_of[score.folder]) for score in scores)
     names: dict[str, str] = {}
     for score in scores:
         names.setdefault(score.fingerprint, score.model)
     namesakes = Counter(names.values())
-    found: dict[str, dict[str, Score]] = {}
+    found: dict[str, dict[Column, Score]] = {}
     for score in scores:
-        name = names[score.fingerprint]
+        name, column = names[score.fingerprint], column_of[score.folder]
         if namesakes[name] > 1:
             name += f" {score.fingerprint[:8]}"
-        if times[score.fingerprint, score.task] > 1:
+        if times[score.fingerprint, column] > 1:
             name += f" ({score.folder})"
-        found.setdefault(name, {})[score.task] = score
+        found.setdefault(name, {})[column] = score
     return found
 
 
@@ -73,6 +174,8 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
             "model": score.model,
             "model_fingerprint": score.fingerprint[:12],
             "task": score.task,
+            "data": score.data,
+            "dev_fingerprint": score.dev_fingerprint[:12],
             **{name: cell[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
             "metric": score.metric,
             "score": cell["figures"][score.metric],
