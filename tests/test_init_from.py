@@ -186,7 +186,7 @@ def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> No
     opened.tokenizer.add_tokens(["corona", "virus"])
     check_vocabulary(opened, str(corpus), said.append)
     (note,) = said
-    assert "lacks 2 tokens of quickstart, 'corona', 'virus'; the run's tokenizer will not have them" in note
+    assert "lacks 2 tokens of first, 'corona', 'virus'; the run's tokenizer will not have them" in note
 
 
 def test_what_does_not_fit_is_one_line(
