@@ -155,7 +155,8 @@ check_commit() {
   esac
   [ -z "$dry_run" ] || return 0
   wanted=$commit probe=$(mktemp -d)
-  shown=${repository/\/\/*@/\/\/} # without a token
+  shown=$repository
+  case $shown in https://*@*) shown=https://${shown#*@} ;; esac # without a token
   git_of_a_host init --quiet
   commit=$(git_of_a_host fetch --quiet --depth 1 "$repository" "$wanted" &&
     git_of_a_host rev-parse FETCH_HEAD) || commit=''

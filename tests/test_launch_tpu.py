@@ -680,6 +680,14 @@ def test_a_repository_that_only_this_user_can_read_is_refused(
     assert f"the hosts cannot read {repository}: they have no password" in refused.stderr
 
 
+def test_a_token_is_not_shown(laptop: Laptop, tmp_path: Path) -> None:
+    repository = ("--repository", "https://oauth2:secret@localhost:1/r.git")
+    refused = laptop.launch("install", "a", *PLACE, *repository, "--commit", "abc")
+    assert refused.returncode == 2
+    assert "the hosts cannot read https://localhost:1/r.git: " in refused.stderr
+    assert "secret" not in refused.stderr
+
+
 def test_a_fresh_host_waits_for_its_own_updates(laptop: Laptop, tmp_path: Path) -> None:
     programs, did = tmp_path / "bin", tmp_path / "did"
     (programs / "gcsfuse").unlink()
