@@ -69,7 +69,9 @@ def test_it_learns_and_the_best_cell_is_kept(folder: Path) -> None:
     worse = folder / "output" / "cells" / "lr1e-09-batch8-epochs40-seed0"
     assert (worse / "result.json").exists()
     assert not (worse / "checkpoints").exists()
-    assert read_record(folder / "output" / "best").labels == tuple(sorted(SUBJECTS))
+    record = read_record(folder / "output" / "best")
+    assert record.labels == tuple(sorted(SUBJECTS))
+    assert Path(record.data) == folder / "data"
 
 
 def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.CaptureFixture) -> None:

@@ -51,9 +51,7 @@ def finetuned(
     cell = folder / "cells" / "a"
     cell.mkdir(parents=True)
     config = FineTuning(kind=kind, model=make_experiment("mlm_nsp", 50).model)
-    record = {"settings": {}, "trained_from": name, "model_fingerprint": model, **record}
-    if data:
-        record["starts"] = ({"command": f"bert-jax finetune {task} --model m --data {data} --output o"},)
+    record = {"settings": {}, "trained_from": name, "model_fingerprint": model, "data": data, **record}
     write_finetuning_record(cell, FineTuningRecord(task, config, ("a", "b"), **record))
     (cell / "tokenizer.json").write_text(vocabulary)
     (folder / "best").symlink_to("cells/a", target_is_directory=True)

@@ -39,6 +39,8 @@ class FineTuningRecord:
     """The pretrained model's name: its folder's, in records of an earlier version a run's experiment."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
+    data: str = ""
+    """What --data named; empty in records of a version that did not write it."""
     data_fingerprint: str = ""
     """Hash of the rows that it is trained on."""
     dev_fingerprint: str = ""

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -85,11 +84,8 @@ def read_score(folder: Path) -> Score:
 
 
 def _data_name(record: FineTuningRecord) -> str:
-    """The end of the last command's `--data`, and which part of one file was the development set."""
-    command = shlex.split(record.starts[-1].get("command", "")) if record.starts else []
-    words = [word for flag in command for word in flag.split("=", 1)]
-    name = Path(words[words.index("--data") + 1]).name if "--data" in words[:-1] else ""
-    fold = record.settings.get("dev_fold")
+    """The end of `--data`, and which part of one file was the development set."""
+    name, fold = Path(record.data).name, record.settings.get("dev_fold")
     return f"{name} fold {fold}" if name and fold else name
 
 

@@ -227,6 +227,7 @@ class Grid:
             settings=dataclasses.asdict(self.args.settings),
             trained_from=self.model.name,
             model_fingerprint=self.model_fingerprint,
+            data=self.args.data,
             data_fingerprint=self.data_fingerprint,
             dev_fingerprint=self.dev_fingerprint,
             test_fingerprint=self.test_fingerprint,
