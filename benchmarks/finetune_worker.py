@@ -72,17 +72,17 @@ class Trained:
 
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
-    from bert_jax.checkpoints import load_params
-    from bert_jax.cli.finetuning.packing import find_packing
     from bert_jax.config import OptimizerConfig
+    from bert_jax.downstream.choose_packing import find_packing
     from bert_jax.finetuning.config import Cell, FineTuning, make_task
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
-    from bert_jax.interrupt import Interrupt
-    from bert_jax.loop import Data, train
-    from bert_jax.open_model import open_model
-    from bert_jax.parallel import make_program
-    from bert_jax.start import start_from
+    from bert_jax.inference.open_model import open_model
+    from bert_jax.parallel.program import make_program
+    from bert_jax.training.checkpoints import load_params
+    from bert_jax.training.interrupt import Interrupt
+    from bert_jax.training.loop import Data, train
+    from bert_jax.training.warm_start import start_from
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
     lengths = lengths_up_to(job.max_seq_length)
@@ -241,7 +241,7 @@ def make_job(args: argparse.Namespace) -> Job:
     """Reads the data."""
     from tokenizers import Tokenizer
 
-    from bert_jax.cli.finetuning import TASKS
+    from bert_jax.downstream import TASKS
 
     settings: Any = TASKS[args.task].settings
     tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))

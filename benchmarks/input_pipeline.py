@@ -35,7 +35,7 @@ def main() -> None:
 
 def measure(corpus: str, repeats: int) -> dict[str, Any]:
     """Runs all sides in turns; rates are sequences a second, medians over the repeats."""
-    from bert_jax.provenance import installed_versions
+    from bert_jax.workdir.provenance import installed_versions
 
     sides = {OURS: (make_ours(corpus), 200), **make_collators(corpus)}
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}

@@ -59,8 +59,8 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
     import jax
     import numpy as np
 
-    from bert_jax.parallel import make_program
-    from bert_jax.pretraining import PretrainingTask
+    from bert_jax.parallel.program import make_program
+    from bert_jax.pretraining.task import PretrainingTask
     from data_pipeline.batches import training_batches
 
     experiment = make_experiment(args, max_instances)
@@ -93,7 +93,7 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    from bert_jax.provenance import installed_versions
+    from bert_jax.workdir.provenance import installed_versions
 
     sides = {"one_a_row": make_side(args, 1), "packed": make_side(args, args.max_instances)}
     seconds: dict[str, list[float]] = {name: [] for name in sides}

@@ -8,8 +8,8 @@ Takes copies of `metrics.jsonl` under any name, which becomes the label; `bert-j
 import argparse
 from pathlib import Path
 
-from bert_jax.metric_log import read_rows
 from bert_jax.report.curves import check_plot, draw_curves
+from bert_jax.training.metric_log import read_rows
 
 
 def main() -> None:

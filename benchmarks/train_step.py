@@ -91,8 +91,8 @@ def make_ours(args: argparse.Namespace) -> Side:
     import jax
 
     from bert_jax.config import Experiment, OptimizerConfig, ParallelConfig
-    from bert_jax.parallel import make_program
-    from bert_jax.pretraining import PretrainingTask
+    from bert_jax.parallel.program import make_program
+    from bert_jax.pretraining.task import PretrainingTask
     from data_pipeline.config import DataConfig, Phase
 
     model = model_config(args)
@@ -213,7 +213,7 @@ def run_worker(args: argparse.Namespace) -> None:
 
 
 def flops_per_sequence(args: argparse.Namespace) -> int:
-    from bert_jax.accounting import flops_per_row
+    from bert_jax.training.accounting import flops_per_row
 
     return flops_per_row(model_config(args), args.length, args.predictions)
 

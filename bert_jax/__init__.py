@@ -15,9 +15,9 @@ import os
 import typing
 
 if typing.TYPE_CHECKING:
-    from bert_jax.cli.finetuning.predictor import Predictor
     from bert_jax.config import Activation
-    from bert_jax.inference import Bert
+    from bert_jax.downstream.predictor import Predictor
+    from bert_jax.inference.bert import Bert
 
 __version__ = "0.1.0"
 
@@ -30,15 +30,15 @@ def load_model(
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
         google-research/bert, or what `bert-jax finetune` made, whose encoder it is then.
-      step, activation: as `bert_jax.open_model.open_model`.
+      step, activation: as `bert_jax.inference.open_model.open_model`.
 
     Raises:
       UserError: the folder is not a model.
     """
     from pathlib import Path
 
-    from bert_jax.inference import Bert
-    from bert_jax.open_model import open_model
+    from bert_jax.inference.bert import Bert
+    from bert_jax.inference.open_model import open_model
 
     return Bert(open_model(Path(directory), step, activation))
 
@@ -56,7 +56,7 @@ def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> P
     """
     from pathlib import Path
 
-    from bert_jax.cli.finetuning.predictor import Predictor
+    from bert_jax.downstream.predictor import Predictor
     from bert_jax.finetuning.finetuned import open_finetuned
 
     return Predictor(open_finetuned(Path(directory), batch_size))

@@ -18,8 +18,8 @@ from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
 from data_pipeline.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
 from data_pipeline.order import draws_per_example, random_bits, shuffled_columns
-from data_pipeline.packing import Places, fill_rows, join_rows
 from data_pipeline.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Sequences, Spans, write_sequences
+from data_pipeline.row_filling import Places, fill_rows, join_rows
 from data_pipeline.store import Store, open_store
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.tfrecords import Records, check_settings, check_shapes, parse_records

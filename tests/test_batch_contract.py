@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.pretraining import abstract_batch
+from bert_jax.pretraining.task import abstract_batch
 from data_pipeline.batches import batch_features
 from data_pipeline.config import Phase
 

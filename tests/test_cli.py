@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.cli.finetuning import TASKS
 from bert_jax.cli.main import COMMANDS, main
+from bert_jax.downstream import TASKS
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.data_pipeline.small_records import write_records
@@ -171,7 +171,7 @@ def test_batch_that_devices_cannot_share(
 
 
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bert_jax.workdir import lock
+    from bert_jax.workdir.folder import lock
 
     with lock(tmp_path / "w"):
         assert "in use by another process" in error_of(arguments(tmp_path / "w", corpus), capsys)

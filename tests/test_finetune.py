@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import interrupt
-from bert_jax.checkpoints import load_params
-from bert_jax.cli.finetuning.report import report
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
+from bert_jax.downstream.results import report
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.predict import gather
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
+from bert_jax.training import interrupt
+from bert_jax.training.checkpoints import load_params
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, random_params, trainable_params

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning import TASKS
-from bert_jax.cli.finetuning.choice import ChoiceSettings
-from bert_jax.cli.finetuning.outputs import write_lines
-from bert_jax.cli.finetuning.tables import TableSettings
-from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
+from bert_jax.downstream import TASKS
+from bert_jax.downstream.choice import ChoiceSettings
+from bert_jax.downstream.outputs import write_lines
+from bert_jax.downstream.tagging import TaggingSettings
+from bert_jax.downstream.text_classification import TableSettings
 from bert_jax.finetuning.record import read_record, write_record
-from bert_jax.objective import ObjectiveName
+from bert_jax.pretraining.objective import ObjectiveName
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.small_run import make_run

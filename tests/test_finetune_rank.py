@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning.ranking import RankingData, RankingSettings
-from bert_jax.cli.finetuning.report import print_examples
+from bert_jax.downstream.ranking import RankingData, RankingSettings
+from bert_jax.downstream.results import print_examples
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
 from data_pipeline.tasks.rows import Rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning import TASKS
+from bert_jax.downstream import TASKS
 from data_pipeline.tasks.rows import Rows
 from tests.data_pipeline.tasks.files import squad_json, write
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.cli.finetuning import TASKS
-from bert_jax.cli.finetuning.tagging import TaggingSettings
 from bert_jax.cli.main import main
+from bert_jax.downstream import TASKS
+from bert_jax.downstream.tagging import TaggingSettings
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.small_run import make_run

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.cli.finetuning import glue
-from bert_jax.cli.finetuning.glue import GlueSettings
 from bert_jax.cli.main import main
+from bert_jax.downstream import glue
+from bert_jax.downstream.glue import GlueSettings
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 from tests.data_pipeline.tiny_tfds import (

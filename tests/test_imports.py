@@ -22,6 +22,7 @@ SHARED = {
     "data_pipeline.vocabulary_file",
 }
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]
+JOINING = {"cli", "downstream", "__init__.py"}
 OURS = {"bert_jax", "data_pipeline", "experiments", "benchmarks", "tests"}
 
 
@@ -44,8 +45,8 @@ def top(name: str) -> str:
 
 
 def joins_both(path: Path) -> bool:
-    """The commands, and the package's own functions."""
-    return path.is_relative_to(ROOT / "bert_jax" / "cli") or path == ROOT / "bert_jax" / "__init__.py"
+    """The commands, the fine-tuning tasks, and the package's own functions."""
+    return path.relative_to(ROOT).parts[1] in JOINING
 
 
 def wrong_arrows(path: Path) -> list[str]:
@@ -62,7 +63,7 @@ def wrong_arrows(path: Path) -> list[str]:
     forbidden = INPUT | {"experiments", "benchmarks", "tests"}
     wrong = {n for n in names if top(n) in forbidden}
     wrong |= {n for n in names if top(n) == "data_pipeline" and n not in SHARED}
-    return sorted(wrong | {n for n in names if n.startswith("bert_jax.cli")})
+    return sorted(wrong | {n for n in names if n.startswith(("bert_jax.cli", "bert_jax.downstream"))})
 
 
 @pytest.mark.parametrize("folder", PACKAGES)
@@ -102,7 +103,7 @@ def test_what_is_imported_from_outside_is_required_by_name() -> None:
 
 def test_flags_of_commands_are_read_without_heavy_imports() -> None:
     # At the top of a command's module; inside its functions anything goes.
-    for path in modules("bert_jax/cli"):
+    for path in modules("bert_jax/cli") + modules("bert_jax/downstream"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:
             if isinstance(node, ast.ImportFrom | ast.Import):
@@ -135,3 +136,10 @@ def test_help_imports_neither_jax_nor_tensorflow(arguments: list[str]) -> None:
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_the_model_knows_no_training() -> None:
+    known = ("bert_jax.config", "bert_jax.model", "bert_jax.parallel.sharding", "bert_jax.task")
+    for path in modules("bert_jax/model"):
+        ours = {n for n in imports(path) if top(n) == "bert_jax"} - {"bert_jax.parallel"}
+        assert not {n for n in ours if not n.startswith(known)}, path

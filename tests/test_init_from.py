@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import load_params
 from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
-from bert_jax.open_model import open_model
-from bert_jax.pretrained import Pretrained
-from bert_jax.record import read_record
+from bert_jax.inference.open_model import open_model
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.training.checkpoints import load_params
+from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.checkpoints import saved_steps
+from bert_jax.training.checkpoints import saved_steps
 from tests.tiny_run import arguments, command, environment, write_corpus
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.checkpoints import FOLDER, saved_steps
-from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.training.checkpoints import FOLDER, saved_steps
+from bert_jax.training.metric_log import FILE_NAME, read_rows
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import saved_steps
+from bert_jax.training.checkpoints import saved_steps
 from data_pipeline.atomic import write_json
 from tests.stand_in_gcloud import Cloud
 from tests.tiny_run import FLAGS, deterministic_rows, environment, final_state, write_corpus

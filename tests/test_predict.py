@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bert_jax.cli.finetuning import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
+from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record

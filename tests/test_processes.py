@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import saved_steps
-from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.training.checkpoints import saved_steps
+from bert_jax.training.metric_log import FILE_NAME, read_rows
 from tests.pod import PATIENCE_SECONDS, Pod, reserved_port
 from tests.recorded_run import digest, read_record
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
@@ -148,7 +148,7 @@ def steps(folder: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
 
 ALONE = """
 import os, sys, jax
-from bert_jax import processes
+from bert_jax.parallel import processes
 from bert_jax.cli.errors import report
 
 def run():
@@ -190,8 +190,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax import processes
-from bert_jax.checkpoints import Checkpoints
+from bert_jax.parallel import processes
+from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.cli.errors import report
 
 def run():
@@ -232,7 +232,7 @@ def test_a_process_whose_part_of_a_save_fails_does_not_wait_for_the_others(
 
 UNFINISHED = """
 import sys
-from bert_jax import processes
+from bert_jax.parallel import processes
 from bert_jax.cli.errors import report
 from data_pipeline.errors import Unfinished, UserError
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from bert_jax.checkpoints import saved_steps
-from bert_jax.metric_log import read_rows
+from bert_jax.training.checkpoints import saved_steps
+from bert_jax.training.metric_log import read_rows
 from data_pipeline.tokenizer import WordPiece
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from tests.data_pipeline import small_corpus

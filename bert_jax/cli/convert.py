@@ -11,7 +11,7 @@ from bert_jax.cli.model_source import ModelSource, note_assumed
 from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:
-    from bert_jax.pretrained import Pretrained
+    from bert_jax.inference.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Convert:
 
 def run(args: Convert) -> None:
     """Converts, and says what was taken and how to load the result."""
-    from bert_jax.convert import convert
+    from bert_jax.formats.convert import convert
     from bert_jax.formats.huggingface import transformers_class
 
     source = args.source

@@ -48,14 +48,14 @@ def run(args: Evaluate) -> None:
     """
     import jax
 
-    from bert_jax.checkpoints import load_params
     from bert_jax.cli import run_data
     from bert_jax.cli.training import keep_compiled
-    from bert_jax.evaluation import evaluate
-    from bert_jax.parallel import make_program
-    from bert_jax.pretraining import PretrainingTask
-    from bert_jax.record import read_record
-    from bert_jax.workdir import corpus_of
+    from bert_jax.parallel.program import make_program
+    from bert_jax.pretraining.evaluation import evaluate
+    from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.training.checkpoints import load_params
+    from bert_jax.workdir.folder import corpus_of
+    from bert_jax.workdir.record import read_record
 
     record = read_record(args.workdir)
     experiment = dataclasses.replace(

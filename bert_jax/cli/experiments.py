@@ -5,10 +5,10 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.accounting import run_flops, run_tokens, total_parameters
 from bert_jax.cli.flags import check_name
 from bert_jax.config import Experiment
 from bert_jax.config_text import flatten
+from bert_jax.training.accounting import run_flops, run_tokens, total_parameters
 from experiments import EXPERIMENTS
 
 

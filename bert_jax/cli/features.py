@@ -38,8 +38,8 @@ def run(args: Features) -> None:
         raise UserError(f"--layers is {args.layers!r}; write numbers with commas: --layers=-1,-2") from None
     if not args.input.is_file():
         raise UserError(f"{args.input} is not a file; --input takes a text file, one text per line")
-    from bert_jax.feature_files import write_features
-    from bert_jax.inference import Bert
+    from bert_jax.inference.bert import Bert
+    from bert_jax.inference.feature_files import write_features
 
     model = Bert(args.source.open())
     with folder_of(args.output):

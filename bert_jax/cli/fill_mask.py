@@ -32,7 +32,7 @@ def run(args: FillMask) -> None:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
     for text in args.texts:
         _check_unicode(text)
-    from bert_jax.fill_mask import fill_mask
+    from bert_jax.inference.fill_mask import fill_mask
 
     model = args.source.open()
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from bert_jax.cli.finetuning.arguments import Finetune
 from bert_jax.cli.flags import parse_flags, take_name
 from bert_jax.cli.model_source import ModelSource
+from bert_jax.downstream.arguments import Finetune
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
-    from bert_jax.cli.finetuning.grid import Grid
-    from bert_jax.cli.finetuning.task_data import TaskData
+    from bert_jax.downstream.grid import Grid
+    from bert_jax.downstream.task_data import TaskData
 
 _HELP = """\
 usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
@@ -40,7 +40,7 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     Raises:
       UserError: unknown task, unknown flag, impossible value.
     """
-    from bert_jax.cli.finetuning import TASKS
+    from bert_jax.downstream import TASKS
 
     page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items())
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
@@ -64,9 +64,10 @@ def run(args: Finetune[Any]) -> int:
     Raises:
       UserError: a folder is not what it should be; the model or the data cannot be used.
     """
-    from bert_jax import record, workdir
-    from bert_jax.cli.finetuning.grid import Grid
     from bert_jax.cli.training import keep_compiled
+    from bert_jax.downstream.grid import Grid
+    from bert_jax.workdir import folder as workdir
+    from bert_jax.workdir import record
 
     _check_data(args)
     if (args.output / record.FILE_NAME).exists():
@@ -91,7 +92,7 @@ def run(args: Finetune[Any]) -> int:
 
 def _check_data(args: Finetune[Any]) -> None:
     """Raises UserError if --data cannot be a data set."""
-    from bert_jax.cli.finetuning import TASKS
+    from bert_jax.downstream import TASKS
     from data_pipeline.tfds import is_tfds
 
     if is_tfds(args.data):
@@ -103,7 +104,7 @@ def _check_data(args: Finetune[Any]) -> None:
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
     """Prints how many sequences each part has, and how many texts were cut."""
-    from bert_jax.cli.finetuning import TASKS
+    from bert_jax.downstream import TASKS
 
     parts = {"train": data.train, **data.evaluated}
     sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in parts.items())
@@ -117,10 +118,10 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 
 def _train_grid(grid: "Grid") -> int:
     from bert_jax import exit_status
-    from bert_jax.cli.finetuning.report import report
     from bert_jax.cli.training import out_of_memory_as_user_error, storage_errors_as_unfinished
-    from bert_jax.interrupt import listen
-    from bert_jax.nonfinite import NonFiniteError
+    from bert_jax.downstream.results import report
+    from bert_jax.training.interrupt import listen
+    from bert_jax.training.nonfinite import NonFiniteError
 
     with listen() as interrupt:
         try:

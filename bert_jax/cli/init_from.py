@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bert_jax.config import MODEL_SHAPE, Experiment
-from bert_jax.pretrained import Pretrained
+from bert_jax.inference.pretrained import Pretrained
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
@@ -17,14 +17,14 @@ def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> 
     """Reads the model that a run starts from, and gives the experiment its shape.
 
     Args:
-      directory: what `bert_jax.open_model` takes.
+      directory: what `bert_jax.inference.open_model` takes.
       experiment: as the flags make it.
       named: as it is without flags.
 
     Raises:
       UserError: the folder is not a model, or one that the experiment cannot go on with.
     """
-    from bert_jax.open_model import open_model
+    from bert_jax.inference.open_model import open_model
 
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
         raise UserError(

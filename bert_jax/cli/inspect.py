@@ -110,8 +110,8 @@ def run(args: Inspect) -> None:
 def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     """The experiment to take settings from, and the folder of the corpus."""
     from bert_jax.cli.flags import check_name
-    from bert_jax.record import FILE_NAME, read_record
-    from bert_jax.workdir import corpus_of
+    from bert_jax.workdir.folder import corpus_of
+    from bert_jax.workdir.record import FILE_NAME, read_record
     from experiments import EXPERIMENTS
 
     workdir = Path(args.corpus)

@@ -10,7 +10,7 @@ import tyro
 from bert_jax.config import Activation
 
 if TYPE_CHECKING:
-    from bert_jax.pretrained import Pretrained
+    from bert_jax.inference.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class ModelSource:
     """Flavour of GELU, if the model's folder does not say the right one."""
 
     def open(self) -> "Pretrained":
-        """Reads it, and says what of it is assumed. Raises UserError as `bert_jax.open_model.open_model`."""
-        from bert_jax.open_model import open_model
+        """Reads it, and says what of it is assumed. Raises UserError as `open_model`."""
+        from bert_jax.inference.open_model import open_model
 
         model = open_model(self.model, self.step, self.activation)
         note_assumed(model)

@@ -40,8 +40,8 @@ def run(args: Predict) -> None:
     Raises:
       UserError: no fine-tuned model, a file of another form, an output that exists; too little memory.
     """
-    from bert_jax.cli.finetuning.predictor import Predictor
     from bert_jax.cli.training import too_little_memory_named
+    from bert_jax.downstream.predictor import Predictor
     from bert_jax.finetuning.finetuned import open_finetuned
 
     check_positive("batch_size", args.batch_size)

@@ -161,7 +161,7 @@ def _model_vocabulary(args: Prepare) -> Vocabulary | None:
     """The vocabulary of the folder that --vocab names, if it is one. Raises UserError if --casing differs."""
     if args.vocab is None or not Path(args.vocab).is_dir():
         return None
-    from bert_jax.open_model import open_vocabulary
+    from bert_jax.inference.open_model import open_vocabulary
 
     vocabulary = open_vocabulary(Path(args.vocab))
     if args.casing not in (None, vocabulary.casing):

@@ -21,13 +21,13 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
-    from bert_jax.loop import Data, Evaluation
-    from bert_jax.parallel import Program
-    from bert_jax.pretrained import Pretrained
-    from bert_jax.record import RunRecord
-    from bert_jax.speed import StartClock
-    from bert_jax.step_trace import StepTrace
-    from bert_jax.train_step import TrainState
+    from bert_jax.inference.pretrained import Pretrained
+    from bert_jax.parallel.program import Program
+    from bert_jax.training.loop import Data, Evaluation
+    from bert_jax.training.speed import StartClock
+    from bert_jax.training.step_trace import StepTrace
+    from bert_jax.training.train_step import TrainState
+    from bert_jax.workdir.record import RunRecord
 
 _HELP = """\
 usage: bert-jax pretrain EXPERIMENT --workdir DIR [FLAGS]
@@ -107,15 +107,16 @@ def parse(argv: Sequence[str]) -> Pretrain:
 
 def run(args: Pretrain) -> int:
     """Trains. Returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN; what else a
-    process of several may end with is in `bert_jax.processes`."""
+    process of several may end with is in `bert_jax.parallel.processes`."""
     if not args.experiment.data.corpus:
         raise UserError(
             "no corpus: pass --data.corpus DIR; `bert-jax prepare` makes one from text, and "
             "`bert-jax pretrain quickstart` needs none"
         )
-    from bert_jax import processes, workdir
     from bert_jax.cli.errors import report
-    from bert_jax.speed import StartClock
+    from bert_jax.parallel import processes
+    from bert_jax.training.speed import StartClock
+    from bert_jax.workdir import folder as workdir
 
     clock = StartClock(_say)
 
@@ -133,7 +134,7 @@ def run(args: Pretrain) -> int:
 
 
 def _check_apart(args: Pretrain) -> None:
-    from bert_jax import workdir
+    from bert_jax.workdir import folder as workdir
 
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         workdir.check_apart(args.workdir, args.experiment.data.corpus)
@@ -151,14 +152,16 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
 
 
 def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> int:
-    from bert_jax import exit_status, processes, record
-    from bert_jax.checkpoints import saved_steps
+    from bert_jax import exit_status
     from bert_jax.cli import showcase
     from bert_jax.config_text import from_json
-    from bert_jax.interrupt import listen
-    from bert_jax.later_phases import compile_later_phases
-    from bert_jax.loop import Ending, train
-    from bert_jax.nonfinite import NonFiniteError
+    from bert_jax.parallel import processes
+    from bert_jax.pretraining.later_phases import compile_later_phases
+    from bert_jax.training.checkpoints import saved_steps
+    from bert_jax.training.interrupt import listen
+    from bert_jax.training.loop import Ending, train
+    from bert_jax.training.nonfinite import NonFiniteError
+    from bert_jax.workdir import record
 
     keep_compiled(args.workdir)
     corpus, program, data, evaluation = processes.together(lambda: _prepare(args, model))
@@ -197,7 +200,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
 
 
 def _advice_after_nan(folder: Path) -> str:
-    from bert_jax.checkpoints import saved_steps
+    from bert_jax.training.checkpoints import saved_steps
 
     rate = "a lower --optimizer.learning-rate"
     if saved_steps(folder):
@@ -207,7 +210,7 @@ def _advice_after_nan(folder: Path) -> str:
 
 def _last_start(folder: Path) -> dict[str, Any]:
     """What `config.json` says of this start, as JSON values."""
-    from bert_jax.record import read_record
+    from bert_jax.workdir.record import read_record
 
     record = read_record(folder)
     return {"start": record.starts[-1], "kept": dataclasses.asdict(record.kept)}
@@ -215,9 +218,9 @@ def _last_start(folder: Path) -> dict[str, Any]:
 
 def _trace(args: Pretrain) -> "StepTrace | None":
     """What records steps in process 0, if --profile asks for it."""
-    from bert_jax import processes
-    from bert_jax.metric_log import TENSORBOARD_FOLDER
-    from bert_jax.step_trace import StepTrace
+    from bert_jax.parallel import processes
+    from bert_jax.training.metric_log import TENSORBOARD_FOLDER
+    from bert_jax.training.step_trace import StepTrace
 
     if args.profile is None or not processes.is_first():
         return None
@@ -227,7 +230,7 @@ def _trace(args: Pretrain) -> "StepTrace | None":
 def _start(args: Pretrain, program: "Program", model: "Pretrained", corpus: str) -> "TrainState":
     """The state at step 0 of a run that starts from a model."""
     from bert_jax.cli.init_from import describe_new_rows, describe_start
-    from bert_jax.start import ROWS_OF_TOKENS, start_from
+    from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 
     for line in (describe_start(model), *describe_new_rows(model, args.experiment.model.vocab_size, corpus)):
         _say(line)
@@ -241,8 +244,8 @@ def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program,
       UserError: what is asked for cannot be done, or not in this work directory.
     """
     from bert_jax.cli import run_data
-    from bert_jax.parallel import make_program
-    from bert_jax.pretraining import PretrainingTask
+    from bert_jax.parallel.program import make_program
+    from bert_jax.pretraining.task import PretrainingTask
 
     corpus = _corpus(args)
     run_data.note_few_slots(args.experiment, _say)
@@ -262,7 +265,7 @@ def _corpus(args: Pretrain) -> str:
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         return args.experiment.data.corpus
     from bert_jax.cli import prepare
-    from bert_jax.workdir import CORPUS_FOLDER
+    from bert_jax.workdir.folder import CORPUS_FOLDER
     from data_pipeline.corpus import MANIFEST_FILE
 
     corpus = args.workdir / CORPUS_FOLDER
@@ -294,9 +297,9 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
     Raises:
       UserError: another run lives here, or the corpus is altered or does not fit.
     """
-    from bert_jax import processes
     from bert_jax.cli import init_from, run_data
-    from bert_jax.record import RunRecord
+    from bert_jax.parallel import processes
+    from bert_jax.workdir.record import RunRecord
     from data_pipeline import store
 
     if model is not None:
@@ -322,10 +325,11 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> 
 
 def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
-    from bert_jax import branch, record, workdir
-    from bert_jax.checkpoints import saved_steps
     from bert_jax.cli import run_data
-    from bert_jax.provenance import describe_code_changes, this_start
+    from bert_jax.training.checkpoints import saved_steps
+    from bert_jax.workdir import branch, record
+    from bert_jax.workdir import folder as workdir
+    from bert_jax.workdir.provenance import describe_code_changes, this_start
 
     folder, start, origin = args.workdir, this_start(), None
     earlier: tuple[dict[str, Any], ...] = ()
@@ -356,9 +360,9 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
 
 def _check_same_command(args: Pretrain) -> None:
     """Raises UserError if the processes of the run differ in what they are to do or in their code."""
-    from bert_jax import processes
     from bert_jax.config_text import flatten
-    from bert_jax.provenance import code, this_start
+    from bert_jax.parallel import processes
+    from bert_jax.workdir.provenance import code, this_start
 
     def identity() -> dict[str, Any]:
         settings = flatten(args.experiment)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bert_jax.accounting import flops_left
 from bert_jax.config import Experiment
-from bert_jax.loop import Data, Evaluation, HostBatches
-from bert_jax.parallel import Program
-from bert_jax.record import RunRecord
-from bert_jax.train_step import Params
+from bert_jax.parallel.program import Program
+from bert_jax.training.accounting import flops_left
+from bert_jax.training.loop import Data, Evaluation, HostBatches
+from bert_jax.training.train_step import Params
+from bert_jax.workdir.record import RunRecord
 from data_pipeline.config import Phase, phase_ends
 from data_pipeline.errors import UserError
 
@@ -105,7 +105,7 @@ def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> He
 
 def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBatches) -> Evaluation:
     """Measures held-out documents at the sequence length that the run is at."""
-    from bert_jax.evaluation import evaluate
+    from bert_jax.pretraining.evaluation import evaluate
 
     ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert_jax.config import Experiment
-from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.training.metric_log import FILE_NAME, read_rows
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 
 _TASKS = (
@@ -47,8 +47,8 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
 
     A model trained left to right fills none.
     """
-    from bert_jax.convert import convert
-    from bert_jax.fill_mask import fill_mask
+    from bert_jax.formats.convert import convert
+    from bert_jax.inference.fill_mask import fill_mask
 
     output = workdir / "export"
     shutil.rmtree(output, ignore_errors=True)

@@ -45,7 +45,7 @@ class FineTuning(RunConfig):
     warmup_proportion: float = 0.1
     """Share of the steps in which the learning rate rises."""
     pack: bool = True
-    """Whether short rows may share lines of training batches (`data_pipeline.tasks.packing`)."""
+    """Whether short rows may share lines of training batches (`data_pipeline.tasks.bin_packing`)."""
 
     @property
     def rows_compete(self) -> bool:

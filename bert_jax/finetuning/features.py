@@ -13,7 +13,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning.settings import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
-from bert_jax.packing import instance_masks, instance_starts
+from bert_jax.model.packed_rows import instance_masks, instance_starts
 from bert_jax.task import Batch
 
 
@@ -37,7 +37,7 @@ def sequence_features(
 def pooled_features(
     config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
 ) -> jax.Array:
-    """[B x K, width] in the compute type: one vector for each instance of a batch (`bert_jax.packing`).
+    """[B x K, width] in the compute type: one vector for each instance of a batch (`model/packed_rows.py`).
 
     - The last layer alone, as in fine-tuning: the pretrained pooler on [CLS].
     - Other layers, or several: what they say at [CLS], without the pooler, which was trained on the

@@ -1,7 +1,7 @@
 """Pretrained encoders with the heads of the paper's tasks (Devlin et al. 2019, section 4).
 
 Shapes: R rows, C sequences of each, B lines of T positions that they stand in, W width, L labels. In a
-packed batch a line holds K rows, of which some are not there (`bert_jax.packing`), so R is B x K;
+packed batch a line holds K rows, of which some are not there (`bert_jax.model.packed_rows`), so R is B x K;
 otherwise it holds one, or a sequence of one. Submodules are named as in `BertForPreTraining`, so that
 its parameters are found by path; `classifier` is always new.
 """
@@ -15,7 +15,7 @@ from bert_jax.finetuning.features import pooled_features, sequence_features
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear
-from bert_jax.packing import instance_masks, is_instance
+from bert_jax.model.packed_rows import instance_masks, is_instance
 from bert_jax.task import Batch
 
 IMPOSSIBLE = -10000.0

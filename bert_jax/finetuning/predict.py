@@ -10,8 +10,8 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from bert_jax.parallel import Program
-from bert_jax.train_step import Params
+from bert_jax.parallel.program import Program
+from bert_jax.training.train_step import Params
 
 NumpyBatch: TypeAlias = Mapping[str, np.ndarray]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_jax.config_text import differences, flatten, from_json
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.record import FILE_NAME, PARALLEL_MAY_CHANGE
+from bert_jax.workdir.record import FILE_NAME, PARALLEL_MAY_CHANGE
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 
@@ -34,7 +34,7 @@ class FineTuningRecord:
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What was tuned on the development set, such as SQuAD's null threshold."""
     packing: Mapping[str, int] | None = None
-    """How training rows share lines (`data_pipeline.tasks.packing.Packing`); None where they do not."""
+    """How training rows share lines (`data_pipeline.tasks.bin_packing.Packing`); None where they do not."""
     trained_from: str = ""
     """The pretrained model's name: its folder's, in records of an earlier version a run's experiment."""
     model_fingerprint: str = ""

@@ -15,14 +15,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.accounting import encoder_flops
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
-from bert_jax.losses import cross_entropy
+from bert_jax.model.packed_rows import is_instance
 from bert_jax.names import RankingLoss
-from bert_jax.packing import is_instance
+from bert_jax.pretraining.losses import cross_entropy
 from bert_jax.task import Batch, Sums
+from bert_jax.training.accounting import encoder_flops
 
 _SCALE = 20.0
 _MARGIN = 0.2

@@ -6,8 +6,8 @@ from pathlib import Path
 from bert_jax.finetuning.finetuned import find_cell, load_cell
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
-from bert_jax.pretrained import HEADS, Pretrained, TaskHead
-from bert_jax.record import FILE_NAME
+from bert_jax.inference.pretrained import HEADS, Pretrained, TaskHead
+from bert_jax.workdir.record import FILE_NAME
 
 
 def recognises(directory: Path) -> bool:

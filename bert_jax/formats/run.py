@@ -3,14 +3,14 @@
 import dataclasses
 from pathlib import Path
 
-from bert_jax.checkpoints import load_params
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.metric_log import FILE_NAME as METRICS_FILE
-from bert_jax.metric_log import read_rows
-from bert_jax.pretrained import Pretrained
-from bert_jax.record import FILE_NAME, RunRecord, read_record
-from bert_jax.workdir import CORPUS_FOLDER
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.training.checkpoints import load_params
+from bert_jax.training.metric_log import FILE_NAME as METRICS_FILE
+from bert_jax.training.metric_log import read_rows
+from bert_jax.workdir.folder import CORPUS_FOLDER
+from bert_jax.workdir.record import FILE_NAME, RunRecord, read_record
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
 

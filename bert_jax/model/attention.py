@@ -17,7 +17,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear
-from bert_jax.sharding import BATCH_AXES, mesh_in_use
+from bert_jax.parallel.sharding import BATCH_AXES, mesh_in_use
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0

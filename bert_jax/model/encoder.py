@@ -14,7 +14,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.model.attention import Attention, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear, initializer
-from bert_jax.packing import instances_of
+from bert_jax.model.packed_rows import instances_of
 from bert_jax.task import Batch
 
 LAYER_INPUT = "layer_input"
@@ -109,8 +109,8 @@ class Encoder(nn.Module):
 
     Of a batch it reads int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
     (0 for segment A, 1 for segment B), [B, T] each. Of rows that hold several instances it also reads
-    `instance_starts` [B, K] (`bert_jax.packing`): attention then stays inside an instance, and positions
-    count from its beginning. Other keys are ignored.
+    `instance_starts` [B, K] (`packed_rows.py`): attention then stays inside an instance, and positions count
+    from its beginning. Other keys are ignored.
     """
 
     config: ModelConfig

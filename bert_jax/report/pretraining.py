@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config_text import flatten
-from bert_jax.metric_log import FILE_NAME, read_rows
-from bert_jax.record import MAY_CHANGE, RunRecord, read_record
+from bert_jax.training.metric_log import FILE_NAME, read_rows
+from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 
 # What the figures do not depend on, or no more than on rounding. An evaluation of fewer examples does.
 _DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}

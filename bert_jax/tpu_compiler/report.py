@@ -7,13 +7,13 @@ import time
 
 import jax
 
-from bert_jax.accounting import flops_per_row
 from bert_jax.config import Experiment
-from bert_jax.parallel import make_program
-from bert_jax.pretraining import PretrainingTask, abstract_batch
+from bert_jax.parallel.program import make_program
+from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.hlo import Costs, read_costs
 from bert_jax.tpu_compiler.kernel_cycles import kernel_cycles
 from bert_jax.tpu_compiler.topology import Slice
+from bert_jax.training.accounting import flops_per_row
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 
@@ -49,7 +49,7 @@ class Report:
     length: int
     memory: Memory
     model_flops: float
-    """Of the model as published, `bert_jax.accounting`; what speeds are compared by."""
+    """Of the model as published, `bert_jax.training.accounting`; what speeds are compared by."""
     compiled_flops: float
     """As the compiler counts them: less where the step computes less than the model asks for."""
     costs: Costs

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.accounting import PEAK_FLOPS
+from bert_jax.training.accounting import PEAK_FLOPS
 from data_pipeline.errors import UserError
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")

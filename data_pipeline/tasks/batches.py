@@ -2,7 +2,7 @@
 
 A training batch is a function of (rows, seed, step) and nothing else, found without replaying earlier
 steps. A row has a line of its own, padded to a length from a short ladder, or shares one with others
-(`data_pipeline/tasks/packing.py`). Either way there are few shapes, so that a model is compiled few times.
+(`bin_packing.py`). Either way there are few shapes, so that a model is compiled few times.
 """
 
 import collections
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from data_pipeline.tasks.bin_packing import Packing, place_rows
 from data_pipeline.tasks.order import rows_of_step
-from data_pipeline.tasks.packing import Packing, place_rows
 from data_pipeline.tasks.rows import Rows
 
 NumpyBatch = dict[str, np.ndarray]

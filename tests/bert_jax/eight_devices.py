@@ -32,20 +32,20 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
-from bert_jax import processes
 from bert_jax.config import Experiment, ParallelConfig
 from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
-from bert_jax.parallel import Program, make_program
-from bert_jax.pretraining import PretrainingTask
-from bert_jax.sharding import BATCH_SPEC, make_mesh
-from bert_jax.start import ROWS_OF_TOKENS, start_from
+from bert_jax.parallel import processes
+from bert_jax.parallel.program import Program, make_program
+from bert_jax.parallel.sharding import BATCH_SPEC, make_mesh
+from bert_jax.pretraining.task import PretrainingTask
 from bert_jax.task import Batch
-from bert_jax.train_step import TrainState
+from bert_jax.training.train_step import TrainState
+from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.tasks.batches import training_batches
-from data_pipeline.tasks.packing import Packing
+from data_pipeline.tasks.bin_packing import Packing
 from tests.bert_jax.finetuning.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 

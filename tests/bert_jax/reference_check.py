@@ -9,8 +9,8 @@ import numpy as np
 from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface import entries
 from bert_jax.formats.tensors import from_tensors, to_tensors
-from bert_jax.losses import denominators, numerators, objective_loss
 from bert_jax.model.pretraining import BertForPreTraining, abstract_params
+from bert_jax.pretraining.losses import denominators, numerators, objective_loss
 from tests.golden.make_model_golden import GOLDEN, SIZES
 
 Arrays = dict[str, np.ndarray]

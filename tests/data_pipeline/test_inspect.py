@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.record import RunRecord, write_record
+from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.batches import make_corpus_source, training_batches
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.statistics import compare, draw_examples, measure

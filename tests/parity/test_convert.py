@@ -6,13 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import load_params
 from bert_jax.config import ModelConfig
-from bert_jax.convert import convert
-from bert_jax.fill_mask import fill_mask
+from bert_jax.formats.convert import convert
+from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.inference.open_model import open_model
 from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.objective import ObjectiveName
-from bert_jax.open_model import open_model
+from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.training.checkpoints import load_params
 from tests.bert_jax.small_run import TEXTS, make_run
 
 pytestmark = pytest.mark.parity

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.convert import convert
 from bert_jax.finetuning.config import HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
-from bert_jax.train_step import predict_step
+from bert_jax.formats.convert import convert
+from bert_jax.training.train_step import predict_step
 from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.small_batch import make_batch
 from tests.bert_jax.small_finetuned import make_cell

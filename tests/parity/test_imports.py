@@ -9,5 +9,5 @@ pytestmark = pytest.mark.parity
 
 
 def test_the_loop_leaves_torch_alone():
-    program = "import sys, bert_jax.loop; sys.exit('torch' in sys.modules)"
+    program = "import sys, bert_jax.training.loop; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -13,11 +13,11 @@ from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
-from bert_jax.objective import ObjectiveName
-from bert_jax.optimizer import make_optimizer
-from bert_jax.train_step import init_state, train_step
+from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.training.optimizer import make_optimizer
+from bert_jax.training.train_step import init_state, train_step
 from data_pipeline.tasks.batches import training_batches
-from data_pipeline.tasks.packing import Packing
+from data_pipeline.tasks.bin_packing import Packing
 from tests.bert_jax.finetuning.small_rows import LABELS, ROWS, make_rows
 from tests.bert_jax.tiny_model import TINY
 

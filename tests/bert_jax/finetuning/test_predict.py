@@ -8,8 +8,8 @@ import pytest
 
 from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.finetuning.predict import predict
-from bert_jax.parallel import Program, make_program
-from bert_jax.train_step import Params
+from bert_jax.parallel.program import Program, make_program
+from bert_jax.training.train_step import Params
 from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, make_batch
 
 LARGE = 3 * 2048 // LENGTH // 2  # rows with one and a half times the positions of a part

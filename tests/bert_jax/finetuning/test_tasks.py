@@ -14,7 +14,7 @@ from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.settings import LayerRates
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.model.encoder import Encoder
-from bert_jax.train_step import eval_step, predict_step
+from bert_jax.training.train_step import eval_step, predict_step
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ParallelConfig
-from bert_jax.sharding import make_mesh
+from bert_jax.parallel.sharding import make_mesh
 from bert_jax.tpu_compiler.topology import open_slice
 
 pytestmark = pytest.mark.tpu

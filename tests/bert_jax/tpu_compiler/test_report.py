@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from bert_jax.accounting import total_parameters
 from bert_jax.config import Experiment, ModelConfig
 from bert_jax.tpu_compiler.report import Report, TooLarge, compile_step
 from bert_jax.tpu_compiler.topology import open_slice
+from bert_jax.training.accounting import total_parameters
 from data_pipeline.config import DataConfig
 from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bert_jax.config import Experiment
-from bert_jax.parallel import make_program
-from bert_jax.pretraining import PretrainingTask, abstract_batch
+from bert_jax.parallel.program import make_program
+from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.topology import open_slice
 from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 

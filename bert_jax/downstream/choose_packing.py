@@ -1,0 +1,43 @@
+"""How rows of a fine-tuning task share lines of training batches, weighed on the devices at hand."""
+
+from collections.abc import Sequence
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning.config import FineTuning
+from bert_jax.parallel.program import batch_unit
+from bert_jax.training.accounting import encoder_flops
+from data_pipeline.tasks.bin_packing import Packing, choose_packing
+from data_pipeline.tasks.rows import Rows
+
+# Operations in the time that compiling a step takes: 10 s of a CPU, a minute of each accelerator.
+_CPU_FLOPS_WHILE_COMPILING = 1e12
+_ACCELERATOR_FLOPS_WHILE_COMPILING = 5e15
+
+
+def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_steps: int) -> Packing | None:
+    """How rows share lines of training batches on the devices at hand; None where they do not.
+
+    Args:
+      rows: the training set.
+      lengths: as `choose_packing`.
+      num_steps: steps that batches of this kind are trained for.
+    """
+    if not config.may_pack:
+        return None
+    return choose_packing(
+        rows,
+        config.global_batch_size,
+        lengths,
+        num_steps=num_steps,
+        unit=batch_unit(config.parallel),
+        compiling=_positions_while_compiling(config.model),
+    )
+
+
+def _positions_while_compiling(model: ModelConfig) -> float:
+    """How many positions all devices could train on in the time that compiling a step takes."""
+    import jax
+
+    is_cpu = jax.default_backend() == "cpu"
+    flops = _CPU_FLOPS_WHILE_COMPILING if is_cpu else _ACCELERATOR_FLOPS_WHILE_COMPILING * jax.device_count()
+    return flops / encoder_flops(model, length=1)

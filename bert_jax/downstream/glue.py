@@ -1,0 +1,150 @@
+"""GLUE: its tasks, and the zip of test predictions that its server takes."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bert_jax.downstream.labelled_data import LabelledData, predict_labels, predict_texts
+from bert_jax.downstream.predict_records import Header, predict_records
+from bert_jax.downstream.task_data import AppliedModel, Prediction
+from bert_jax.finetuning.labels import decide
+from data_pipeline import tfds
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import GlueName, GlueSplit
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import HeadKind
+    from data_pipeline.tasks.glue_tasks import GlueTask
+    from data_pipeline.tasks.records import Place, Record
+    from data_pipeline.tasks.rows import Rows
+
+_DIAGNOSTIC = "tfds:glue/ax"
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueSettings:
+    """GLUE's files: a folder with CoLA/train.tsv and so on, one task's folder, or tfds:glue/NAME."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "GlueData":
+        """Reads and encodes a task of GLUE.
+
+        Raises:
+          UserError: as `data_pipeline.tasks.glue.read_glue`.
+        """
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+        from data_pipeline.tasks.texts import text_rows
+
+        plain = make_task_tokenizer(tokenizer)
+        encode = functools.partial(text_rows, tokenizer=plain, max_length=self.max_seq_length)
+        glue = GLUE_TASKS[cast(GlueName, task)]
+        read = functools.partial(_read, data, glue, encode)
+        dev = {str(split): read(split) for split in glue.files if split not in glue.submissions}
+        train = dev.pop("train")
+        tests = {
+            str(split): read(split)
+            for split in glue.submissions
+            if tfds.is_tfds(data) or _file(data, glue.folder, glue.files[split]).exists()
+        }
+        submissions = {str(split): file for split, file in glue.submissions.items() if split in tests}
+        if task == "mnli" and (source := _find_diagnostic(data)):
+            diagnostic = GLUE_TASKS["ax"]
+            tests[diagnostic.folder] = _read(source, diagnostic, encode, "test")
+            submissions[diagnostic.folder] = diagnostic.submissions["test"]
+        return GlueData(glue, train, dev, tests, submissions)
+
+    def predict_file(self, job: Prediction) -> int:
+        """A file of GLUE's, or a table with the task's own columns, such as sentence1 and sentence2."""
+        from data_pipeline.tasks.glue_files import glue_example, open_glue
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+        from data_pipeline.tasks.texts import text_rows
+
+        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
+        _say_broken(file.broken)
+
+        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
+            examples = [glue_example(record, file.columns) for record in records]
+            return predict_labels(
+                text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
+            )
+
+        header: Header = "names" if file.has_names else "none"
+        return predict_records(job, file.records, predict, header)
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Texts, or pairs of them, as the task has them."""
+        from data_pipeline.tasks.glue_tasks import GLUE_TASKS
+
+        takes_pairs = len(GLUE_TASKS[cast(GlueName, model.record.task)].columns) > 1
+        return predict_texts(examples, takes_pairs, model, self.max_seq_length)
+
+
+class GlueData(LabelledData):
+    """A `TaskData` of a task of GLUE."""
+
+    def __init__(
+        self,
+        task: "GlueTask",
+        train: "Rows",
+        dev: "Mapping[str, Rows]",
+        test: "Mapping[str, Rows]",
+        submissions: Mapping[str, str],
+    ) -> None:
+        """Args: as `LabelledData`; and the file of each test set in a zip for the server."""
+        kind: HeadKind = "classification" if task.labels else "regression"
+        super().__init__(kind, task.labels, task.metrics, train, dev, test)
+        self._submissions = submissions
+
+    def write(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
+        """Writes predictions, and the zip for GLUE's server if there are test sets."""
+        from data_pipeline.tasks.glue_submission import SUBMISSION_FILE, submission_text, write_submission
+
+        super().write(folder, outputs)
+        texts = {}
+        for name, file in self._submissions.items():
+            values = decide(self.kind, outputs[name]).tolist()
+            texts[file] = submission_text([self.labels[value] for value in values] if self.labels else values)
+        if texts:
+            write_submission(folder / SUBMISSION_FILE, texts)
+
+
+def _read(source: str, task: "GlueTask", encode: "Callable[..., Rows]", split: GlueSplit) -> "Rows":
+    """The rows of one split, with targets but in test sets, whose labels GLUE keeps."""
+    from data_pipeline.tasks.glue import read_glue
+    from data_pipeline.tasks.labels import label_targets
+
+    found = read_glue(source, task, split)
+    _say_broken(found.broken)
+    targets = {} if split in task.submissions else label_targets(found.examples, task.labels)
+    return encode(found.examples, targets=targets)
+
+
+def _say_broken(places: "Sequence[Place]") -> None:
+    if places:
+        print(f"warning: left out {len(places)} lines without all columns, first {places[0]}")
+
+
+def _find_diagnostic(data: str) -> str | None:
+    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it cannot be had."""
+    if tfds.is_tfds(data):
+        try:
+            tfds.open_tfds(_DIAGNOSTIC, advice="give the folder of GLUE's files")
+        except UserError as error:
+            print(f"the diagnostic set is not predicted: {error}")
+            return None
+        return _DIAGNOSTIC
+    return data if _file(data, "diagnostic", "diagnostic.tsv").exists() else None
+
+
+def _file(data: str, folder: str, name: str) -> Path:
+    inner = Path(data) / folder
+    return (inner if inner.is_dir() else Path(data)) / name

@@ -1,0 +1,302 @@
+"""Every cell of a grid, one after the other, each in its folder; the best one's model is kept.
+
+A finished cell leaves `result.json`, so an interrupted grid resumes with the cell it was in.
+"""
+
+import dataclasses
+import functools
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import ParallelConfig
+from bert_jax.downstream.arguments import Finetune
+from bert_jax.downstream.choose_packing import find_packing
+from bert_jax.downstream.results import best_of, cell_of, read_results
+from bert_jax.downstream.task_data import Apply, Outcome, TaskData
+from bert_jax.finetuning.config import Cell, FineTuning, check_direction, check_negatives, has_pooler
+from bert_jax.finetuning.finetuned import (
+    BEST_FOLDER,
+    CELLS_FOLDER,
+    DIVERGED,
+    RESULT_FILE,
+    TOKENIZER_FILE,
+    prediction_run,
+)
+from bert_jax.finetuning.predict import predict
+from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
+from bert_jax.finetuning.run import Programs, cell_config, train_cell
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.parallel.program import Program, batch_unit, check_batch
+from bert_jax.parallel.sharding import make_mesh
+from bert_jax.training.checkpoints import FOLDER, load_params, saved_steps
+from bert_jax.training.interrupt import Interrupt
+from bert_jax.training.loop import Ending
+from bert_jax.training.nonfinite import NonFiniteError
+from bert_jax.training.progress import duration
+from bert_jax.training.train_step import Params
+from bert_jax.workdir.provenance import describe_code_changes, this_start
+from bert_jax.workdir.record import describe_layout_changes
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, training_batches
+from data_pipeline.tasks.bin_packing import Packing
+from data_pipeline.tasks.rows import Rows
+
+# Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
+_EVALUATION_FACTOR = 2
+
+
+class Grid:
+    """The cells of one `bert-jax finetune`."""
+
+    def __init__(self, args: Finetune[Any], model: Pretrained, data: TaskData) -> None:
+        model.check_ids([rows.highest_id for rows in (data.train, *data.evaluated.values())])
+        if args.training.keep_head:
+            model = model.with_head(data.kind, data.labels, args.training.features)
+        self.args = args
+        self.model = model
+        self.data = data
+        self.cells: list[Cell] = args.training.cells()
+        self.programs = Programs()
+        self.model_fingerprint = model.fingerprint()
+        self.data_fingerprint = data.train.fingerprint()
+        self.dev_fingerprint = data.dev_fingerprint
+        self.test_fingerprint = data.test_fingerprint
+        self.lengths = lengths_up_to(args.settings.max_seq_length)
+        self.base = FineTuning(
+            optimizer=args.training.optimizer(),
+            warmup_proportion=args.training.warmup_proportion,
+            parallel=args.training.parallel,
+            kind=data.kind,
+            model=args.training.model(model.config),
+            rates=args.training.rates,
+            features=args.training.features,
+            pack=args.training.pack,
+            num_labels=max(len(data.labels), 1),
+            global_batch_size=self.cells[0].batch_size,
+        )
+        if self.base.parallel.mode == "jit":
+            make_mesh(self.base.parallel)  # now: what the devices cannot make leaves no folder behind
+        # All of them, so that an impossible one is known before the first is trained.
+        self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
+        for config in self.configs.values():
+            check_batch(config)
+            check_direction(config)
+            check_negatives(config, data.train.sequences_per_row)
+
+    def describe_start(self) -> str | None:
+        """A line that says what the model lacks and the task needs; None if nothing but the head is new."""
+        if "pooler" in self.model.params or not has_pooler(self.base):
+            return None
+        return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each cell's seed"
+
+    def train(self, interrupt: Interrupt) -> bool:
+        """Trains the cells that are not finished; False if it was interrupted.
+
+        A cell that diverges is finished too, with a figure that any other's is better than.
+
+        Raises:
+          UserError: what is in the folder does not belong there.
+          NonFiniteError: all cells diverged.
+        """
+        self._check_others()
+        self._check_best()
+        began, epochs_done = time.perf_counter(), 0.0
+        if read_results(self.args.output):
+            self._keep_best()  # the last start may have ended between a cell and this
+        unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
+        for number, cell in enumerate(unfinished):
+            line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
+            if epochs_done:
+                pace = (time.perf_counter() - began) / epochs_done
+                line += f"; about {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
+            print(line, flush=True)
+            try:
+                if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
+                    return False
+            except NonFiniteError as error:
+                if number + 1 == len(unfinished) and not self._has_figure():
+                    raise
+                self._write_result(cell, Outcome({self.data.metric: math.nan}, f"{DIVERGED}{error}"))
+            self._keep_best()
+            epochs_done += cell.epochs
+        self._test_again()
+        return True
+
+    def _train_cell(self, cell: Cell, interrupt: Interrupt) -> Ending:
+        folder = self._folder(cell)
+        config = self.configs[cell]
+        program = self.programs.get(config)
+        packing = self._begin(cell, config)
+        training = functools.partial(
+            training_batches,
+            self.data.train,
+            batch_size=cell.batch_size,
+            seed=cell.seed,
+            num_steps=config.num_train_steps,
+            lengths=self.lengths,
+            packing=packing,
+        )
+        ending = train_cell(
+            program,
+            lambda step: training(first_step=step),
+            {
+                "seed": cell.seed,
+                "data": self.args.data,
+                "batch_size": cell.batch_size,
+                "packing": packing and dataclasses.asdict(packing),
+            },
+            lambda params, _: self.data.evaluate(self._apply(program, params)),
+            self.model.params,
+            folder,
+            interrupt=interrupt,
+            say=functools.partial(print, flush=True),
+        )
+        if ending is Ending.FINISHED:
+            self._finish(cell, program)
+        return ending
+
+    def _packing(self, config: FineTuning) -> Packing | None:
+        """How rows share lines in all cells of a batch size, which share a compiled program too."""
+        alike = [c for c in self.configs.values() if c.global_batch_size == config.global_batch_size]
+        num_steps = sum(c.num_train_steps for c in alike)
+        return find_packing(config, self.data.train, self.lengths, num_steps)
+
+    def _begin(self, cell: Cell, config: FineTuning) -> Packing | None:
+        """Makes the folder of a cell, or checks that what is in it is this cell.
+
+        Gives how its rows share lines, as it was when the cell was begun.
+        """
+        folder = self._folder(cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        record, start = self._record(config), this_start()
+        if saved_steps(folder):
+            before = read_record(folder)
+            check_same(folder, before, record)
+            for line in describe_layout_changes(before.config, config):
+                print(line, flush=True)
+            for line in describe_code_changes(before.starts[-1], start):
+                print(line, flush=True)
+            record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
+        elif packing := self._packing(config):
+            record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
+        self.model.tokenizer.save(str(folder / TOKENIZER_FILE))
+        write_record(folder, dataclasses.replace(record, starts=(*record.starts, start)))
+        if record.packing is None:
+            return None
+        unit = batch_unit(config.parallel)
+        return dataclasses.replace(Packing(**record.packing), unit=unit)
+
+    def _check_others(self) -> None:
+        """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
+        for result in read_results(self.args.output):
+            cell = cell_of(result)
+            before = read_record(self._folder(cell))
+            config = self._config(cell, self._parallel_of(before))
+            check_same(self._folder(cell), before, self._record(config))
+
+    def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
+        """What a finished cell's layout is compared with: itself, as another need not fit its batch size; but
+        in rankings a layout decides which wrong answers there are."""
+        return self.base.parallel if self.base.rows_compete else before.config.parallel
+
+    def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuning:
+        """The configuration of a cell that may be none of this grid's."""
+        base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=cell.batch_size)
+        return cell_config(base, cell, len(self.data.train))
+
+    def _check_best(self) -> None:
+        """Raises UserError if `best` is a folder, as where links were followed when the output was copied."""
+        link = self.args.output / BEST_FOLDER
+        if link.is_dir() and not link.is_symlink():
+            raise UserError(
+                f"{link} is a folder, and no link to the best one of {CELLS_FOLDER}; move it away"
+            )
+
+    def _record(self, config: FineTuning) -> FineTuningRecord:
+        return FineTuningRecord(
+            task=self.args.task,
+            config=config,
+            labels=self.data.labels,
+            settings=dataclasses.asdict(self.args.settings),
+            trained_from=self.model.name,
+            model_fingerprint=self.model_fingerprint,
+            data=self.args.data,
+            data_fingerprint=self.data_fingerprint,
+            dev_fingerprint=self.dev_fingerprint,
+            test_fingerprint=self.test_fingerprint,
+        )
+
+    def _finish(self, cell: Cell, program: Program) -> None:
+        """Writes predictions and, last, the cell's result."""
+        self._write_result(cell, self._predict(cell, program))
+
+    def _predict(self, cell: Cell, program: Program) -> Outcome:
+        """Writes the predictions of a trained cell, and what was tuned."""
+        folder = self._folder(cell)
+        _, params = load_params(folder)
+        outcome = self.data.finish(self._apply(program, program.put_params(params)), folder)
+        write_record(folder, dataclasses.replace(read_record(folder), learnt=outcome.learnt))
+        return outcome
+
+    def _test_again(self) -> None:
+        """Applies the best cell to the test sets if they are others than those that it was applied to."""
+        if not self.test_fingerprint or not self._has_figure():
+            return
+        best = best_of(read_results(self.args.output), self.data.metric)
+        cell, folder = cell_of(best), self._folder(cell_of(best))
+        if read_record(folder).test_fingerprint == self.test_fingerprint:
+            return
+        print(f"the test set is new or was changed: {cell.name} predicts it", flush=True)
+        run = prediction_run(self._config(cell, ParallelConfig()), cell.batch_size)
+        outcome = self._predict(cell, self.programs.get(run))
+        # What it was chosen by stays, though other devices may round otherwise.
+        chosen_by = {self.data.metric: best["figures"][self.data.metric]}
+        self._write_result(cell, dataclasses.replace(outcome, figures={**outcome.figures, **chosen_by}))
+        # Last, so that a start that ended before this is made up for.
+        record = dataclasses.replace(read_record(folder), test_fingerprint=self.test_fingerprint)
+        write_record(folder, record)
+
+    def _has_figure(self) -> bool:
+        """Whether a finished cell has a figure that is a number."""
+        results = read_results(self.args.output)
+        return not all(math.isnan(result["figures"][self.data.metric]) for result in results)
+
+    def _write_result(self, cell: Cell, outcome: Outcome) -> None:
+        result = {
+            "cell": cell.name,
+            **dataclasses.asdict(cell),
+            "figures": outcome.figures,
+            "degenerate": outcome.degenerate,
+            "examples": outcome.examples,
+        }
+        write_json(self._folder(cell) / RESULT_FILE, result)
+
+    def _keep_best(self) -> None:
+        """`best` names the best cell so far; the other finished ones lose their checkpoints."""
+        results = read_results(self.args.output)
+        best = best_of(results, self.data.metric)["cell"]
+        link = self.args.output / BEST_FOLDER
+        beside = self.args.output / f".{BEST_FOLDER}"
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(Path(CELLS_FOLDER) / best, target_is_directory=True)
+        beside.replace(link)
+        for result in results:
+            if result["cell"] != best:
+                shutil.rmtree(self.args.output / CELLS_FOLDER / result["cell"] / FOLDER, ignore_errors=True)
+
+    def _apply(self, program: Program, params: Params) -> Apply:
+        def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            size = program.run.global_batch_size * _EVALUATION_FACTOR
+            return predict(program, params, evaluation_batches(rows, size, self.lengths))
+
+        return apply
+
+    def _folder(self, cell: Cell) -> Path:
+        return self.args.output / CELLS_FOLDER / cell.name

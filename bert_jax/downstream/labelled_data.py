@@ -1,0 +1,131 @@
+"""Data sets whose examples each have one label, or one number: texts, pairs, and relations in texts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.downstream.outputs import outputs_of, write_lines
+from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, join_figures
+from bert_jax.finetuning.labels import decide, describe
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import MetricName
+
+if TYPE_CHECKING:
+    from bert_jax.finetuning.config import HeadKind
+    from data_pipeline.tasks.rows import Rows
+
+
+class LabelledData:
+    """A `TaskData` of rows with `labels`, or with `values` in regression."""
+
+    def __init__(
+        self,
+        kind: "HeadKind",
+        labels: tuple[str, ...],
+        metrics: tuple[MetricName, ...],
+        train: "Rows",
+        dev: "Mapping[str, Rows]",
+        test: "Mapping[str, Rows]",
+    ) -> None:
+        """Args: what it holds; its development and test sets by name, the first of which chooses."""
+        self.kind = kind
+        self.labels = labels
+        self.metric: str = metrics[0]
+        self.train = train
+        self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self._metrics = metrics
+        self._dev = dev
+        self._test = test
+        self._target = "values" if kind == "regression" else "labels"
+
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        return _fingerprint(self._dev)
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test sets, with all that they are scored by."""
+        return _fingerprint(self._test) if self._test else ""
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """The task's metrics; those of a second development set carry its name."""
+        return self._figures({name: outputs_of(rows, apply) for name, rows in self._dev.items()})
+
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """`predictions-PART.jsonl` for each part."""
+        outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
+        self.write(folder, outputs)
+        return Outcome(self._figures(outputs), self._degenerate(outputs))
+
+    def write(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
+        """Writes predictions, the model's outputs [R, L] of each part."""
+        for name, values in outputs.items():
+            write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
+
+    def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Of the parts that have labels."""
+        from data_pipeline.tasks.metrics import score
+
+        targets = {name: self.evaluated[name].targets for name in outputs}
+        return join_figures(
+            {
+                name: score(
+                    self._metrics, targets[name][self._target], decide(self.kind, values), self.labels
+                )
+                for name, values in outputs.items()
+                if self._target in targets[name]
+            }
+        )
+
+    def _degenerate(self, outputs: Mapping[str, np.ndarray]) -> str | None:
+        from data_pipeline.tasks.metrics import find_degenerate_classes, find_degenerate_values
+
+        name, rows = next(iter(self._dev.items()))
+        targets, decided = rows.targets[self._target], decide(self.kind, outputs[name])
+        if self.kind == "regression":
+            return find_degenerate_values(targets, decided)
+        return find_degenerate_classes(targets, decided, self.labels)
+
+
+def _fingerprint(parts: "Mapping[str, Rows]") -> str:
+    first, *others = parts.values()
+    return first.fingerprint(*(rows.fingerprint() for rows in others))
+
+
+def predict_labels(rows: "Rows", model: AppliedModel) -> Iterator[dict[str, Any]]:
+    """`label` and a probability for each label, or `value`, of each row."""
+    return describe(model.record.config.kind, model.record.labels, outputs_of(rows, model.apply))
+
+
+def predict_texts(
+    examples: Sequence[Any], takes_pairs: bool, model: AppliedModel, max_length: int
+) -> list[dict[str, Any]]:
+    """What to say of texts in memory.
+
+    Args:
+      examples: strings, or pairs of strings where the model `takes_pairs`.
+      max_length: tokens beyond which a text is cut.
+
+    Raises UserError naming the first example that is not as the model was trained.
+    """
+    from data_pipeline.tasks.records import check_unicode, example_place
+    from data_pipeline.tasks.texts import TextExample, text_rows
+
+    found = []
+    for index, example in enumerate(examples):
+        place = example_place(index)
+        if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
+            form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
+            raise UserError(f"{place}: {example!r:.40} is no {form}")
+        text, pair = example if takes_pairs else (example, None)
+        check_unicode(place, "the text", text + (pair or ""))
+        found.append(TextExample(place, text, pair, label=None))
+    return list(predict_labels(text_rows(found, model.plain_tokenizer, max_length, {}), model))
+
+
+def _is_pair(example: Any) -> bool:
+    is_pair = isinstance(example, list | tuple) and len(example) == 2
+    return is_pair and all(isinstance(text, str) for text in example)

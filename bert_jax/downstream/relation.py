@@ -1,0 +1,134 @@
+"""Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.downstream.labelled_data import LabelledData, predict_labels
+from bert_jax.downstream.predict_records import in_parts, line_end, predict_records, records_at_once
+from bert_jax.downstream.task_data import AppliedModel, Prediction
+from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
+from data_pipeline.tasks.parts import find_part, require_part
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from data_pipeline.tasks.encode import TaskTokenizer
+    from data_pipeline.tasks.records import Record
+    from data_pipeline.tasks.relation import RelationExample
+    from data_pipeline.tasks.rows import Rows
+
+_SEMEVAL: Mapping[PartName, tuple[str, ...]] = {
+    "train": ("TRAIN_FILE",),
+    "dev": ("TEST_FILE_FULL",),
+    "test": ("TEST_FILE",),
+}
+_SUFFIXES = (".jsonl", ".txt", ".TXT")
+
+
+@dataclasses.dataclass(frozen=True)
+class RelationSettings:
+    """A folder with train, dev and perhaps test as .jsonl of {"text", "head": {"start", "stop"},
+    "tail": {"start", "stop"}, "label"} or as .txt in SemEval-2010 Task 8's form."""
+
+    max_seq_length: int = 128
+    """Longer texts are cut, away from the entities."""
+    entities: EntityStyle = "markers"
+    """markers: put pieces around them. types: put their types in their place."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> LabelledData:
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
+        from data_pipeline.tasks.labels import find_labels, label_targets, optional_label_targets
+
+        del task
+        folder = Path(data)
+        train_file, dev_file = (
+            require_part(folder, part, _SUFFIXES, _SEMEVAL[part]) for part in ("train", "dev")
+        )
+        test_file = find_part(folder, "test", _SUFFIXES, _SEMEVAL["test"])
+        if dev_file.stem == _SEMEVAL["dev"][0]:
+            print(f"{dev_file.name} serves as dev: SemEval-2010 Task 8 has none, so its test set chooses")
+        train, dev = read(train_file), read(dev_file)
+        labels, plain = find_labels(train), make_task_tokenizer(tokenizer)
+        train_rows, dev_rows = (self.rows(part, plain, label_targets(part, labels)) for part in (train, dev))
+        tests = {}
+        if test_file:
+            test = read(test_file)
+            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
+        return LabelledData("relation", labels, _metrics(labels), train_rows, {"dev": dev_rows}, tests)
+
+    def predict_file(self, job: Prediction) -> int:
+        """A file of the same form; its labels are not looked at."""
+        from data_pipeline import jsonl
+        from data_pipeline.tasks.records import read_records
+        from data_pipeline.tasks.relation import RELATION_FIELDS
+
+        if job.input.suffix not in jsonl.SUFFIXES:
+            return self._predict_semeval(job)
+        records = read_records(job.input, RELATION_FIELDS)
+        return predict_records(job, records, functools.partial(self._predict_json, job.model))
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Dicts of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
+        from data_pipeline.tasks.records import as_records
+        from data_pipeline.tasks.relation import RELATION_FIELDS
+
+        return list(self._predict_json(model, as_records(examples, RELATION_FIELDS)))
+
+    def _predict_json(self, model: AppliedModel, records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
+        from data_pipeline.tasks.relation import parse_relation
+
+        return self._predict([parse_relation(record.without("label")) for record in records], model)
+
+    def _predict_semeval(self, job: Prediction) -> int:
+        """Each sentence with its relation below, as in the files with relations; the probability is a
+        comment."""
+        from data_pipeline.tasks.relation import parse_semeval, split_semeval
+
+        end = line_end(job.input)
+
+        def parts() -> Iterator[list[str]]:
+            for part in in_parts(split_semeval(job.input), records_at_once(len(job.model.record.labels))):
+                found = self._predict([parse_semeval(lines) for lines in part], job.model)
+                yield [
+                    f"{lines[0][1]}{end}{one['label']}{end}"
+                    f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
+                    for lines, one in zip(part, found, strict=True)
+                ]
+
+        return job.write_text(parts())
+
+    def _predict(
+        self, examples: "Sequence[RelationExample]", model: AppliedModel
+    ) -> Iterator[dict[str, Any]]:
+        return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
+
+    def rows(
+        self,
+        examples: "Sequence[RelationExample]",
+        tokenizer: "TaskTokenizer",
+        targets: "Mapping[str, np.ndarray]",
+    ) -> "Rows":
+        """Rows of some examples; arguments as `relation_rows`."""
+        from data_pipeline.tasks.relation_rows import relation_rows
+
+        return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
+
+
+def read(file: Path) -> "list[RelationExample]":
+    """The examples of a file, by its suffix."""
+    from data_pipeline import jsonl
+    from data_pipeline.tasks.relation import read_relations, read_semeval
+
+    return read_relations(file) if file.suffix in jsonl.SUFFIXES else read_semeval(file)
+
+
+def _metrics(labels: Sequence[str]) -> tuple[MetricName, ...]:
+    """SemEval's labels have a direction, and its score leaves Other out."""
+    is_semeval = "Other" in labels and any("(" in label for label in labels)
+    return ("semeval_f1" if is_semeval else "macro_f1", "accuracy")

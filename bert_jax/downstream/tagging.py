@@ -1,0 +1,234 @@
+"""Named entities, and any other tags of words: column files as CoNLL's."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from data_pipeline import tfds
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.names import Context, PartName, Scheme
+from data_pipeline.tasks.parts import find_part, require_part
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bert_jax.finetuning.config import HeadKind
+    from data_pipeline.tasks.conll import Columns, Sentence
+    from data_pipeline.tasks.ner import TaggingRows
+    from data_pipeline.tasks.rows import Rows
+    from data_pipeline.tfds import TfdsSplit
+
+# Enough for full batches of like length, few enough to hold.
+_SENTENCES_AT_ONCE = 1024
+
+_CONLL: Mapping[PartName, tuple[str, ...]] = {
+    "train": ("eng.train",),
+    "dev": ("testa", "eng.testa"),
+    "test": ("testb", "eng.testb"),
+}
+_SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingSettings:
+    """A folder with train, dev and perhaps test: one word a line with its tag, a blank line between
+    sentences (.txt, .tsv, .conll, .bio; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
+    tfds:conll2003."""
+
+    max_seq_length: int = 128
+    """Sentences longer than that are cut into windows."""
+    context: Context = "sentence"
+    """document: fill the sequence with the sentences around, as the paper did."""
+    word_column: str = "0"
+    """Number of the words' column, from 0, or its name."""
+    tag_column: str = "-1"
+    """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
+    scheme: Scheme = "iob2"
+    """How entities are tagged in the files and in predictions; the original CoNLL-2003 has iob1.
+    none: tags are of words alone, as parts of speech, and are scored by accuracy."""
+    encoding: str = "utf-8-sig"
+    """Of the files; latin-1 in CoNLL-2002."""
+
+    def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
+        """Reads and encodes the parts that are there."""
+        from data_pipeline.tasks.conll import has_tags, read_columns
+        from data_pipeline.tasks.ner import list_tags
+
+        del task
+        columns = self.columns()
+        if isinstance(columns.tag, str) and not isinstance(columns.word, str) and not tfds.is_tfds(data):
+            raise UserError(
+                f"--tag-column {columns.tag} is a name and --word-column {columns.word} a number; name both, "
+                "so that `predict`, which reads no tags, knows that the first line holds names"
+            )
+        words = dataclasses.replace(columns, tag=None)
+        train_file = require_part(data, "train", _SUFFIXES, _CONLL["train"])
+        train = read_columns(train_file, columns)
+        tags = list_tags(train, self.scheme)
+        if len(tags) == 1:
+            raise UserError(f"{data}: no word of the training file has a tag but {tags[0]}")
+        files = {"dev": require_part(data, "dev", _SUFFIXES, _CONLL["dev"])}
+        parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
+        if test := find_part(data, "test", _SUFFIXES, _CONLL["test"]):
+            is_tagged = has_tags(test, columns, train_file)
+            sentences = read_columns(test, columns if is_tagged else words)
+            files["test"] = test
+            parts["test"] = self.rows(sentences, tokenizer, tags if is_tagged else None)
+        return TaggingData(tags, self.rows(train, tokenizer, tags).rows, parts, files, words)
+
+    def predict_file(self, job: Prediction) -> int:
+        """A file of words in columns, with tags or without; writes it with one more column."""
+        from data_pipeline.tasks.conll import iterate_columns, write_columns
+
+        columns = dataclasses.replace(self.columns(), tag=None)
+        count = 0
+
+        def tagged() -> "Iterator[tuple[Sentence, list[str]]]":
+            nonlocal count
+            for part in self.parts(iterate_columns(job.input, columns)):
+                yield from zip(part, self._predict(part, job.model), strict=True)
+                count += len(part)
+
+        write_columns(job.input, job.output, columns, tagged())
+        return count
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[list[str]]:
+        """Lists of words, of one document in its order if the context is one; their tags."""
+        from data_pipeline.tasks.conll import Sentence, tags_in_scheme
+        from data_pipeline.tasks.records import check_unicode, example_place
+
+        document = 0 if self.context == "document" else None
+        for index, words in enumerate(examples):
+            is_list = isinstance(words, list | tuple) and len(words) > 0
+            if not is_list or not all(isinstance(word, str) for word in words):
+                raise UserError(f"{example_place(index)}: {words!r:.40} is no list of words")
+            check_unicode(example_place(index), "a word", "".join(words))
+        sentences = [Sentence(tuple(words), (), document) for words in examples]
+        return [list(tags_in_scheme(tags, self.scheme)) for tags in self._predict(sentences, model)]
+
+    def _predict(self, sentences: "Sequence[Sentence]", model: AppliedModel) -> list[list[str]]:
+        return tag(self.rows(sentences, model.tokenizer, None), model.record.labels, model.apply)
+
+    def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
+        """Parts of a file; those of a document are in one where they are each other's context."""
+        part: list[Sentence] = []
+        for sentence in sentences:
+            is_same = bool(part) and sentence.document is not None and sentence.document == part[-1].document
+            if len(part) >= _SENTENCES_AT_ONCE and not (is_same and self.context == "document"):
+                yield part
+                part = []
+            part.append(sentence)
+        yield part
+
+    def columns(self) -> "Columns":
+        """How the files are written."""
+        from data_pipeline.tasks.conll import Columns
+
+        return Columns(_column(self.word_column), _column(self.tag_column), self.scheme, self.encoding)
+
+    def rows(
+        self, sentences: "Sequence[Sentence]", tokenizer: "Tokenizer", tags: Sequence[str] | None
+    ) -> "TaggingRows":
+        """Rows of sentences, with targets if there are tags."""
+        from data_pipeline.tasks.ner import Tagging, make_tagging_rows
+
+        return make_tagging_rows(sentences, tokenizer, tags, Tagging(self.max_seq_length, self.context))
+
+
+class TaggingData:
+    """A `TaskData` of tagged sentences."""
+
+    kind: "HeadKind" = "tagging"
+
+    def __init__(
+        self,
+        labels: tuple[str, ...],
+        train: Any,
+        parts: "Mapping[str, TaggingRows]",
+        files: "Mapping[str, Path | TfdsSplit]",
+        columns: "Columns",
+    ) -> None:
+        """Args: the tags; training rows; the other parts, and their files; how words stand in these."""
+        self.labels = labels
+        self.train = train
+        self._parts = parts
+        self._files = files
+        self._columns = columns
+        self._has_entities = columns.scheme != "none"
+        self.metric = "f1" if self._has_entities else "accuracy"
+
+    @property
+    def evaluated(self) -> "Mapping[str, Rows]":
+        """The parts but training."""
+        return {name: part.rows for name, part in self._parts.items()}
+
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, with all that it is scored by."""
+        return self._parts["dev"].rows.fingerprint()
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test set and its words, which its predictions stand beside."""
+        if "test" not in self._parts:
+            return ""
+        part = self._parts["test"]
+        return part.rows.fingerprint([sentence.words for sentence in part.sentences])
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """Precision, recall and F1 of entities, or accuracy and macro F1 of words, in percent."""
+        return self._figures({"dev": tag(self._parts["dev"], self.labels, apply)})
+
+    def finish(self, apply: Apply, folder: Path) -> Outcome:
+        """The files with one more column, and `report.json` with the scores of each type or tag."""
+        from bert_jax.finetuning.finetuned import REPORT_FILE
+        from data_pipeline.atomic import write_json
+        from data_pipeline.tasks.conll import write_columns
+        from data_pipeline.tasks.ner_metrics import report_entities
+        from data_pipeline.tasks.word_metrics import report_words
+
+        tags = {name: tag(part, self.labels, apply) for name, part in self._parts.items()}
+        for name, found in tags.items():
+            tagged = zip(self._parts[name].sentences, found, strict=True)
+            write_columns(self._files[name], folder / f"predictions-{name}.txt", self._columns, tagged)
+        report = report_entities if self._has_entities else report_words
+        write_json(folder / REPORT_FILE, report(self._gold("dev"), tags["dev"]))
+        words = {word for sentence in tags["dev"] for word in sentence}
+        degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
+        return Outcome(self._figures(tags), degenerate)
+
+    def _figures(self, tags: Mapping[str, list[list[str]]]) -> dict[str, float]:
+        """Of `dev`, and of a test set with tags; O alone tells of no entities."""
+        from data_pipeline.tasks.ner_metrics import score_entities
+        from data_pipeline.tasks.word_metrics import score_words
+
+        score, none = (score_entities, {"O"}) if self._has_entities else (score_words, set())
+        return join_figures(
+            {
+                name: score(self._gold(name), found)
+                for name, found in tags.items()
+                if name == "dev" or {tag for sentence in self._gold(name) for tag in sentence} - none
+            }
+        )
+
+    def _gold(self, name: str) -> list[tuple[str, ...]]:
+        return [sentence.tags for sentence in self._parts[name].sentences]
+
+
+def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[str]]:
+    """The model's tag of every word of every sentence."""
+    from data_pipeline.tasks.ner import collect_tags
+
+    def ids() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for rows, outputs in apply(part.rows):
+            yield rows, outputs.argmax(-1)
+
+    return collect_tags(part, ids(), labels)
+
+
+def _column(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text

@@ -1,0 +1,45 @@
+"""Writes a pretrained model in another format; the folder appears whole or not at all."""
+
+from pathlib import Path
+
+from bert_jax.config import Activation
+from bert_jax.formats import google_tf1, huggingface, npz
+from bert_jax.inference.open_model import open_model
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.names import ModelFormat
+from data_pipeline.atomic import atomically
+from data_pipeline.errors import UserError
+
+_WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
+
+
+def convert(
+    directory: Path,
+    output: Path,
+    output_format: ModelFormat = "hf",
+    step: int | None = None,
+    activation: Activation | None = None,
+) -> Pretrained:
+    """Reads a model as `open_model` does and writes it as a folder of another format.
+
+    Args:
+      directory: folder of the model.
+      output: folder to make.
+      output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
+      step: checkpoint of a work directory; None takes the newest.
+      activation: GELU to take instead of what the folder names, or if it names none.
+
+    Returns:
+      The model that was written.
+
+    Raises:
+      UserError: `output` exists; `directory` is not a model; the format cannot hold the model.
+    """
+    if output.exists():
+        raise UserError(f"{output} exists; name a folder that does not, or remove it first")
+    model = open_model(directory, step, activation)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with atomically(output) as partial:
+        partial.mkdir()
+        _WRITERS[output_format](partial, model)
+    return model

@@ -1,0 +1,1 @@
+"""Models opened and applied: features, masks filled in."""

@@ -1,0 +1,215 @@
+"""A pretrained model applied to texts: vectors, hidden states, attention, masked tokens.
+
+Texts are sorted by length and padded to a few lengths, so that few programs are compiled and
+little padding is computed; results come back without padding, in the order of the texts.
+
+Shapes: T tokens of one text, D hidden, N heads.
+"""
+
+import dataclasses
+import functools
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from bert_jax.config import ModelConfig
+from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.inference.padding import padded_count, padded_lengths
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.model.pretraining import BertForPreTraining
+from data_pipeline.errors import UserError
+
+Text = str | tuple[str, str]
+Output = Literal["pooled_output", "sequence_output", "embedding_output", "hidden_states", "attention_maps"]
+Arrays = dict[str, np.ndarray]
+
+# Axes of one text's array that run over its tokens.
+_PADDED_AXES: dict[Output, tuple[int, ...]] = {
+    "pooled_output": (),
+    "sequence_output": (0,),
+    "embedding_output": (0,),
+    "hidden_states": (1,),
+    "attention_maps": (2, 3),
+}
+_TOKENS_IN_A_BATCH = 4096
+_TEXTS_IN_A_WINDOW = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Encoded:
+    """What `Bert.encode` found; lists and first axes go by text, and what was not asked for is None."""
+
+    tokens: list[list[str]]
+    """The T tokens of each text, [CLS] and [SEP] counted."""
+    cut: int
+    """How many texts were longer than the model's positions."""
+    pooled_output: np.ndarray | None = None
+    """float32 [texts, D]: tanh of a linear layer on [CLS], trained by next sentence prediction."""
+    sequence_output: list[np.ndarray] | None = None
+    """float32 [T, D]: the last layer."""
+    embedding_output: list[np.ndarray] | None = None
+    """float32 [T, D]: what the first layer gets."""
+    hidden_states: list[np.ndarray] | None = None
+    """float32 [layers, T, D]: of the layers asked for, or the embedding output and then every layer's."""
+    attention_maps: list[np.ndarray] | None = None
+    """float32 [layers, N, T, T]: how much each position (last axis but one) looks at each other."""
+
+
+class Bert:
+    """A pretrained model on the default device, ready for texts."""
+
+    def __init__(self, pretrained: Pretrained) -> None:
+        self.pretrained = pretrained
+        self._on_device = dataclasses.replace(pretrained, params=jax.device_put(pretrained.params))
+        self._tokenizer = Tokenizer.from_str(pretrained.tokenizer.to_str())
+        self._tokenizer.enable_truncation(pretrained.config.max_position_embeddings)
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        outputs: Sequence[Output] | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> Encoded:
+        """Runs the model on texts.
+
+        Args:
+          texts: strings, or pairs of strings for the segments A and B. A text longer than the
+            model's positions is cut, the longer segment first, with a warning.
+          outputs: fields of `Encoded` to fill; None asks for the sequence output, and for the
+            pooled output if the model has a pooler.
+          layers: whose `hidden_states` to give, 0 for the embedding output, i for layer i and -1
+            for the last one; None gives all.
+
+        Raises:
+          UserError: `texts` is one string; no such output or layer; the model has no pooler.
+        """
+        if isinstance(texts, str):
+            raise UserError("encode takes a list of texts, not one string")
+        outputs = self._default_outputs() if outputs is None else tuple(outputs)
+        parts = list(self.encode_windows(texts, outputs, layers))
+        cut = sum(part.cut for part in parts)
+        if cut:
+            longest = self.pretrained.config.max_position_embeddings
+            warnings.warn(f"{cut} of {len(texts)} texts were cut to {longest} tokens", stacklevel=2)
+        joined: dict[str, Any] = {
+            name: [row for part in parts for row in getattr(part, name)] for name in ("tokens", *outputs)
+        }
+        if "pooled_output" in outputs:
+            width = self.pretrained.config.hidden_size
+            joined["pooled_output"] = np.array(joined["pooled_output"], np.float32).reshape(-1, width)
+        return Encoded(cut=cut, **joined)
+
+    def encode_windows(
+        self, texts: Iterable[Text], outputs: Sequence[Output], layers: Sequence[int] | None = None
+    ) -> Iterator[Encoded]:
+        """`encode` for any number of texts: yields the results of some at a time, in order.
+
+        Raises:
+          UserError: no such output or layer; the model has no pooler.
+        """
+        names, depth = tuple(outputs), self.pretrained.config.num_layers
+        for name in names:
+            if name not in _PADDED_AXES:
+                raise UserError(f"unknown output {name!r}; valid: {', '.join(_PADDED_AXES)}")
+        for layer in layers or ():
+            if not -depth - 1 <= layer <= depth:
+                raise UserError(f"the model has no layer {layer}; valid: {-depth - 1} to {depth}")
+        if "pooled_output" in names:
+            self.pretrained.require("pooler", "the pooled output")
+        kept = tuple(range(depth + 1) if layers is None else layers)
+        remaining = iter(texts)
+        while window := list(itertools.islice(remaining, _TEXTS_IN_A_WINDOW)):
+            yield self._encode_window(self._tokenizer.encode_batch(window), names, kept)
+
+    def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
+        """The likeliest (token, probability) for each [MASK] of a text; see `inference.fill_mask`."""
+        return fill_mask(self._on_device, text, top_k)
+
+    def _default_outputs(self) -> tuple[Output, ...]:
+        pooled: tuple[Output, ...] = ("pooled_output",) if "pooler" in self.pretrained.params else ()
+        return ("sequence_output", *pooled)
+
+    def _encode_window(
+        self, encodings: list[Encoding], outputs: tuple[Output, ...], layers: tuple[int, ...]
+    ) -> Encoded:
+        for encoding in encodings:
+            self.pretrained.check_ids(encoding.ids)
+        rows: list[Arrays] = [{} for _ in encodings]
+        config, params = self.pretrained.config, self._on_device.params
+        lengths = padded_lengths(config.max_position_embeddings)
+        for indices, length in _batches([len(e) for e in encodings], lengths):
+            batch = _pad([encodings[i] for i in indices], length)
+            arrays = jax.device_get(_forward(config, outputs, layers, params, batch))
+            for row, index in enumerate(indices):
+                size = len(encodings[index])
+                rows[index] = {
+                    name: _without_padding(array[row], _PADDED_AXES[name], size)
+                    for name, array in arrays.items()
+                }
+        return Encoded(
+            tokens=[e.tokens for e in encodings],
+            cut=sum(bool(e.overflowing) for e in encodings),
+            **{name: [row[name] for row in rows] for name in outputs},  # type: ignore[arg-type]
+        )
+
+
+def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], int]]:
+    """Indices of texts that go together, and the length that they are padded to."""
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    for length, group in itertools.groupby(order, lambda i: next(n for n in lengths if n >= sizes[i])):
+        indices = list(group)
+        size = max(_TOKENS_IN_A_BATCH // length, 1)
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size], length
+
+
+def _pad(encodings: list[Encoding], length: int) -> Arrays:
+    """int32 [rows, length] of three kinds; the rows are a power of two, of which the last may be empty."""
+    rows = padded_count(len(encodings))
+    batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    for row, encoding in enumerate(encodings):
+        batch["input_ids"][row, : len(encoding)] = encoding.ids
+        batch["segment_ids"][row, : len(encoding)] = encoding.type_ids
+        batch["input_mask"][row, : len(encoding)] = 1
+    return batch
+
+
+def _without_padding(array: np.ndarray, axes: tuple[int, ...], size: int) -> np.ndarray:
+    """A copy, so that the padding's memory is freed."""
+    for axis in axes:
+        array = array[(slice(None),) * axis + (slice(size),)]
+    return array.copy()
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _forward(
+    config: ModelConfig, outputs: tuple[Output, ...], layers: tuple[int, ...], params: dict, batch: dict
+) -> dict[str, jax.Array]:
+    """The outputs asked for, by text; XLA computes nothing for the others."""
+    wants_pooled = "pooled_output" in outputs
+    (states, pooled), kept = BertForPreTraining(config).apply(
+        {"params": params}, batch, wants_pooled, method=_encode, mutable=["intermediates"]
+    )
+    seen = kept["intermediates"]["encoder"]
+    attention = [seen[f"layer_{i}"]["attention"] for i in range(config.num_layers)]
+    found = {
+        "pooled_output": lambda: pooled,
+        "sequence_output": lambda: states[-1],
+        "embedding_output": lambda: states[0],
+        "hidden_states": lambda: jnp.stack([states[i] for i in layers], axis=1),
+        "attention_maps": lambda: jnp.stack([a["attention_probabilities"][0] for a in attention], axis=1),
+    }
+    return {name: found[name]() for name in outputs}
+
+
+def _encode(
+    model: BertForPreTraining, batch: dict, wants_pooled: bool
+) -> tuple[list[jax.Array], jax.Array | None]:
+    states = model.encoder.hidden_states(batch, deterministic=True)
+    return states, model.pooler(states[-1]) if wants_pooled else None

@@ -1,0 +1,135 @@
+"""Hidden states of the texts in a file, in a file: what feature-based models are trained on.
+
+The paper's Table 7 feeds such vectors of a model that is not trained further to a small one.
+"""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bert_jax.inference.bert import Bert, Encoded, Text
+from bert_jax.names import Pooling
+from data_pipeline.atomic import atomically
+from data_pipeline.errors import UserError
+
+Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
+"""Tokens of some texts, and for each layer their vectors [D], or with pooling none [T, D]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """What `write_features` went through."""
+
+    texts: int
+    cut: int
+    """Texts that were longer than the model's positions."""
+
+
+def write_features(
+    model: Bert, source: Path, layers: Sequence[int], pooling: Pooling, output: Path
+) -> Counts:
+    """Writes the hidden states of some layers for each line of a text file.
+
+    A `.parquet` file is written as the texts are read, and has a row for each text: `tokens`, and
+    for each layer `layer_N`, a vector, or with pooling none a list of one for each token. A `.npz`
+    file is collected in memory: `layer_N` is float32 [texts, D], or with pooling none
+    [tokens of all texts, D], beside `tokens` and `offsets`: text i has the rows from `offsets[i]`
+    to `offsets[i + 1]`.
+
+    Args:
+      model: to apply.
+      source: UTF-8, one text per line; a tab separates the segments A and B.
+      layers: 0 for the embedding output, i for layer i, -1 for the last layer.
+      pooling: none; mean over a text's tokens, [CLS] and [SEP] counted; cls, the vector of [CLS].
+      output: file to make, in a folder that is there.
+
+    Raises:
+      UserError: `output` exists or has another suffix; no such layer; a line that is not a text.
+    """
+    if output.exists():
+        raise UserError(f"{output} exists; name a file that does not, or remove it first")
+    if output.suffix not in _WRITERS:
+        raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
+    counts: collections.Counter[str] = collections.Counter()
+    with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
+        windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)
+        _WRITERS[output.suffix](file, _pooled(windows, layers, pooling, counts), pooling)
+    return Counts(counts["texts"], counts["cut"])
+
+
+def _pooled(
+    windows: Iterator[Encoded], layers: Sequence[int], pooling: Pooling, counts: collections.Counter[str]
+) -> Iterator[Part]:
+    for window in windows:
+        counts.update(texts=len(window.tokens), cut=window.cut)
+        states = window.hidden_states or []
+        vectors = {f"layer_{n}": [_pool(text[i], pooling) for text in states] for i, n in enumerate(layers)}
+        yield window.tokens, vectors
+
+
+def _pool(x_TD: np.ndarray, pooling: Pooling) -> np.ndarray:
+    if pooling == "none":
+        return x_TD
+    return x_TD.mean(axis=0) if pooling == "mean" else x_TD[0]
+
+
+def _read_texts(lines: Iterable[bytes], source: Path) -> Iterator[Text]:
+    empty = True
+    for number, line in enumerate(lines, start=1):
+        try:
+            parts = line.decode("utf-8").rstrip("\r\n").split("\t")
+        except UnicodeDecodeError:
+            raise UserError(f"line {number} of {source} is not UTF-8") from None
+        if len(parts) > 2:
+            raise UserError(f"line {number} of {source} has {len(parts) - 1} tabs; one separates A from B")
+        yield parts[0] if len(parts) == 1 else (parts[0], parts[1])
+        empty = False
+    if empty:
+        raise UserError(f"{source} is empty; it must hold one text per line")
+
+
+def _write_npz(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
+    texts: list[list[str]] = []
+    layers: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+    for tokens, vectors in parts:
+        texts += tokens
+        for name, rows in vectors.items():
+            layers[name] += rows
+    join = np.concatenate if pooling == "none" else np.stack
+    arrays = {name: join(rows) for name, rows in layers.items()}
+    if pooling == "none":
+        arrays["tokens"] = np.array([token for tokens in texts for token in tokens])
+        arrays["offsets"] = np.cumsum([0, *map(len, texts)])
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def _write_parquet(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for tokens, vectors in parts:
+            columns = {name: _column(rows, pooling) for name, rows in vectors.items()}
+            table = pa.table({"tokens": tokens, **columns})
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+
+
+def _column(rows: list[np.ndarray], pooling: Pooling) -> Any:
+    """An Arrow column of vectors [D], or of lists of them."""
+    import pyarrow as pa
+
+    flat = np.concatenate(rows, axis=None)
+    vectors = pa.FixedSizeListArray.from_arrays(flat, rows[0].shape[-1])
+    if pooling != "none":
+        return vectors
+    return pa.ListArray.from_arrays(np.cumsum([0, *map(len, rows)], dtype=np.int32), vectors)
+
+
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}

@@ -1,0 +1,87 @@
+"""Guesses masked tokens with a pretrained model."""
+
+import functools
+import typing
+
+import jax
+import numpy as np
+
+from bert_jax.config import ModelConfig
+from bert_jax.formats.huggingface_tokenizer import special_id
+from bert_jax.inference.padding import padded_count, padded_lengths
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.model.pretraining import BertForPreTraining
+from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import MASK
+
+
+def fill_mask(model: Pretrained, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
+    """The likeliest tokens for each [MASK] of a text.
+
+    Args:
+      model: what `open_model` gave.
+      text: with at least one [MASK].
+      top_k: tokens for each mask.
+
+    Returns:
+      For each [MASK], in order, (token, probability) from the likeliest down. Tokens are as the
+      vocabulary has them. All masks are filled from the same text, each without knowing the others.
+
+    Raises:
+      UserError: no [MASK]; too long for the model; the model was trained left to right, or has no
+        language model head.
+    """
+    ids = _encode(model, text)
+    positions = np.flatnonzero(ids == special_id(model.tokenizer, MASK))
+    if not len(positions):
+        raise UserError(f"no {MASK} in {text!r}; write {MASK} where a token is to be guessed")
+    tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
+    logits = logits[: len(positions)]
+    # Rows without a token: padding of the vocabulary.
+    logits[:, [index not in tokens for index in range(logits.shape[-1])]] = -np.inf
+    return [_likeliest(row, tokens, top_k) for row in np.asarray(jax.nn.softmax(logits))]
+
+
+def _likeliest(row: np.ndarray, tokens: dict[int, str], top_k: int) -> list[tuple[str, float]]:
+    best = np.argsort(-row, kind="stable")[: min(top_k, len(tokens))]
+    return [(tokens[int(index)], float(row[index])) for index in best]
+
+
+def _encode(model: Pretrained, text: str) -> np.ndarray:
+    if model.config.attention == "causal":
+        raise UserError("the model was trained left to right; only a bidirectional one fills masks")
+    model.require("language_model", "filling masks")
+    ids = np.array(model.tokenizer.encode(text).ids, np.int32)
+    model.check_ids(ids.tolist())
+    longest = model.config.max_position_embeddings
+    if len(ids) > longest:
+        raise UserError(
+            f"a text of {len(ids)} tokens, [CLS] and [SEP] counted, is too long; "
+            f"the model takes {longest}: {text[:40]!r}..."
+        )
+    return ids
+
+
+def _pad(model: Pretrained, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+    """A batch of one row, padded so that texts and masks of other numbers need no other program."""
+    lengths = padded_lengths(model.config.max_position_embeddings)
+    length = next(length for length in lengths if length >= len(ids))
+    batch = {name: np.zeros((1, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    batch["input_ids"][0, : len(ids)] = ids
+    batch["input_mask"][0, : len(ids)] = 1
+    batch["masked_lm_positions"] = np.zeros((1, padded_count(len(positions))), np.int32)
+    batch["masked_lm_positions"][0, : len(positions)] = positions
+    return batch
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _masked_logits(config: ModelConfig, params: dict, batch: dict) -> jax.Array:
+    """float32 logits [B, P, V] at the masked positions."""
+    logits = BertForPreTraining(config).apply({"params": params}, batch, method=_score)
+    return typing.cast(jax.Array, logits)
+
+
+def _score(model: BertForPreTraining, batch: dict) -> jax.Array:
+    x_BPD = model.encoder(batch, deterministic=True, positions=batch["masked_lm_positions"])
+    return model.language_model(x_BPD, model.encoder.word_embedding_table())

@@ -1,0 +1,67 @@
+"""The one way to name a model: a folder, of any kind that this project knows."""
+
+from pathlib import Path
+
+from bert_jax.config import Activation
+from bert_jax.finetuning.finetuned import find_cell
+from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
+from bert_jax.formats.huggingface_tokenizer import read_tokenizer
+from bert_jax.inference.pretrained import Pretrained
+from bert_jax.workdir.record import read_record
+from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import Vocabulary, read_vocabulary
+
+
+def open_model(directory: Path, step: int | None = None, activation: Activation | None = None) -> Pretrained:
+    """Reads a model from a folder of any kind that this project knows.
+
+    Args:
+      directory: the work directory of a run; what `bert-jax convert` or `bert-jax finetune` wrote; a
+        Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
+        google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
+      step: checkpoint of a work directory; None takes the newest.
+      activation: GELU to take instead of what the folder names, or if, as Google's, it names none.
+
+    Raises:
+      UserError: the folder is not a model, or one of another architecture, or a file in it is missing
+        or damaged.
+    """
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a folder; name the folder of a model")
+    if step is not None and not run.recognises(directory):
+        raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
+    if run.recognises(directory):
+        model = run.read(directory, step)
+    elif finetuned.recognises(directory):
+        model = finetuned.read(directory)
+    elif npz.recognises(directory):
+        model = npz.read(directory)
+    elif huggingface.recognises(directory):
+        model = huggingface.read(directory)
+    elif google_tf1.recognises(directory):
+        model = google_tf1.read(directory)
+    else:
+        raise UserError(
+            f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
+            f"model) nor bert_config.json (a checkpoint of google-research/bert)"
+        )
+    return model if activation is None else model.with_activation(activation)
+
+
+def open_vocabulary(directory: Path) -> Vocabulary:
+    """The vocabulary of what `open_model` takes; reads no weights, which need not be there.
+
+    Raises:
+      UserError: there is no tokenizer, or a damaged one, or one that is more than a vocabulary and a casing.
+    """
+    if run.recognises(directory):
+        return read_vocabulary(run.find_tokenizer(directory, read_record(directory)))
+    if google_tf1.recognises(directory) and not huggingface.recognises(directory):
+        return google_tf1.read_vocabulary(directory)
+    _, vocabulary = read_tokenizer(find_cell(directory))
+    if vocabulary is None:
+        raise UserError(
+            f"the tokenizer of {directory} is not BERT's WordPiece alone: it is of another kind, has rules "
+            f"of its own, or tokens that were added; give a vocab.txt"
+        )
+    return vocabulary

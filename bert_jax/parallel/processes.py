@@ -1,0 +1,301 @@
+"""Several processes that are one run: how they meet, agree, are interrupted and end.
+
+All knowledge of which process this is stays here. With one process each function is the plain call
+that it stands for.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from bert_jax.exit_status import MAY_PASS
+from bert_jax.training.interrupt import Interrupt
+from data_pipeline.errors import Unfinished, UserError, may_pass
+
+T = TypeVar("T")
+
+_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+# INTERNAL may be a defect, which would come again; from a barrier or from Gloo, which is for CPUs, it is not.
+_LOSS = re.compile(
+    r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: )", re.DOTALL
+)
+"""What a JaxRuntimeError says when another process is gone."""
+
+_CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_HEARTBEAT_SECONDS"
+
+
+class RefusedByAllError(UserError):
+    """Bad input that every process of the run has heard of, so that they end together."""
+
+
+class UnfinishedByAllError(RefusedByAllError, Unfinished):
+    """What may pass, and every process has heard of."""
+
+
+def run_together(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
+    """Runs `action` as one of the processes of a run, and returns its exit status.
+
+    A process that fails alone ends at once, without the goodbyes that jax exchanges at exit: the
+    others would wait for it where they only learn from its end that it failed.
+
+    Args:
+      action: the run; the first thing in this process that touches a device.
+      report: says what went wrong and returns the exit status.
+
+    Raises:
+      UserError: this process does not know who the others are, or all refuse their input together.
+      Unfinished: another process was lost before all had met.
+    """
+    start()
+    try:
+        return action()
+    except RefusedByAllError:
+        raise
+    except BaseException as error:
+        if _is_loss(error):
+            _complain(f"lost the other processes of the run ({_first_line(error)}); their logs say why")
+            status = MAY_PASS
+        else:
+            status = report(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def count() -> int:
+    """Number of processes."""
+    return jax.process_count()
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes what is written once."""
+    return jax.process_index() == 0
+
+
+def file_suffix() -> str:
+    """What tells files apart that each process writes for itself; empty with one process."""
+    return f".process-{jax.process_index()}-of-{count()}" if count() > 1 else ""
+
+
+def together(action: Callable[[], T]) -> T:
+    """What the action gives here, once it has succeeded in every process.
+
+    Raises:
+      UserError: in all processes, if in one of them the action did; Unfinished if it was that.
+    """
+    return _vote(action)[0]
+
+
+def by_first(action: Callable[[], T]) -> T:
+    """What the action gives process 0, which alone performs it: a JSON value.
+
+    Raises:
+      UserError: in all processes, if the action did.
+    """
+    mine, everyone = _vote(lambda: action() if is_first() else None)
+    return everyone[0] if count() > 1 else mine  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def held_by_first(resource: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Inside the block process 0 holds the resource; a UserError in taking it is raised in all."""
+    with contextlib.ExitStack() as stack:
+        by_first(lambda: stack.enter_context(resource))
+        yield
+
+
+def check_same(values: Callable[[], Mapping[str, Any]], remedy: str) -> None:
+    """Compares what must be equal in all processes.
+
+    Args:
+      values: JSON values by their names.
+      remedy: what would make them equal.
+
+    Raises:
+      UserError: in all processes, naming what differs and in which process.
+    """
+    if count() == 1:
+        return
+    _, everyone = _vote(lambda: dict(values()))
+    first = everyone[0]
+    for number, theirs in enumerate(everyone):
+        differing = [name for name in {**first, **theirs} if theirs.get(name) != first.get(name)]
+        if differing:
+            listed = "; ".join(
+                f"{name} {theirs.get(name)} instead of {first.get(name)}" for name in differing
+            )
+            raise RefusedByAllError(
+                f"process {number} of {count()} differs from process 0: {listed}; {remedy}"
+            )
+
+
+def add_up(array: np.ndarray) -> np.ndarray:
+    """The sum over processes of int64 arrays of one shape."""
+    if count() == 1:
+        return array
+    # jax has no int64 by default.
+    halves = multihost_utils.process_allgather(np.ascontiguousarray(array).view(np.uint32))
+    return np.ascontiguousarray(halves).view(np.int64).sum(axis=0)
+
+
+def highest(value: float) -> tuple[float, int]:
+    """The highest of the processes' values, and the number of a process that has it."""
+    if count() == 1:
+        return value, 0
+    values = multihost_utils.process_allgather(np.float32(value))
+    return float(values.max()), int(values.argmax())
+
+
+@contextlib.contextmanager
+def listen() -> Iterator[Interrupt]:
+    """As `interrupt.listen`, for the processes of one run: they stop after the same step.
+
+    jax has its own handler of SIGTERM, installed when the processes met; it tells the other
+    processes, and they agree on the next step that none of them has done.
+    """
+    interrupt = _SharedInterrupt()
+    before = signal.signal(signal.SIGINT, interrupt.pass_on)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _SharedInterrupt(Interrupt):
+    def requested_after(self, steps: int) -> bool:
+        reached = multihost_utils.reached_preemption_sync_point(steps)
+        if reached:
+            self.signal_name = "SIGTERM"
+        return reached
+
+    def pass_on(self, _: int, __: FrameType | None) -> None:
+        """Ctrl-C asks what SIGTERM asks; a second one ends the process."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.write(2, b"SIGINT: saving after this step in all processes; Ctrl-C ends at once, without saving\n")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def start() -> None:
+    """Joins the run's processes; all but the first lose their standard output.
+
+    jax itself finds out who they are on Cloud TPU, SLURM, Kubernetes and Open MPI.
+
+    Raises:
+      UserError: it does not, and the environment does not say it.
+      Unfinished: another process was lost meanwhile.
+    """
+    seconds = _seconds(_CONNECT_VARIABLE, 300)
+    watch = threading.Timer(seconds, _give_up, (seconds,))
+    watch.daemon = True
+    watch.start()
+    try:
+        jax.distributed.initialize(
+            num_processes=_number("JAX_NUM_PROCESSES"),
+            process_id=_number("JAX_PROCESS_ID"),
+            # Later than `_give_up`, because jax ends the process with a stack trace.
+            initialization_timeout=2 * seconds,
+            heartbeat_timeout_seconds=_seconds(_HEARTBEAT_VARIABLE, 100),
+        )
+    except (RuntimeError, ValueError) as error:
+        if _is_loss(error):
+            raise Unfinished(f"the processes of --distributed did not meet ({_first_line(error)})") from None
+        raise UserError(
+            f"the processes of --distributed did not meet ({_first_line(error)}); outside a cluster that jax "
+            f"knows, {', '.join(_VARIABLES)} must say host:port of process 0, how many, and which"
+        ) from None
+    finally:
+        watch.cancel()
+    if not is_first():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _give_up(seconds: int) -> None:
+    from jax._src.distributed import global_state  # the address that jax found has no public name
+
+    address = global_state.coordinator_address or os.environ.get(_VARIABLES[0], "")
+    if global_state.process_id == 0 and global_state.service is not None:
+        what = f"the coordinator at {address} (this process) waited {seconds} s for the other processes"
+    else:
+        what = f"the coordinator at {address} could not be reached in {seconds} s"
+    _complain(f"{what}; start all processes at once, with the same address, and let its port through")
+    os._exit(MAY_PASS)
+
+
+def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
+    """What the action gives here, and in every process if it is a JSON value; RefusedByAllError if one fails.
+
+    Every exchange is such a vote, so processes that stand at different ones still understand each other.
+    """
+    if count() == 1:
+        value = action()
+        return value, [value]
+    try:
+        value = action()
+    except RefusedByAllError:
+        raise
+    except (UserError, OSError) as error:
+        _exchange_ballots({"error": str(error), "may_pass": may_pass(error)})
+        raise
+    shared = value if isinstance(value, str | int | float | dict | list) else None
+    return value, [ballot["value"] for ballot in _exchange_ballots({"value": shared})]
+
+
+def _exchange_ballots(mine: dict[str, Any]) -> list[dict[str, Any]]:
+    ballots = _exchange(mine)
+    errors = [ballot.get("error") for ballot in ballots]
+    for number, error in enumerate(errors):
+        if error is not None:
+            everywhere = len(set(errors)) == 1
+            kind = UnfinishedByAllError if ballots[number]["may_pass"] else RefusedByAllError
+            raise kind(error if everywhere else f"process {number} of {count()}: {error}")
+    return ballots
+
+
+def _exchange(value: Any) -> list[Any]:
+    """The JSON values of all processes, in their order."""
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(len(text)))
+    filled_up = np.zeros(sizes.max(), np.uint8)
+    filled_up[: len(text)] = text
+    rows = multihost_utils.process_allgather(filled_up)
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise UserError(f"the environment variable {variable} is {text!r}; it must be a whole number")
+    return int(text)
+
+
+def _seconds(variable: str, default: int) -> int:
+    seconds = _number(variable)
+    return default if seconds is None else seconds
+
+
+def _is_loss(error: BaseException) -> bool:
+    # What jax raises when a collective operation breaks off, and Orbax when a barrier does.
+    return isinstance(error, TimeoutError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and _LOSS.match(str(error)) is not None
+    )
+
+
+def _complain(message: str) -> None:
+    os.write(2, f"bert-jax: error: {' '.join(message.split())}\n".encode())
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200]

@@ -1,0 +1,294 @@
+"""Compiles the pure step for the devices at hand: by jit over a mesh, or by pmap.
+
+Both kinds of program take and give the same global state, so a run may change from one to the
+other between two checkpoints.
+"""
+
+import copy
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from bert_jax.config import ParallelConfig, RunConfig
+from bert_jax.parallel import processes
+from bert_jax.parallel.compiler_memory import give_back_after_compiling
+from bert_jax.parallel.sharding import BATCH_SPEC, BatchRows, make_mesh, split_rows, state_sharding
+from bert_jax.task import Batch, Sums, Task
+from bert_jax.training.optimizer import make_optimizer
+from bert_jax.training.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
+from data_pipeline.errors import UserError
+
+NumpyBatch = Mapping[str, np.ndarray]
+
+_PMAP_AXIS = "devices"
+_ANY_SEED = np.uint32(0)
+
+COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
+    # XLA's CPU compiler stops at 256-bit vectors unless asked, and orders operations for concurrency
+    # at the price of memory. Measured with benchmarks/train_step.py.
+    "cpu": {
+        "xla_cpu_prefer_vector_width": 512,
+        "xla_cpu_enable_concurrency_optimized_scheduler": False,
+    },
+    # Else an embedding's gradient is added up in the order that threads come in, and kernels for
+    # matrix products are chosen by timing them.
+    "gpu": {"xla_gpu_deterministic_ops": True},
+}
+"""By platform, in mode jit; pmap takes none."""
+
+
+class Program:
+    """A task compiled for some devices: how to make a state, advance it, evaluate it and predict.
+
+    Attributes:
+      task: what it learns.
+      run: its settings.
+      devices: the devices it runs on, those of other processes included.
+      rows: the rows of a batch that this process makes.
+      eval_step: (params, device batch) -> sums of metrics, replicated.
+      predict_step: (params, device batch) -> the module's outputs.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        run: RunConfig,
+        devices: list[jax.Device],
+        *,
+        init: Callable[[np.uint32], TrainState],
+        train_step: jax.stages.Wrapped,
+        finish_step: Callable[[TrainState], TrainState] = lambda state: state,
+        eval_step: Callable[[Params, Batch], Sums],
+        predict_step: Callable[[Params, Batch], Any],
+        rows: BatchRows,
+        put: Callable[[NumpyBatch], Batch],
+        state_shardings: TrainState,
+    ) -> None:
+        self.task = task
+        self.run = run
+        self.devices = devices
+        self.eval_step = eval_step
+        self.predict_step = predict_step
+        self.rows = rows
+        self._init = init
+        self._train_step = train_step
+        self._finish_step = finish_step
+        self._put = put
+        self._shardings = state_shardings
+        self._key = _dropout_key(run)
+
+    def with_run(self, run: RunConfig) -> "Program":
+        """The same compiled steps for a run with another seed, schedule or cadence.
+
+        The optimizer's other settings, the batch size and the parallel mode must be the same.
+        """
+        program = copy.copy(self)
+        program.run, program._key = run, _dropout_key(run)
+        return program
+
+    def init(self) -> TrainState:
+        """The state at step 0, on the devices."""
+        return self._init(np.uint32(self.run.seed))
+
+    def init_without(self, paths: Collection[tuple[str, ...]]) -> TrainState:
+        """The state at step 0 but for some parameters, which are not even drawn."""
+
+        def rest(state: TrainState) -> TrainState:
+            params = flatten_dict(state.params)
+            kept = {path: value for path, value in params.items() if path not in paths}
+            return state.replace(params=unflatten_dict(kept))  # type: ignore[attr-defined]
+
+        init = jax.jit(lambda seed: rest(self._init(seed)), out_shardings=rest(self._shardings))
+        return init(np.uint32(self.run.seed))
+
+    def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
+        """The state after one more step. The given one is used up."""
+        return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
+
+    def lower_train_step(self, batch: Batch | Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
+        """The step for a batch, which may be given as shapes, ready to be compiled: shapes also for devices
+        that are not here."""
+        learning_rate = jax.ShapeDtypeStruct((), np.float32)
+        return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
+
+    def put(self, batch: NumpyBatch) -> Batch:
+        """A batch of host arrays, rows spread over the devices; a process gives its own `rows`."""
+        return self._put(batch)
+
+    def flops(self, batch: Batch) -> int:
+        """Floating-point operations of training on a batch, by all processes."""
+        # pmap is given host arrays, the rows of this process alone.
+        parts = 1 if isinstance(batch["input_ids"], jax.Array) else processes.count()
+        return parts * self.task.flops(batch)
+
+    def put_params(self, params: Any) -> Params:
+        """Parameters from the host on the devices, where the program's own would be."""
+        places = self.abstract_state().params
+        return jax.tree.map(lambda value, place: jax.device_put(value, place.sharding), params, places)
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, types and shardings of a state, for restoring one from a checkpoint."""
+        shapes = jax.eval_shape(self.init)
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes,
+            self._shardings,
+        )
+
+    def reset_sums(self, state: TrainState) -> TrainState:
+        """The state with its running sums at zero."""
+        zeros = jax.tree.map(
+            lambda place: jax.make_array_from_callback((), place, lambda _: np.zeros([], np.float32)),
+            self._shardings.sums,
+        )
+        return state.replace(sums=zeros)  # type: ignore[attr-defined]
+
+
+def _dropout_key(run: RunConfig) -> jax.Array:
+    return jax.random.key(run.seed, impl=run.parallel.prng)
+
+
+def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
+    """Compiles nothing yet; jit and pmap compile when a step is first called with some shape.
+
+    Args:
+      task: what to learn.
+      run: its settings, the parallel mode among them.
+      devices: devices to use; all by default.
+
+    Raises:
+      UserError: the batch does not divide by devices x accumulation steps, or the mesh does not
+        fit the devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    check_batch(run, len(devices))
+    give_back_after_compiling()
+    make = _make_pmap_program if run.parallel.mode == "pmap" else _make_jit_program
+    return make(task, run, devices)
+
+
+def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
+    """What the rows of a batch must divide by: devices that share it, by default all, x micro-batches."""
+    num_devices = jax.device_count() if num_devices is None else num_devices
+    return num_devices // parallel.tensor * parallel.accumulation_steps
+
+
+def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
+    """Raises UserError if a batch does not divide by devices, by default all, x accumulation steps."""
+    unit = batch_unit(run.parallel, num_devices)
+    if unit and run.global_batch_size % unit:
+        below = run.global_batch_size // unit * unit
+        nearest = f"{below} or {below + unit}" if below else f"{unit}"
+        raise UserError(
+            f"the batch size is {run.global_batch_size}; it must be a multiple of {unit} "
+            f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
+        )
+
+
+def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]:
+    """(init, train step, eval step, predict step), still to be compiled."""
+    tx = make_optimizer(run.optimizer)
+    init = functools.partial(init_state, task, tx)
+    step = functools.partial(
+        train_step,
+        task=task,
+        tx=tx,
+        accumulation_steps=run.parallel.accumulation_steps,
+        remat=run.parallel.remat,
+    )
+    return init, step, functools.partial(eval_step, task=task), functools.partial(predict_step, task=task)
+
+
+def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
+    mesh = make_mesh(run.parallel, devices)
+    init, step, evaluate, predict = _pure_functions(task, run)
+    shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
+    rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
+    compiled = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS.get(devices[0].platform))
+    batch_rows = BatchRows(rows)
+    places = (shardings, rows, everywhere, everywhere)
+    return Program(
+        task,
+        run,
+        devices,
+        init=jax.jit(init, out_shardings=shardings),
+        train_step=compiled(
+            _within(mesh, step), in_shardings=places, out_shardings=shardings, donate_argnums=0
+        ),
+        eval_step=compiled(
+            _within(mesh, evaluate), in_shardings=(shardings.params, rows), out_shardings=everywhere
+        ),
+        predict_step=compiled(
+            _within(mesh, predict), in_shardings=(shardings.params, rows), out_shardings=rows
+        ),
+        rows=batch_rows,
+        put=batch_rows.put,
+        state_shardings=shardings,
+    )
+
+
+def _within(mesh: Mesh, function: functools.partial) -> Callable:
+    """The function, traced where `bert_jax.parallel.sharding.mesh_in_use` gives the mesh."""
+
+    def traced(*args: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return function(*args)
+
+    traced.__name__ = function.func.__name__  # what jax calls it in logs and profiles
+    return traced
+
+
+def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
+    """Data parallelism alone: each device holds the whole state and its rows of the batch."""
+    # The mesh that pmap gives its results: with another one the second step would compile anew.
+    mesh = Mesh(np.array(devices), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
+    init, step, evaluate, predict = _pure_functions(task, run)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    shardings = jax.tree.map(lambda _: everywhere, jax.eval_shape(init, _ANY_SEED))
+    # in_axes and out_axes of None keep the state free of a device axis, as under jit.
+    compiled = functools.partial(jax.pmap, axis_name=_PMAP_AXIS, devices=devices)
+    outputs = compiled(predict, in_axes=(None, 0))
+    rows = BatchRows(NamedSharding(mesh, PartitionSpec(_PMAP_AXIS)))
+    return Program(
+        task,
+        run,
+        devices,
+        init=jax.jit(init, out_shardings=shardings),
+        train_step=compiled(
+            functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
+        ),
+        finish_step=lambda state: _join_processes(state, shardings),
+        eval_step=compiled(
+            functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
+        ),
+        predict_step=lambda params, batch: jax.tree.map(_join_device_axis, outputs(params, batch)),
+        rows=rows,
+        put=lambda batch: _put_device_axis(batch, rows.num_blocks_here),
+        state_shardings=shardings,
+    )
+
+
+def _put_device_axis(batch: NumpyBatch, num_devices: int) -> Any:
+    # pmap takes host arrays and sends each device of this process its part.
+    return {name: split_rows(x, num_devices) for name, x in batch.items()}
+
+
+def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:
+    """One state over all processes, of the copy that pmap leaves in each; moves nothing."""
+    if shardings.step.is_fully_addressable:
+        return state
+
+    def join(copy: jax.Array, place: NamedSharding) -> jax.Array:
+        parts = [shard.data for shard in copy.addressable_shards]
+        return jax.make_array_from_single_device_arrays(copy.shape, place, parts)
+
+    return jax.tree.map(join, state, shardings)
+
+
+def _join_device_axis(x: jax.Array) -> jax.Array:
+    return x.reshape(-1, *x.shape[2:])

@@ -1,0 +1,1 @@
+"""What pretraining learns: the objective, its losses and metrics, evaluation on held-out text."""

@@ -1,0 +1,47 @@
+"""Compiles the steps of a run's later phases before its first step.
+
+A longer sequence takes more memory, and the TPU compiler refuses a step that does not fit: so it does
+at once, not when a phase ends after days.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_jax.config import Experiment
+from bert_jax.parallel import processes
+from bert_jax.parallel.program import Program
+from bert_jax.pretraining.task import abstract_batch
+from data_pipeline.config import phase_ends
+
+
+def compile_later_phases(
+    program: Program, experiment: Experiment, step: int, say: Callable[[str], None]
+) -> float:
+    """Compiles for each phase that begins after a step; jax keeps the result for when it does.
+
+    Returns how many seconds that took.
+
+    Does nothing under pmap with several processes, which jax lowers for arrays alone, not for shapes.
+
+    Args:
+      program: the compiled task.
+      experiment: its settings.
+      step: steps done.
+      say: prints one line.
+    """
+    began = time.perf_counter()
+    if experiment.parallel.mode == "pmap" and processes.count() > 1:
+        return 0.0
+    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
+    held = program.rows.ranges(experiment.global_batch_size)
+    num_rows = sum(stop - start for start, stop in held)
+    for phase, (start, end) in zip(experiment.data.phases[1:], itertools.pairwise(ends), strict=True):
+        if step < start < end:
+            say(f"compiling the step for length {phase.max_seq_length}, which begins at step {start}")
+            shapes = abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
+            batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+            program.lower_train_step(program.put(batch)).compile()
+    return time.perf_counter() - began

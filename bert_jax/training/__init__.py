@@ -1,0 +1,1 @@
+"""The training step and the loop around it: optimizer, checkpoints, metrics, progress."""

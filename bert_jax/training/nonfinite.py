@@ -1,0 +1,38 @@
+"""What is left behind when a loss or a gradient is NaN or infinite: the step, its batch, one line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.parallel import processes
+from data_pipeline.atomic import write_json
+
+
+class NonFiniteError(Exception):
+    """Training met NaN or infinity and stopped; the message is one line, without what to try."""
+
+
+def report_nonfinite(
+    workdir: Path, step: int, batch: Mapping[str, np.ndarray], identity: Mapping[str, Any]
+) -> NonFiniteError:
+    """Saves the batch of the first bad step and makes the error to raise.
+
+    Args:
+      workdir: folder of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it, the first
+        by each process for its own rows (`step-N.process-0-of-2.npz`).
+      step: 0-based step whose loss or gradient was not finite.
+      batch: the batch of that step, or this process's rows of it.
+      identity: what the whole batch is a function of: seed, step, corpus.
+    """
+    folder = workdir / "nonfinite"
+    folder.mkdir(exist_ok=True)
+    file = folder / f"step-{step}{processes.file_suffix()}.npz"
+    np.savez(file, allow_pickle=False, **batch)
+    if processes.is_first():
+        write_json(folder / f"step-{step}.json", {"step": step, **identity})
+    return NonFiniteError(
+        f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
+        f"{file} and the last good checkpoint is kept"
+    )

@@ -1,0 +1,88 @@
+"""The state that training begins with where it does not begin anew: a pretrained model's parameters."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bert_jax.parallel.program import Program
+from bert_jax.training.train_step import TrainState
+from data_pipeline.errors import UserError
+
+Path: TypeAlias = tuple[str, ...]
+
+ROWS_OF_TOKENS: frozenset[Path] = frozenset(
+    (("encoder", "embeddings", "word_embeddings", "embedding"), ("language_model", "bias"))
+)
+"""The parameters of `BertForPreTraining` with a row for each token. Its output layer is the first of them."""
+
+
+def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collection[Path] = ()) -> TrainState:
+    """A state at step 0 whose parameters are the pretrained ones where there are such.
+
+    What the pretrained model lacks, a new head and perhaps the pooler, is drawn from the run's
+    seed; moments start from zero. Of several processes, all give the same arrays.
+
+    Args:
+      program: compiled task.
+      pretrained: nested numpy arrays under the names of `BertForPreTraining`, or of the task's own module.
+      growing: paths of arrays that may have fewer rows than the task's; the rows after them are those of a
+        new model.
+
+    Raises:
+      UserError: an array of the encoder is missing or has another shape.
+    """
+    places = flatten_dict(program.abstract_state().params)
+    given = flatten_dict(dict(pretrained))
+    _check(places, given, growing)
+    taken = {path: given[path].astype(place.dtype) for path, place in places.items() if path in given}
+    whole = {
+        path: _spread(array, places[path])
+        for path, array in taken.items()
+        if array.shape == places[path].shape
+    }
+    state = program.init_without(whole.keys())
+    params = flatten_dict(state.params) | whole
+    for path, rows in taken.items():
+        if path not in whole:
+            params[path] = _with_first_rows(params[path], rows, places[path])
+    # In the order of the module, which checkpoints and summaries follow.
+    return state.replace(params=unflatten_dict({path: params[path] for path in places}))  # type: ignore[attr-defined]
+
+
+def _spread(array: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.make_array_from_callback(array.shape, place.sharding, lambda index: array[index])
+
+
+def _with_first_rows(drawn: jax.Array, rows: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array on the devices with its first rows replaced, each device those that it holds."""
+    padding = ((0, len(drawn) - len(rows)), *((0, 0),) * (rows.ndim - 1))
+    given = _spread(np.pad(rows, padding), place)
+
+    def choose(drawn: jax.Array, given: jax.Array) -> jax.Array:
+        numbers = jax.lax.broadcasted_iota(jnp.int32, given.shape, 0)
+        return jnp.where(numbers < len(rows), given, drawn)
+
+    return jax.jit(choose, out_shardings=place.sharding)(drawn, given)
+
+
+def _check(
+    places: Mapping[Path, jax.ShapeDtypeStruct], given: Mapping[Path, Any], growing: Collection[Path]
+) -> None:
+    for path, place in places.items():
+        if path not in given:
+            if path[0] == "encoder":
+                raise UserError(f"the model has no {'/'.join(path)}")
+        elif given[path].shape != place.shape and not (
+            path in growing and _has_fewer_rows(given[path].shape, place.shape)
+        ):
+            raise UserError(
+                f"the model's {'/'.join(path)} is {list(given[path].shape)}; it must be {list(place.shape)}"
+            )
+
+
+def _has_fewer_rows(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    return shape[1:] == whole[1:] and shape[0] < whole[0]

@@ -1,0 +1,1 @@
+"""What a work directory says of its run: settings, versions, where it branched from."""

@@ -1,0 +1,80 @@
+"""A run that goes on from a checkpoint of another one with other settings: parameters, moments and step.
+
+So a stretch of training can be tried with another learning rate, seed or number of steps, and a run that
+met NaN goes round it.
+"""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from bert_jax.config import MODEL_SIZES
+from bert_jax.config_text import differences, flatten
+from bert_jax.training.checkpoints import FOLDER, find_checkpoint, saved_steps
+from bert_jax.training.metric_log import FILE_NAME
+from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
+from data_pipeline.atomic import atomically
+from data_pipeline.errors import UserError
+
+# The settings that decide which arrays a state has.
+_OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A checkpoint to go on from."""
+
+    workdir: Path
+    step: int
+    folder: Path
+    """Of the checkpoint."""
+    record: RunRecord
+
+    def __str__(self) -> str:
+        return f"{self.workdir.resolve().name} at step {self.step}"
+
+    def differences(self, now: RunRecord) -> list[str]:
+        """`setting before -> now` for each setting that decides results and is another."""
+        unimportant = MAY_CHANGE - {"num_train_steps"}
+        return differences(flatten(self.record.experiment), flatten(now.experiment), unimportant)
+
+
+def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
+    """The checkpoint of a run that another one can go on from.
+
+    Args:
+      workdir: of the run that has the checkpoint.
+      step: the checkpoint's; None takes the newest.
+      now: of the run that is to go on.
+
+    Raises:
+      UserError: no such run or checkpoint, or a damaged one; another model or optimizer, whose arrays would
+        not fit; the new run ends before that step.
+    """
+    record = read_record(workdir)
+    step, folder = find_checkpoint(workdir, step)
+    if changed := differences(_of_arrays(record), _of_arrays(now), ()):
+        raise UserError(
+            f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
+            "its parameters alone by --init-from"
+        )
+    if step >= now.experiment.num_train_steps:
+        raise UserError(
+            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
+            f"{saved_steps(workdir)}"
+        )
+    return Origin(workdir, step, folder, record)
+
+
+def copy_state(origin: Origin, workdir: Path) -> None:
+    """Puts the checkpoint into a work directory that has none, and the curves up to it before."""
+    if (origin.workdir / FILE_NAME).exists():
+        shutil.copyfile(origin.workdir / FILE_NAME, workdir / FILE_NAME)
+    with atomically(workdir / FOLDER) as partial:
+        shutil.copytree(origin.folder, partial / str(origin.step))
+
+
+def _of_arrays(record: RunRecord) -> dict[str, Any]:
+    settings = flatten(record.experiment)
+    return {name: settings[name] for name in _OF_ARRAYS}

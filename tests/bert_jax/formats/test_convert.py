@@ -1,0 +1,153 @@
+"""Conversions of runs: whole or absent, the same numbers after reading back, the same ids."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from bert_jax.cli.main import main
+from bert_jax.formats.convert import convert
+from bert_jax.inference.open_model import open_model, open_vocabulary
+from bert_jax.names import ModelFormat
+from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.training.checkpoints import load_params
+from data_pipeline.errors import UserError
+from tests.bert_jax.small_finetuned import make_cell
+from tests.bert_jax.small_run import TEXTS, make_run
+
+FILES = {
+    "README.md",
+    "config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+# Those of `make_run` by transformers' names.
+SETTINGS = {
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+    "layer_norm_eps": 1e-3,
+    "initializer_range": 0.05,
+}
+
+
+@pytest.mark.parametrize("casing", ["cased", "uncased"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: str, casing: str) -> None:
+    experiment, tokenizer = make_run(tmp_path / "run", kind=kind, casing=casing)
+    output = tmp_path / "deep" / "model"
+    convert(tmp_path / "run", output)
+    vocabulary = "vocab.txt" if kind == "wordpiece" else "spiece.model"
+    assert {path.name for path in output.iterdir()} == {*FILES, vocabulary}
+    assert [path.name for path in output.parent.iterdir()] == ["model"]
+    exported = Tokenizer.from_file(str(output / "tokenizer.json"))
+    for text in TEXTS:
+        ids = exported.encode(text).ids
+        assert ids == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id], text
+    assert tokenizer.mask_id in exported.encode("the [MASK] sat").ids
+    read = open_model(output)
+    assert read.config == experiment.model
+    settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
+    assert {name: settings[name] for name in SETTINGS} == SETTINGS
+    assert (read.vocabulary.kind, read.vocabulary.casing) == (kind, casing)
+    assert read.vocabulary.content == (tmp_path / "run" / "tokenizer" / vocabulary).read_bytes()
+    assert open_vocabulary(tmp_path / "run") == open_vocabulary(output) == read.vocabulary
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "| steps | 10 of 10 |" in card
+    assert "| held-out mlm_accuracy | 0.25 |" in card
+
+
+def test_export_is_the_conversion_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_run(tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "converted")
+    flags = ["--workdir", str(tmp_path / "run")]
+    assert main(["export", *flags, "--output", str(tmp_path / "exported")]) == 0
+    for file in (tmp_path / "converted").iterdir():
+        assert (tmp_path / "exported" / file.name).read_bytes() == file.read_bytes()
+    assert main(["export", *flags, "--output", str(tmp_path / "other"), "--step", "7"]) == 2
+    assert (
+        main(["export", "--workdir", str(tmp_path / "converted"), "--output", str(tmp_path / "other")]) == 2
+    )
+    assert "converted is not the work directory of a run; convert takes other" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make_cell(tmp_path / "run", "classification", "classify", ("no", "yes"))
+    paths = {name: tmp_path / name for name in ("hf", "npz")}
+    for name, path in paths.items():
+        assert main(["convert", f"--model={tmp_path / 'run'}", f"--output={path}", f"--format={name}"]) == 0
+    for path in paths.values():
+        made = path / "vocab.txt"
+        assert made.read_text() == (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text()
+        assert json.loads((path / "tokenizer_config.json").read_text())["do_lower_case"] is True
+        assert open_vocabulary(path) == open_vocabulary(tmp_path / "run")
+    said = capsys.readouterr().out
+    assert said.count("note: the head of classify is left out; ") == 1
+
+
+@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
+@pytest.mark.parametrize("output_format", ["hf", "npz"])
+def test_every_format_gives_the_run_back(
+    tmp_path: Path, output_format: ModelFormat, objective: ObjectiveName
+) -> None:
+    """Parameters, settings and which heads were trained; google-research/bert's has tests of its own."""
+    experiment, _ = make_run(tmp_path / "run", objective=objective)
+    convert(tmp_path / "run", tmp_path / "model", output_format, step=10)
+    read = open_model(tmp_path / "model")
+    _, params = load_params(tmp_path / "run")
+    untrained = () if objective == "mlm_nsp" else ("pooler", "next_sentence")
+    assert read.missing == untrained
+    assert read.config == experiment.model
+    trained = {part: arrays for part, arrays in params.items() if part not in untrained}
+    jax.tree.map(np.testing.assert_array_equal, read.params, trained)
+
+
+def test_the_flavour_of_gelu_can_be_told(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    assert convert(tmp_path / "run", tmp_path / "hf").config.activation == "gelu_tanh"
+    convert(tmp_path / "hf", tmp_path / "npz", "npz", activation="gelu_exact")
+    assert open_model(tmp_path / "npz").config.activation == "gelu_exact"
+
+
+def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match="model exists; name a folder that does not"):
+        convert(tmp_path / "run", tmp_path / "model")
+
+
+def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    lines = (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text(encoding="utf-8")
+    more = lines + "".join(f"word{i}\n" for i in range(8))
+    (tmp_path / "run" / "tokenizer" / "vocab.txt").write_text(more, encoding="utf-8")
+    with pytest.raises(UserError, match="not the one that the run was trained with"):
+        convert(tmp_path / "run", tmp_path / "out" / "model")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for flags, message in (
+        (["--model", str(empty)], "has neither config.json"),
+        (["--model", str(empty / "no")], "is not a folder"),
+        (["--model", str(empty), "--step", "7"], "is not the work directory of a run"),
+        (["--model", str(tmp_path / "run"), "--step", "7"], "has no checkpoint of step 7; there are [10]"),
+        (["--model", str(tmp_path / "run"), "--stepp", "7"], "nearest: --step"),
+    ):
+        assert main(["convert", *flags, "--output", str(tmp_path / "model")]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    (tmp_path / "run" / "tokenizer").rename(tmp_path / "elsewhere")
+    assert main(["convert", "--model", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 2
+    assert "no tokenizer of this run" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()

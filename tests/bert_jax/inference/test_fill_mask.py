@@ -1,0 +1,98 @@
+"""Guessing masked tokens from an export and from a run's folder."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.cli.showcase import list_guesses
+from bert_jax.formats.convert import convert
+from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.inference.open_model import open_model
+from bert_jax.inference.pretrained import Pretrained
+from data_pipeline.errors import UserError
+from tests.bert_jax.small_run import make_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in `run` and its export in `model`."""
+    folder = tmp_path_factory.mktemp("fill_mask")
+    make_run(folder / "run")
+    convert(folder / "run", folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Pretrained:
+    return open_model(folder / "model")
+
+
+def test_every_mask_gets_its_likeliest_tokens(model: Pretrained) -> None:
+    masks = fill_mask(model, "the [MASK] sat on [MASK].", top_k=3)
+    assert [len(guesses) for guesses in masks] == [3, 3]
+    for guesses in masks:
+        shares = [share for _, share in guesses]
+        assert shares == sorted(shares, reverse=True)
+        assert all(0 < share < 1 for share in shares)
+        assert all(model.tokenizer.token_to_id(token) is not None for token, _ in guesses)
+
+
+def test_rows_without_a_token_are_never_predicted(model: Pretrained) -> None:
+    bias = model.params["language_model"]["bias"]
+    size = model.tokenizer.get_vocab_size()
+    assert len(bias) == size + 7
+    before = bias.copy()
+    bias[size:] = 100.0
+    try:
+        guesses = fill_mask(model, "the [MASK] sat", top_k=10_000)[0]
+    finally:
+        bias[:] = before
+    assert len(guesses) == size
+    assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
+
+
+def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: Pretrained) -> None:
+    text = "a [MASK] saw the dog"
+    assert fill_mask(open_model(folder / "run"), text) == fill_mask(model, text)
+
+
+def test_a_comma_is_told_from_the_commas_between() -> None:
+    assert list_guesses([("the", 0.064), (",", 0.026), ('"', 0.01)]) == '"the" 6%, "," 3%, """ 1%'
+
+
+def test_bad_texts_are_refused(model: Pretrained) -> None:
+    with pytest.raises(UserError, match=r"no \[MASK\] in 'the cat'"):
+        fill_mask(model, "the cat")
+    with pytest.raises(UserError, match=r"of 33 tokens, .* the model takes 24"):
+        fill_mask(model, "[MASK]" + " cat" * 30)
+
+
+def test_a_left_to_right_model_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", objective="ltr")
+    with pytest.raises(UserError, match="trained left to right"):
+        fill_mask(open_model(tmp_path / "run"), "the [MASK]")
+
+
+def test_an_encoder_alone_is_refused(model: Pretrained) -> None:
+    encoder = dataclasses.replace(model, params={"encoder": model.params["encoder"]})
+    with pytest.raises(UserError, match="has no language model head, which filling masks needs"):
+        fill_mask(encoder, "the [MASK]")
+
+
+def test_command_prints_tables_or_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["fill-mask", "--model", str(folder / "model"), "--top-k", "2"]
+    assert main([*flags, "the [MASK] sat", "[MASK] [MASK]"]) == 0
+    out = capsys.readouterr().out
+    assert "the [MASK] sat" in out
+    assert "[MASK] 2" in out
+    assert out.count("%") == 2 + 4
+    assert main([*flags, "the [MASK]", "no mask"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no [MASK] in 'no mask'" in captured.err
+    assert main([*flags, "caf\udce9 [MASK]"]) == 2
+    assert "the text 'caf\\udce9 [MASK]' is not UTF-8" in capsys.readouterr().err
+    assert main(flags) == 2

@@ -1,0 +1,168 @@
+"""Every way of spreading a step over devices computes what one device computes."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.parallel.program import COMPILER_OPTIONS, make_program
+from bert_jax.parallel.sharding import join_blocks, make_mesh
+from bert_jax.pretraining.task import PretrainingTask, abstract_batch
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.errors import UserError
+from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
+
+ROOT = Path(__file__).parents[3]
+MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_everywhere", "pmap_then_jit")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """What `eight_devices` computed."""
+    output = tmp_path_factory.mktemp("parallel") / "results.npz"
+    program = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(output))
+
+
+def assert_equal(results: dict[str, np.ndarray], mode: str, part: str, tolerance: float = 2e-6) -> None:
+    """To one device, up to the order in which floats are added."""
+    expected = {n: x for n, x in results.items() if n.startswith(f"one_device/{part}/")}
+    assert expected
+    for name, array in expected.items():
+        ours = results[name.replace("one_device", mode, 1)]
+        np.testing.assert_allclose(ours, array, atol=tolerance, rtol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("part", ["params", "sums"])
+@pytest.mark.parametrize("mode", MODES)
+def test_two_steps_equal_those_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+    assert_equal(results, mode, part)
+
+
+@pytest.mark.parametrize("part", ["evaluation", "outputs"])
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
+    # Logits carry the parameters' own differences after two steps.
+    assert_equal(results, mode, part, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndarray], mode: str) -> None:
+    assert_equal(results, mode, "packed", tolerance=1e-5)
+
+
+def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
+    assert results["one_device/sums/steps"] == 2
+    assert results["one_device/sums/examples"] == 2 * 14
+    assert np.abs(results["one_device/params/language_model/bias"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["one_device", "pmap", "fsdp", "tensor_accumulated"])
+@pytest.mark.parametrize("name", ["encoder/embeddings/word_embeddings/embedding", "language_model/bias"])
+def test_rows_of_new_tokens_are_drawn_and_all_others_given(
+    results: dict[str, np.ndarray], mode: str, name: str
+) -> None:
+    given, grown = results[f"{mode}/given/{name}"], results[f"{mode}/grown/{name}"]
+    np.testing.assert_array_equal(grown[:21], given)
+    drawn = results[f"one_device/drawn/{name}"]
+    assert len(grown) == len(drawn) == 32
+    np.testing.assert_allclose(grown[21:], drawn[21:], atol=1e-6)
+
+
+def test_sharded_states_are_sharded(results: dict[str, np.ndarray]) -> None:
+    modes = ("jit", "pmap", "fsdp", "tensor_accumulated")
+    shapes = [tuple(results[f"{mode}/shard_shape"]) for mode in modes]
+    assert shapes == [(32, 16), (32, 16), (32, 4), (16, 8)]
+
+
+@pytest.mark.parametrize("mode", ["one_device", *MODES])
+def test_abstract_state_describes_the_state(results: dict[str, np.ndarray], mode: str) -> None:
+    assert results[f"{mode}/is_as_abstract"]
+
+
+def test_devices_drop_different_elements(results: dict[str, np.ndarray]) -> None:
+    left = results["dropout/8/rbg"]
+    assert len(np.unique(left, axis=0)) == len(left)
+    assert abs(left.mean() - 1) < 0.12  # four standard deviations
+
+
+def test_devices_of_pmap_drop_different_elements(results: dict[str, np.ndarray]) -> None:
+    losses = results["pmap/dropout"]
+    assert np.diff(np.sort(losses)).min() > 1e-4
+
+
+def test_threefry_drops_the_same_elements_however_rows_are_spread(results: dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(results["dropout/8/threefry2x32"], results["dropout/1/threefry2x32"])
+
+
+def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
+    results: dict[str, np.ndarray],
+) -> None:
+    left = results["attention/8"]  # [row, query, head, width]: how many keys each query keeps
+    np.testing.assert_array_equal(left, results["attention/1"])
+    heads = left[..., 0].swapaxes(1, 2).reshape(-1, 128)
+    assert len(np.unique(heads, axis=0)) == len(heads)
+
+
+@pytest.mark.parametrize("platform", COMPILER_OPTIONS)
+def test_the_compiler_knows_its_options(platform: str) -> None:
+    # Any platform's compiler knows those of all, and refuses others.
+    jax.jit(lambda: jax.numpy.zeros(()), compiler_options=COMPILER_OPTIONS[platform]).lower().compile()
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    experiment = Experiment(
+        model=ModelConfig(num_layers=1), global_batch_size=10, parallel=ParallelConfig(accumulation_steps=5)
+    )
+    devices = jax.devices()[:1] * 4  # only their number matters here
+    with pytest.raises(UserError, match=r"multiple of 20 .* such as 20"):
+        make_program(PretrainingTask(experiment.model), experiment, devices)
+
+
+def test_a_mesh_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UserError, match="is 6, which does not divide 4 devices"):
+        make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) -> None:
+    model = ModelConfig(
+        vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, objective="ltr"
+    )
+    phase = Phase(max_seq_length=16, max_predictions_per_seq=0)
+    data = DataConfig(pairing="contiguous", masking=MaskingConfig(rate=0.0), phases=(phase,))
+    experiment = Experiment(model=model, data=data, global_batch_size=4, parallel=ParallelConfig(mode=mode))
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(phase, 4, 1).items()}
+    program = make_program(PretrainingTask(model), experiment)
+    state = program.train_step(program.init(), program.put(batch), 1e-3)
+    assert np.isfinite(float(state.sums["grad_norm"]))
+    assert program.rows.counted_here(batch)["masked_lm_ids"].shape == (4, 0)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_lengths_of_the_attention_kernel_are_traced_in_both_modes(mode: Literal["jit", "pmap"]) -> None:
+    experiment = Experiment(model=MODEL, global_batch_size=2, parallel=ParallelConfig(mode=mode))
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(PHASE, 2, 1).items()}
+    program = make_program(PretrainingTask(MODEL), experiment)
+    # Every platform's branch is traced on any platform: this raised under pmap, which has a mesh of its own.
+    program.lower_train_step(program.put(batch))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ranges"),
+    [
+        ([0, 1, 2, 3], ((0, 8),)),
+        ([0, 1, 4, 5], ((0, 4), (8, 12))),
+        ([3], ((6, 8),)),
+        ([1, 3], ((2, 4), (6, 8))),
+    ],
+)
+def test_rows_that_lie_side_by_side_are_one_range(blocks: list[int], ranges: tuple) -> None:
+    assert join_blocks(blocks, 2) == ranges

@@ -1,0 +1,64 @@
+"""What a later phase needs is compiled before the run begins, and not again when the phase does."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import jax.monitoring
+import numpy as np
+import pytest
+
+from bert_jax.config import Experiment, ParallelConfig, ParallelMode
+from bert_jax.parallel.compiler_memory import COMPILED
+from bert_jax.parallel.program import make_program
+from bert_jax.pretraining.later_phases import compile_later_phases
+from bert_jax.pretraining.task import PretrainingTask, abstract_batch
+from data_pipeline.config import DataConfig, Phase
+from tests.bert_jax.tiny_model import TINY
+
+SHORT = Phase(max_seq_length=8, max_predictions_per_seq=2, fraction=0.5)
+LONG = Phase(max_seq_length=12, max_predictions_per_seq=4, fraction=0.5)
+EXPERIMENT = Experiment(
+    model=TINY, data=DataConfig(phases=(SHORT, LONG)), num_train_steps=20, global_batch_size=4
+)
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[float]]:
+    """The seconds of each compilation inside the block."""
+    seen: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == COMPILED:
+            seen.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
+    experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
+    program = make_program(PretrainingTask(TINY), experiment)
+    said: list[str] = []
+    assert compile_later_phases(program, experiment, 9, said.append) > 0
+    assert said == ["compiling the step for length 12, which begins at step 10"]
+
+    batch = {
+        name: np.zeros(leaf.shape, leaf.dtype)
+        for name, leaf in abstract_batch(LONG, rows=4, instances=1).items()
+    }
+    state = program.init()
+    with compilations() as seen:
+        program.train_step(state, program.put(batch), np.float32(0))
+    assert seen == []
+
+
+@pytest.mark.parametrize("step", [10, 15, 20])
+def test_a_phase_that_has_begun_is_not_compiled_ahead(step: int) -> None:
+    said: list[str] = []
+    compile_later_phases(make_program(PretrainingTask(TINY), EXPERIMENT), EXPERIMENT, step, said.append)
+    assert said == []

@@ -1,0 +1,103 @@
+"""Metrics from sums, what guessing scores, and the file that holds the rows."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.pretraining.metrics import GuessCounter, means
+from bert_jax.pretraining.objective import OBJECTIVES
+from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
+
+SUMS = {
+    "mlm_loss": 12.0,
+    "mlm_correct": 3.0,
+    "mlm_weight": 6.0,
+    "nsp_loss": 2.0,
+    "nsp_correct": 3.0,
+    "examples": 4.0,
+    "tokens": 100.0,
+    "grad_norm": 5.0,
+    "steps": 2.0,
+}
+
+
+def test_means_of_both_tasks() -> None:
+    row = means(SUMS, OBJECTIVES["mlm_nsp"])
+    assert row == {
+        "loss": 2.5,
+        "mlm_loss": 2.0,
+        "mlm_perplexity": pytest.approx(math.exp(2)),
+        "mlm_accuracy": 0.5,
+        "nsp_loss": 0.5,
+        "nsp_accuracy": 0.75,
+    }
+
+
+def test_objectives_decide_the_names() -> None:
+    assert set(means(SUMS, OBJECTIVES["mlm"])) == {"loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy"}
+    left_to_right = means(SUMS, OBJECTIVES["ltr"])
+    assert set(left_to_right) == {"loss", "lm_loss", "lm_perplexity", "lm_accuracy"}
+    assert left_to_right["loss"] == 2.0
+
+
+def test_huge_losses_stay_numbers() -> None:
+    assert math.isfinite(means(SUMS | {"mlm_loss": 1e9}, OBJECTIVES["mlm"])["mlm_perplexity"])
+
+
+def batch() -> dict[str, np.ndarray]:
+    """Three rows, the last one padding."""
+    return {
+        "input_ids": np.array([[2, 7, 7, 3], [2, 8, 3, 0], [0, 0, 0, 0]], np.int32),
+        "input_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0], [0, 0, 0, 0]], np.int32),
+        "masked_lm_ids": np.array([[9, 9], [7, 0], [0, 0]], np.int32),
+        "masked_lm_weights": np.array([[1, 1], [1, 0], [0, 0]], np.float32),
+        "next_sentence_labels": np.array([1, 1, 0], np.int32),
+    }
+
+
+def test_guessing_counts_predictions_and_real_rows_alone() -> None:
+    guesses = GuessCounter(OBJECTIVES["mlm_nsp"], vocab_size=10)
+    guesses.add(batch())
+    assert guesses.accuracies() == {"mlm_guess_accuracy": pytest.approx(2 / 3), "nsp_guess_accuracy": 1.0}
+
+
+def test_guessing_left_to_right_counts_every_next_token() -> None:
+    guesses = GuessCounter(OBJECTIVES["ltr"], vocab_size=10)
+    guesses.add(batch())
+    assert guesses.accuracies() == {"lm_guess_accuracy": pytest.approx(2 / 5)}
+
+
+def test_guessing_in_packed_rows_counts_each_instance_for_itself() -> None:
+    packed = batch() | {
+        "instance_starts": np.array([[0, 2], [0, 0], [0, 0]], np.int32),
+        "next_sentence_labels": np.array([[1, 0], [0, 0], [0, 0]], np.int32),
+    }
+    both = GuessCounter(OBJECTIVES["mlm_nsp"], vocab_size=10)
+    both.add(packed)
+    assert both.accuracies()["nsp_guess_accuracy"] == pytest.approx(2 / 3)
+    left_to_right = GuessCounter(OBJECTIVES["ltr"], vocab_size=10)
+    left_to_right.add(packed)
+    assert left_to_right.accuracies() == {"lm_guess_accuracy": 0.5}  # of 7, 3 | 8, 3
+
+
+def test_rows_after_the_restored_step_are_cut(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, step=0)
+    for step in (5, 10, 15):
+        log.write({"step": step, "split": "train", "loss": 1.0, "timing": {"seconds": 2.0}})
+    log.close()
+    MetricLog(tmp_path, step=10).close()
+    assert [row["step"] for row in read_rows(tmp_path / FILE_NAME)] == [5, 10]
+
+
+@pytest.mark.parametrize("torn", ['{"step": 10, "spl', '{"step"', "\n", '{"step": 10}{'])
+def test_a_torn_last_line_is_dropped(torn: str, tmp_path: Path) -> None:
+    whole = {"step": 5, "split": "train", "loss": 1.0}
+    (tmp_path / FILE_NAME).write_text(json.dumps(whole) + "\n" + torn)
+    log = MetricLog(tmp_path, step=20)
+    log.write({"step": 25, "split": "train", "loss": 0.5})
+    log.close()
+    lines = (tmp_path / FILE_NAME).read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 25]

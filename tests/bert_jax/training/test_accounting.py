@@ -1,0 +1,71 @@
+"""Parameter and operation counts, against published figures and against the model itself."""
+
+import math
+
+import jax
+import pytest
+
+from bert_jax.config import Experiment, ModelConfig
+from bert_jax.model.pretraining import abstract_params
+from bert_jax.training.accounting import (
+    encoder_parameters,
+    flops_left,
+    flops_per_row,
+    peak_flops,
+    run_flops,
+    run_tokens,
+    total_parameters,
+)
+from data_pipeline.config import DataConfig, Phase
+from experiments import EXPERIMENTS
+
+
+def count(tree: dict) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(("name", "published"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_published_parameter_counts(name: str, published: int) -> None:
+    model = EXPERIMENTS[name].model
+    assert encoder_parameters(model) == published
+    params = abstract_params(model)
+    assert count(params["encoder"]) + count(params["pooler"]) == published
+    assert count(params) == total_parameters(model)
+
+
+def test_operations_of_a_model_small_enough_to_count() -> None:
+    model = ModelConfig(vocab_size=7, num_layers=1, hidden_size=4, num_heads=2, intermediate_size=8)
+    length, predictions = 5, 2
+    projections = 4 * 2 * length * 4 * 4
+    attention = 2 * (2 * length * length * 4)
+    feed_forward = 2 * (2 * length * 4 * 8)
+    heads = 2 * predictions * 4 * (4 + 7) + 2 * 4 * (4 + 2)
+    forward = projections + attention + feed_forward + heads
+    assert flops_per_row(model, length, predictions) == 3 * forward
+    pooling = 2 * 4 * (4 + 2)
+    assert flops_per_row(model, length, predictions, instances=3) == 3 * (forward + 2 * pooling)
+
+
+def test_a_run_adds_up_its_phases() -> None:
+    short = Phase(max_seq_length=8, max_predictions_per_seq=2, fraction=0.75)
+    long = Phase(max_seq_length=16, max_predictions_per_seq=4, fraction=0.25)
+    experiment = Experiment(data=DataConfig(phases=(short, long)), num_train_steps=100, global_batch_size=4)
+    assert run_tokens(experiment) == 4 * (75 * 8 + 25 * 16)
+    each = [flops_per_row(experiment.model, *shape) for shape in ((8, 2), (16, 4))]
+    assert run_flops(experiment) == 4 * (75 * each[0] + 25 * each[1])
+    assert flops_left(experiment, 70) == 4 * (5 * each[0] + 25 * each[1])
+    assert flops_left(experiment, 90) == 4 * 10 * each[1]
+    assert flops_left(experiment, 100) == 0
+
+
+def test_peaks_of_known_devices() -> None:
+    assert peak_flops("TPU v5 lite") == 197e12
+    assert peak_flops("TPU v5p") == 459e12
+    assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
+    assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("NVIDIA H100 NVL") == 835e12
+    assert peak_flops("NVIDIA H200") == 989e12
+    assert peak_flops("NVIDIA H200 NVL") == 835e12
+    assert peak_flops("NVIDIA A100-SXM4-40GB") == 312e12
+    assert peak_flops("NVIDIA RTX A1000 Laptop GPU") is None
+    assert peak_flops("cpu") is None

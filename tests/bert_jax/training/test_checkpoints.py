@@ -1,0 +1,239 @@
+"""Checkpoints: whole or absent, and a damaged one is never trained on."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.parallel import processes
+from bert_jax.training.checkpoints import FOLDER, Checkpoints, find_fault, load_params, saved_steps
+from data_pipeline.errors import Unfinished, UserError
+from tests.bert_jax.full_disk import files_no_larger_than
+
+
+def state(step: int, size: int = 1000) -> dict:
+    value = jax.random.normal(jax.random.key(step), (size,))
+    return {"step": jnp.int32(step), "params": {"dense": {"kernel": value}}, "opt_state": (value * 2,)}
+
+
+ABSTRACT = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0))
+
+
+def save(workdir: Path, *steps: int) -> None:
+    checkpoints = Checkpoints(workdir, keep=2, say=print)
+    for step in steps:
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+
+
+def restore(workdir: Path, say: Callable[[str], None] = print) -> int | None:
+    """The step restored, after comparing every array with what was saved."""
+    checkpoints = Checkpoints(workdir, keep=2, say=say)
+    restored = checkpoints.restore_newest(ABSTRACT)
+    checkpoints.close()
+    if restored is None:
+        return None
+    step = int(restored["step"])
+    jax.tree.map(np.testing.assert_array_equal, restored, state(step))
+    return step
+
+
+def test_the_newest_is_restored_and_old_ones_are_deleted(tmp_path: Path) -> None:
+    assert restore(tmp_path) is None
+    save(tmp_path, 10, 20, 30)
+    assert saved_steps(tmp_path) == [20, 30]
+    assert restore(tmp_path) == 30
+
+
+def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    for steps in ((10, 20, 30, 40), (50, 60, 65, 70)):
+        checkpoints = Checkpoints(tmp_path, keep=2, say=print, keep_every=(20, 30))
+        for step in steps:
+            checkpoints.save(step, state(step))
+        checkpoints.close()
+    assert saved_steps(tmp_path) == [20, 30, 40, 60, 65, 70]
+    assert load_params(tmp_path, 20)[0] == 20
+
+
+def test_saving_a_step_again_does_nothing(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    save(tmp_path, 10)
+    assert saved_steps(tmp_path) == [10]
+
+
+def data_files(checkpoint: Path) -> list[Path]:
+    """All files that arrays are restored from, the largest first."""
+    files = [path for path in (checkpoint / "default").rglob("*") if path.is_file()]
+    return sorted(files, key=lambda path: -path.stat().st_size)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink])
+def test_a_damaged_file_means_the_checkpoint_before(damage: Callable, tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    damage(data_files(tmp_path / FOLDER / "20")[0])
+    said: list[str] = []
+    assert restore(tmp_path, said.append) == 10
+    assert len(said) == 1
+    assert "step 20 is damaged" in said[0]
+    assert (tmp_path / "damaged-checkpoints" / "20").is_dir()
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    file = data_files(tmp_path / FOLDER / "20")[0]
+    good = file.rename(tmp_path / "good")
+    file.symlink_to("/proc/self/mem")  # opens, but reading its beginning is an input/output error
+    with pytest.raises(Unfinished, match=r"step 20 cannot be read \(.*Input/output error.*again"):
+        restore(tmp_path)
+    good.replace(file)
+    assert restore(tmp_path) == 20
+
+
+def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    folder = tmp_path / FOLDER / "10"
+    for path in data_files(folder):
+        content = path.read_bytes()
+        flip_a_bit(path)
+        assert find_fault(folder) is not None, path
+        path.write_bytes(content)
+    assert find_fault(folder) is None
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]"])
+def test_damaged_checksums_mean_a_damaged_checkpoint(content: str | None, tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    path = tmp_path / FOLDER / "20" / "checksums.json"
+    path.unlink() if content is None else path.write_text(content)
+    assert restore(tmp_path) == 10
+
+
+def test_a_step_can_be_saved_again_after_its_damage(tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    flip_a_bit(data_files(tmp_path / FOLDER / "20")[0])
+    assert restore(tmp_path) == 10
+    save(tmp_path, 20)
+    assert restore(tmp_path) == 20
+
+
+def test_a_checkpoint_that_another_process_put_aside_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 10, 20)
+    checkpoints = Checkpoints(tmp_path, keep=2, say=print)
+    # Process 0 found 20 damaged; this one's listing, over a network, still has it.
+    monkeypatch.setattr(processes, "by_first", lambda _: 10)
+    restored = checkpoints.restore_newest(ABSTRACT)
+    assert restored is not None
+    assert int(restored["step"]) == 10
+    checkpoints.save(15, state(15))
+    checkpoints.close()
+    assert 15 in saved_steps(tmp_path)
+
+
+def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    flip_a_bit(data_files(tmp_path / FOLDER / "10")[0])
+    with pytest.raises(UserError, match="every checkpoint"):
+        restore(tmp_path)
+
+
+def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    leftover = tmp_path / FOLDER / "20.orbax-checkpoint-tmp"
+    (leftover / "default").mkdir(parents=True)
+    assert saved_steps(tmp_path) == [10]
+    assert restore(tmp_path) == 10
+    assert not leftover.exists()
+
+
+# TensorStore tells an event loop of the failure that asyncio has closed by then.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    checkpoints = Checkpoints(tmp_path, keep=2, say=print)
+
+    def save_and_wait() -> None:
+        checkpoints.save(20, state(20, size=100_000))
+        checkpoints.wait()
+
+    with (
+        files_no_larger_than(50_000),
+        pytest.raises(Unfinished, match=r"step 20 .*File too large.* that of step 10 is kept"),
+    ):
+        save_and_wait()
+    checkpoints.close()
+    assert restore(tmp_path) == 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> None:
+    said: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints.save(5, state(5))
+    checkpoints.save(10, state(10))
+    with files_no_larger_than(50_000):
+        checkpoints.save(20, state(20, size=100_000))
+        while checkpoints._manager._is_finishing():  # it fails before anybody asks after it
+            time.sleep(0.01)
+    checkpoints.save(30, state(30))
+    assert saved_steps(tmp_path) == [10, 30]
+    assert [line.split(" in ")[0] for line in said] == ["saving the checkpoint of step 20"]
+    checkpoints.save(40, state(40))
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [30, 40]
+    assert restore(tmp_path) == 40
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Path) -> None:
+    said: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints.save(10, state(10))
+    with files_no_larger_than(50_000):
+        checkpoints.save(20, state(20, size=100_000))
+        with pytest.raises(Unfinished, match=r"step 30 .* that of step 10 is kept"):
+            checkpoints.save(30, state(30, size=100_000))
+    (line,) = said
+    assert "step 20" in line
+    assert line.endswith("that of step 10 is kept; trying that of step 30")
+
+
+def test_parameters_alone_are_loaded_as_numpy(tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    step, params = load_params(tmp_path, 10)
+    assert step == 10
+    assert type(params["dense"]["kernel"]) is np.ndarray
+    np.testing.assert_array_equal(params["dense"]["kernel"], state(10)["params"]["dense"]["kernel"])
+    assert load_params(tmp_path)[0] == 20
+
+
+def test_loading_what_is_not_there_says_what_is(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        load_params(tmp_path)
+    save(tmp_path, 10, 20)
+    with pytest.raises(UserError, match=r"no checkpoint of step 15; there are \[10, 20\]"):
+        load_params(tmp_path, 15)
+
+
+def test_checksums_cover_every_data_file(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    folder = tmp_path / FOLDER / "10"
+    sums = json.loads((folder / "checksums.json").read_text())
+    written = {str(p.relative_to(folder)) for p in data_files(folder) if p.name != "commit_success.txt"}
+    assert set(sums) - {"default/commit_success.txt"} == written

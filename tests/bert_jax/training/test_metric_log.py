@@ -1,0 +1,68 @@
+"""The curves of a run: TensorBoard shows what `metrics.jsonl` holds, whatever became of its own file."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
+from tests.bert_jax.full_disk import files_no_larger_than
+
+
+def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
+    """(curve, step) -> (value, wall time), as TensorBoard reads the folder."""
+    points = {}
+    for file in sorted((workdir / "tensorboard").glob("events.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            if event.HasField("session_log"):  # a restart: what came later is purged
+                points = {key: value for key, value in points.items() if key[1] < event.step}
+            for value in event.summary.value:
+                points[value.tag, event.step] = (value.simple_value, event.wall_time)
+    return points
+
+
+def write(workdir: Path, first: int, last: int, loss: float) -> None:
+    """A start of a run that logs each step from `first` to `last`."""
+    log = MetricLog(workdir, first - 1)
+    for step in range(first, last + 1):
+        log.write({"step": step, "split": "train", "loss": loss, "timing": {"seconds": 1.5}})
+    log.sync()
+    log.close()
+
+
+def test_curves_that_are_lost_come_back_with_the_next_start(tmp_path: Path) -> None:
+    write(tmp_path, 1, 5, loss=0.5)
+    before = shown(tmp_path)
+    assert before.keys() == {(name, n) for name in ("train/loss", "train/seconds") for n in range(1, 6)}
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    file.write_bytes(file.read_bytes()[:60])
+
+    write(tmp_path, 4, 6, loss=0.25)
+    after = shown(tmp_path)
+    assert {step: value for (name, step), (value, _) in after.items() if name == "train/loss"} == {
+        **dict.fromkeys((1, 2, 3), 0.5),
+        **dict.fromkeys((4, 5, 6), 0.25),
+    }
+    assert all(after[key] == before[key] for key in after if key[1] < 4), "the times are those of the steps"
+    assert [row["step"] for row in read_rows(tmp_path / FILE_NAME)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_disk_that_fails_the_curves_is_told_to_the_run(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    log = MetricLog(tmp_path, 0)
+    assert threading.active_count() == threads, "an error in one would be lost, and the run would wait for it"
+    log.write({"step": 1, "split": "train", "loss": 0.5})
+    with files_no_larger_than(10), pytest.raises(OSError, match="File too large"):
+        log.sync()  # the row is in metrics.jsonl; its point is not yet drawn
+    log.close()
+
+
+def test_what_else_lies_in_tensorboards_folder_stays(tmp_path: Path) -> None:
+    recording = tmp_path / "tensorboard" / "plugins" / "profile" / "now" / "host.xplane.pb"
+    recording.parent.mkdir(parents=True)
+    recording.touch()
+    write(tmp_path, 1, 1, loss=0.5)
+    write(tmp_path, 2, 2, loss=0.5)
+    assert recording.exists()
+    assert len(list((tmp_path / "tensorboard").glob("events.*"))) == 1

@@ -1,0 +1,170 @@
+"""The optimizer against a float64 transcription of google-research/bert's, and the schedule's corners."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, OptimizerName
+from bert_jax.training.optimizer import make_optimizer, make_schedule
+
+STEPS = 20
+CONFIG = OptimizerConfig(learning_rate=1e-2, warmup_steps=5)
+# Gradients of growing size: their global norm passes 1 on the way, so clipping acts on some steps only.
+SCALES = np.geomspace(0.02, 2.0, STEPS)
+SHAPES = {
+    "dense": {"kernel": (3, 4), "bias": (4,)},
+    "layer_norm": {"scale": (4,), "bias": (4,)},
+    "attention_layer_norm": {"scale": (4,), "bias": (4,)},
+    "word_embeddings": {"embedding": (5, 3)},
+}
+
+Paths = frozenset[tuple[str, str]]
+Flat = dict[tuple[str, str], np.ndarray]
+
+DECAYED: Paths = frozenset({("dense", "kernel"), ("word_embeddings", "embedding")})
+
+
+def flatten(tree: dict) -> Flat:
+    return {(a, b): np.asarray(x, np.float64) for a, inner in tree.items() for b, x in inner.items()}
+
+
+def make_trees() -> tuple[dict, list[dict]]:
+    """float32 parameters and the gradients of each step."""
+    random = np.random.default_rng(0)
+
+    def draw(scale: float) -> dict:
+        return {
+            a: {b: (random.normal(size=s) * scale).astype(np.float32) for b, s in inner.items()}
+            for a, inner in SHAPES.items()
+        }
+
+    return draw(1.0), [draw(scale) for scale in SCALES]
+
+
+def rate(config: OptimizerConfig, step: int) -> float:
+    """GR optimization.py:32-54: warm-up, then decay counted from step 0 (or from the end of warm-up)."""
+    if step < config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    start = 0 if config.decay_start == "step_0" else config.warmup_steps
+    return config.learning_rate * (1 - (step - start) / (STEPS - start)) ** config.decay_power
+
+
+def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat], decayed: Paths) -> list[Flat]:
+    """GR optimization.py:100-160 in float64; parameters after each step."""
+    m = {path: np.zeros_like(x) for path, x in params.items()}
+    v = {path: np.zeros_like(x) for path, x in params.items()}
+    history = []
+    for step, raw in enumerate(gradients):
+        norm = np.sqrt(sum((g**2).sum() for g in raw.values()))
+        clip = 1.0 if config.clip_norm is None else config.clip_norm / max(norm, config.clip_norm)
+        params = dict(params)
+        for path, w in params.items():
+            g = raw[path] * clip
+            m[path] = config.beta1 * m[path] + (1 - config.beta1) * g
+            v[path] = config.beta2 * v[path] + (1 - config.beta2) * g**2
+            corrected = config.bias_correction == "adam"
+            m_hat = m[path] / (1 - config.beta1 ** (step + 1)) if corrected else m[path]
+            v_hat = v[path] / (1 - config.beta2 ** (step + 1)) if corrected else v[path]
+            update = m_hat / (np.sqrt(v_hat) + config.epsilon)
+            if path in decayed:
+                update = update + config.weight_decay * w
+                if config.name == "lamb":
+                    update = update * np.linalg.norm(w) / np.linalg.norm(update)
+            params[path] = w - rate(config, step) * update
+        history.append(params)
+    return history
+
+
+def largest_difference(config: OptimizerConfig, decayed: Paths = DECAYED) -> float:
+    """Between ours and the transcription over `STEPS` steps."""
+    params, gradients = make_trees()
+    expected = transcription(config, flatten(params), [flatten(g) for g in gradients], decayed)
+    tx = make_optimizer(config)
+
+    @jax.jit
+    def step(params: dict, state: tuple, gradient: dict, rate: float) -> tuple[dict, tuple]:
+        norm = optax.tree.norm(gradient)
+        updates, state = tx.update(gradient, state, params, learning_rate=rate, grad_norm=norm)
+        return jax.tree.map(jnp.add, params, updates), state
+
+    state, apart, rate_of = tx.init(params), 0.0, make_schedule(config, STEPS)
+    for i, (gradient, wanted) in enumerate(zip(gradients, expected, strict=True)):
+        params, state = step(params, state, gradient, rate_of(i))
+        ours = flatten(params)
+        apart = max(apart, *(np.abs(ours[path] - wanted[path]).max() for path in wanted))
+    return float(apart)
+
+
+@pytest.mark.parametrize("bias_correction", ["none", "adam"])
+@pytest.mark.parametrize("clip_norm", [1.0, None])
+def test_adamw_follows_google_research(bias_correction: BiasCorrection, clip_norm: float | None) -> None:
+    config = dataclasses.replace(CONFIG, bias_correction=bias_correction, clip_norm=clip_norm)
+    assert largest_difference(config) < 1e-6
+
+
+def test_clipping_acts_on_some_steps_of_these_gradients() -> None:
+    _, gradients = make_trees()
+    norms = [np.sqrt(sum((g**2).sum() for g in flatten(tree).values())) for tree in gradients]
+    assert min(norms) < 1 < max(norms)
+
+
+def test_lamb_follows_its_paper() -> None:
+    config = dataclasses.replace(
+        CONFIG, name="lamb", bias_correction="adam", decay_power=0.5, decay_start="warmup_end"
+    )
+    assert largest_difference(config) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_other_settings_than_the_defaults_count(name: OptimizerName) -> None:
+    config = OptimizerConfig(
+        name,
+        learning_rate=1e-2,
+        warmup_steps=5,
+        beta1=0.8,
+        beta2=0.98,
+        epsilon=1e-3,
+        bias_correction="adam" if name == "lamb" else "none",
+        weight_decay=0.1,
+        decay_exclusions=("bias",),
+        clip_norm=0.5,
+    )
+    scales = {("layer_norm", "scale"), ("attention_layer_norm", "scale")}
+    assert largest_difference(config, DECAYED | scales) < 1e-6
+
+
+def test_the_first_update_is_of_rate_zero() -> None:
+    params, gradients = make_trees()
+    tx = make_optimizer(CONFIG)
+    rate_of = make_schedule(CONFIG, STEPS)
+    norm = optax.tree.norm(gradients[0])
+    updates, _ = tx.update(gradients[0], tx.init(params), params, learning_rate=rate_of(0), grad_norm=norm)
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(updates))
+
+
+@pytest.mark.parametrize(
+    ("decay_start", "at_warmup_end", "halfway"), [("step_0", 0.9, 0.45), ("warmup_end", 1.0, 0.5)]
+)
+def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway: float) -> None:
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_start=decay_start)
+    rate_of = make_schedule(config, 1000)
+    corners = {0: 0.0, 1: 0.02, 99: 1.98, 100: 2 * at_warmup_end, 550: 2 * halfway, 1000: 0.0, 1200: 0.0}
+    np.testing.assert_allclose([rate_of(step) for step in corners], list(corners.values()), atol=1e-6)
+
+
+def test_schedule_power_and_no_warmup() -> None:
+    rate_of = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
+    np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize("decay_start", ["step_0", "warmup_end"])
+def test_a_decay_of_power_0_is_none(decay_start: DecayStart) -> None:
+    """At the last step too, where nothing is left of the decay."""
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_power=0, decay_start=decay_start)
+    rate_of = make_schedule(config, 1000)
+    rates = {0: 0.0, 50: 1.0, 100: 2.0, 550: 2.0, 999: 2.0, 1000: 2.0, 1200: 2.0}
+    np.testing.assert_array_equal([rate_of(step) for step in rates], list(rates.values()))

@@ -1,0 +1,49 @@
+"""What a run shows while it runs."""
+
+import re
+import typing
+
+import pytest
+
+from bert_jax.training.progress import ProgressDisplay, describe_row
+from data_pipeline.tasks.names import MetricName
+
+TIMING = {
+    "sequences_per_second": 557.0,
+    "tokens_per_second": 12138.0,
+    "model_flops_per_second": 6.71e10,
+    "seconds_left": 7500.0,
+}
+ROW = {"step": 130_000, "split": "train", "loss": 0.7512, "accuracy": 0.5625, "timing": TIMING}
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_narrow_terminal_cuts_the_metrics_alone(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes any output for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    with ProgressDisplay(129_000, 1_000_000) as display:
+        display.advance_to(129_500)
+        display.advance_to(130_000)
+        display.show(ROW)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    line = re.split(r"[\r\n]+", plain.strip())[-1]
+    assert re.match(r"step 130000/1000000 .* 2 h 5 min +loss 0\.751, acc", line)
+    assert len(line) <= columns
+    assert ("FLOP/s" in line) is (columns == 200)
+
+
+def test_what_chooses_the_best_run_is_shown() -> None:
+    for name in (*typing.get_args(MetricName), "mrr"):
+        assert "0.5" in describe_row({"split": "heldout", name: 0.5}).replace("50.0%", "0.5"), name
+
+
+def test_a_plain_line_ends_with_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(0, 1_000_000) as display:
+        display.show(ROW)
+        display.show({"step": 130_000, "split": "heldout", "loss": 0.5, "timing": {"seconds": 3.0}})
+    train, heldout = capsys.readouterr().out.splitlines()
+    assert train.endswith("FLOP/s, 2 h 5 min left")
+    assert heldout == "step 130000/1000000 heldout: loss 0.500"

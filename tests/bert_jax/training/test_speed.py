@@ -1,0 +1,34 @@
+"""The time left counts the work that is left, not the steps; a start is not part of the first row."""
+
+import time
+
+import jax
+import pytest
+
+from bert_jax.training.speed import Stopwatch
+
+
+def work_left(step: int) -> float:
+    """90 steps of 1, then 10 of 5."""
+    return max(90 - step, 0) + 5 * min(100 - step, 10)
+
+
+@pytest.mark.parametrize(("step", "counted", "laps"), [(80, 20, 60 / 20), (95, 10, 25 / 30), (100, 5, 0)])
+def test_later_steps_that_take_longer_are_counted_as_such(step: int, counted: int, laps: float) -> None:
+    stopwatch = Stopwatch(jax.devices(), work_left)
+    for _ in range(counted):
+        stopwatch.count(flops=1)
+    timing = stopwatch.lap(step, 1.0, 1.0, 0.0)
+    assert timing["seconds_left"] == pytest.approx(laps * timing["seconds"])
+
+
+def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    stopwatch = Stopwatch(jax.devices(), work_left)
+    now[0] += 50
+    stopwatch.begin()
+    stopwatch.count(flops=1)
+    now[0] += 2
+    timing = stopwatch.lap(1, 8.0, 1.0, 0.0)
+    assert timing["sequences_per_second"] == 4

@@ -1,0 +1,76 @@
+"""A work directory lets one run in, and has the tokenizer of its corpus."""
+
+import errno
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from bert_jax.workdir.folder import check_mark, copy_tokenizer, lock, mark
+from data_pipeline.errors import UserError
+
+
+def test_lock_is_exclusive_and_a_leftover_file_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with lock(tmp_path), (tmp_path / "lock").open("a") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/runs/base", "s3://bucket/base"])
+def test_a_bucket_is_refused_rather_than_made_a_local_folder(url: str) -> None:
+    with (
+        pytest.raises(UserError, match=f"work directory {url} is not a folder; mount the bucket"),
+        lock(Path(url)),
+    ):
+        pass
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UserError, match=f"the file system of {tmp_path} has no locks"), lock(tmp_path):
+        pass
+
+
+def test_another_folder_of_the_same_name_is_noticed(tmp_path: Path) -> None:
+    with lock(tmp_path):
+        token = mark(tmp_path)
+        check_mark(tmp_path, token)
+        mark(tmp_path)
+        with pytest.raises(UserError, match="not the folder that process 0 works in"):
+            check_mark(tmp_path, token)
+
+
+def test_the_tokenizer_is_the_corpus_own_if_it_has_one(tmp_path: Path) -> None:
+    run, corpus, records = (tmp_path / name for name in ("run", "corpus", "tfrecords"))
+    for folder, name in ((run, "mine.txt"), (corpus, "vocab.txt")):
+        (folder / "tokenizer").mkdir(parents=True)
+        (folder / "tokenizer" / name).touch()
+    copy_tokenizer(str(records), run)
+    assert [path.name for path in (run / "tokenizer").iterdir()] == ["mine.txt"]
+    copy_tokenizer(str(corpus), run)
+    assert [path.name for path in (run / "tokenizer").iterdir()] == ["vocab.txt"]
+
+
+def test_a_tokenizer_is_not_copied_onto_itself(tmp_path: Path) -> None:
+    run, corpus = tmp_path / "run", tmp_path / "corpus"
+    (corpus / "tokenizer").mkdir(parents=True)
+    (corpus / "tokenizer" / "vocab.txt").touch()
+    run.symlink_to(corpus)
+    copy_tokenizer(str(corpus), run)
+    assert (corpus / "tokenizer" / "vocab.txt").exists()
+
+
+def test_a_tokenizer_that_cannot_be_copied_leaves_the_one_before(tmp_path: Path) -> None:
+    run, corpus = tmp_path / "run", tmp_path / "corpus"
+    for folder, name in ((run, "mine.txt"), (corpus, "vocab.txt")):
+        (folder / "tokenizer").mkdir(parents=True)
+        (folder / "tokenizer" / name).touch()
+    (corpus / "tokenizer" / "broken").symlink_to("nowhere")
+    with pytest.raises(OSError, match=r"nowhere|broken"):
+        copy_tokenizer(str(corpus), run)
+    assert [path.relative_to(run) for path in run.rglob("*.*")] == [Path("tokenizer/mine.txt")]

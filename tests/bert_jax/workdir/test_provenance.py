@@ -1,0 +1,40 @@
+"""What tells the code of one start from that of another."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.workdir import provenance
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, from which the code seems to be read."""
+    folder = tmp_path / "bert_jax"
+    folder.mkdir()
+    (folder / "a.py").write_text("one = 1\n")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(folder / "provenance.py"))
+    return folder
+
+
+def start() -> dict[str, Any]:
+    return provenance.this_start()
+
+
+def test_uncommitted_code_is_another_code(folder: Path) -> None:
+    committed = start()
+    assert "uncommitted changes" not in provenance.code(committed)
+    (folder.parent / "notes.txt").write_text("no code")
+    assert provenance.code(start()) == provenance.code(committed)
+    codes = []
+    for name, text in (("a.py", "one = 2\n"), ("b.py", "two = 2\n"), ("b.py", "two = 3\n")):
+        (folder / name).write_text(text)
+        codes.append(provenance.code(start())["uncommitted changes"])
+    assert len(set(codes)) == 3
+    (note,) = provenance.describe_code_changes(committed, start())
+    assert f"uncommitted changes unset -> {codes[-1]}: the run goes on, but it may not be" in note

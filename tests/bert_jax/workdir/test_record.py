@@ -1,0 +1,202 @@
+"""A run's `config.json`: it remembers its run, and another is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_jax.config import Experiment
+from bert_jax.config_text import flatten
+from bert_jax.workdir.record import (
+    FILE_NAME,
+    Kept,
+    RunRecord,
+    begun_on_other_corpus,
+    check_same_run,
+    checkpoints_to_keep,
+    describe_changes,
+    describe_kept,
+    read_record,
+    write_record,
+)
+from data_pipeline.errors import UserError
+from experiments import EXPERIMENTS
+
+BASE = EXPERIMENTS["base"]
+RECORD = RunRecord("base", BASE, "fingerprint", ({"command": "bert-jax pretrain base"},))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_record_survives_the_file(name: str, tmp_path: Path) -> None:
+    record = dataclasses.replace(RECORD, experiment=EXPERIMENTS[name])
+    write_record(tmp_path, record)
+    assert read_record(tmp_path) == record
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_changed_settings_are_refused_and_shown(tmp_path: Path) -> None:
+    model = dataclasses.replace(BASE.model, num_layers=6)
+    now = dataclasses.replace(RECORD, experiment=dataclasses.replace(BASE, model=model, seed=7))
+    with pytest.raises(UserError, match=r"seed 0 -> 7; model\.num_layers 12 -> 6"):
+        check_same_run(tmp_path, RECORD, now, 0)
+
+
+def test_other_phases_are_refused(tmp_path: Path) -> None:
+    data = dataclasses.replace(BASE.data, phases=(dataclasses.replace(BASE.data.phases[0], fraction=1.0),))
+    now = dataclasses.replace(RECORD, experiment=dataclasses.replace(BASE, data=data))
+    with pytest.raises(UserError, match=r"phases\.0\.fraction 0\.9 -> 1\.0.*phases\.1\S* 512 -> unset"):
+        check_same_run(tmp_path, RECORD, now, 0)
+
+
+def test_other_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="text or the vocabulary"):
+        check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, corpus_fingerprint="another"), 0)
+
+
+def test_a_start_on_another_corpus_is_noticed(tmp_path: Path) -> None:
+    assert not begun_on_other_corpus(tmp_path, RECORD)
+    write_record(tmp_path, RECORD)
+    assert not begun_on_other_corpus(tmp_path, RECORD)
+    assert begun_on_other_corpus(tmp_path, dataclasses.replace(RECORD, corpus_fingerprint="another"))
+
+
+def test_length_cadence_place_and_devices_may_change(tmp_path: Path) -> None:
+    now = dataclasses.replace(
+        BASE,
+        num_train_steps=5,
+        log_every=1,
+        eval_every=2,
+        eval_examples=3,
+        checkpoint_every=4,
+        keep_checkpoints=5,
+        keep_every=8,
+        data=dataclasses.replace(BASE.data, corpus="elsewhere"),
+        parallel=dataclasses.replace(BASE.parallel, fsdp=2, tensor=2, accumulation_steps=2, remat="layers"),
+    )
+    check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, experiment=now), 0)
+
+
+def keeping(newest: int, every: int | None) -> Experiment:
+    return dataclasses.replace(BASE, keep_checkpoints=newest, keep_every=every)
+
+
+def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> None:
+    """Whatever was asked for in the start before, or in one before it."""
+    record = dataclasses.replace(RECORD, experiment=keeping(10, 50_000))
+    for now, kept in (
+        (keeping(3, None), Kept(10, (50_000,))),
+        (keeping(3, 20_000), Kept(10, (20_000, 50_000))),
+        (keeping(12, 20_000), Kept(12, (20_000, 50_000))),
+        (keeping(3, None), Kept(12, (20_000, 50_000))),
+    ):
+        assert checkpoints_to_keep(record, now) == kept
+        write_record(tmp_path, dataclasses.replace(record, experiment=now, kept=kept))
+        record = read_record(tmp_path)
+        (line,) = describe_kept(kept, now)
+        assert f"the {kept.newest} newest checkpoints and that of every {kept.every[0]}th step" in line
+    fewer = dataclasses.replace(record, kept=Kept(2))  # as its user may write it
+    assert checkpoints_to_keep(fewer, keeping(3, None)) == Kept(3)
+    assert describe_kept(Kept(3), keeping(3, None)) == []
+
+
+def longer(num_train_steps: int) -> RunRecord:
+    """BASE, whose first phase is nine tenths of the steps, with another number of them."""
+    return dataclasses.replace(RECORD, experiment=dataclasses.replace(BASE, num_train_steps=num_train_steps))
+
+
+@pytest.mark.parametrize(
+    ("step", "num_train_steps"), [(800_000, 1_200_000), (900_000, 1_200_000), (400_000, 500_000)]
+)
+def test_the_number_of_steps_may_change_while_no_phase_is_over(
+    step: int, num_train_steps: int, tmp_path: Path
+) -> None:
+    check_same_run(tmp_path, RECORD, longer(num_train_steps), step)
+
+
+@pytest.mark.parametrize(
+    ("step", "num_train_steps", "end"),
+    [(900_001, 1_200_000, 1_080_000), (1_000_000, 1_200_000, 1_080_000), (500_000, 500_000, 450_000)],
+)
+def test_a_step_that_is_done_stays_in_its_phase(
+    step: int, num_train_steps: int, end: int, tmp_path: Path
+) -> None:
+    message = (
+        rf"end phase 0 at step {end} instead of 900000, .* at step {step}; give --num-train-steps 1000000"
+    )
+    with pytest.raises(UserError, match=message):
+        check_same_run(tmp_path, RECORD, longer(num_train_steps), step)
+
+
+def test_a_step_beyond_the_last_is_refused(tmp_path: Path) -> None:
+    check_same_run(tmp_path, longer(800), longer(800), 800)
+    with pytest.raises(UserError, match="is at step 801, beyond num_train_steps 800; give a larger"):
+        check_same_run(tmp_path, RECORD, longer(800), 801)
+
+
+def test_what_a_change_does_is_said() -> None:
+    assert describe_changes(BASE, BASE) == []
+    (line,) = describe_changes(BASE, longer(1_200_000).experiment)
+    assert "num_train_steps 1000000 -> 1200000" in line
+    assert "phases end at 1080000, 1200000" in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed", "effect"),
+    [
+        ({"remat": "layers"}, "remat none -> layers", "rounded"),
+        ({"fsdp": 2}, "fsdp 1 -> 2", "rounded"),
+        ({"accumulation_steps": 4}, "accumulation_steps 1 -> 4", "dropout"),
+        ({"tensor": 2, "fsdp": 2}, "fsdp 1 -> 2; parallel.tensor 1 -> 2", "dropout"),
+        ({"mode": "pmap"}, "mode jit -> pmap", "dropout"),
+    ],
+)
+def test_what_a_layout_changes_is_said(settings: dict, changed: str, effect: str) -> None:
+    parallel = dataclasses.replace(BASE.parallel, **settings)
+    (line,) = describe_changes(BASE, dataclasses.replace(BASE, parallel=parallel))
+    assert f"parallel.{changed}: the run goes on, but not bit for bit" in line
+    assert effect in line
+    model = dataclasses.replace(BASE.model, dropout_rate=0.0, attention_dropout_rate=0.0)
+    without = dataclasses.replace(BASE, model=model)
+    (line,) = describe_changes(without, dataclasses.replace(without, parallel=parallel))
+    assert "rounded" in line
+
+
+def test_turning_the_attention_kernel_off_is_said() -> None:
+    model = dataclasses.replace(BASE.model, attention_kernel="none")
+    (line,) = describe_changes(BASE, dataclasses.replace(BASE, model=model))
+    assert "model.attention_kernel auto -> none: the run goes on, but not bit for bit: dropout" in line
+
+
+def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
+    write_record(tmp_path, RECORD)
+    content = json.loads((tmp_path / FILE_NAME).read_text())
+    del content["init_from"], content["experiment"]["keep_every"]
+    del content["experiment"]["model"]["attention_kernel"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    assert read_record(tmp_path) == RECORD
+    missing = dict(content["experiment"]["model"])
+    for name in ("num_heads", "objective"):
+        content["experiment"]["model"] = {key: missing[key] for key in missing if key != name}
+        (tmp_path / FILE_NAME).write_text(json.dumps(content))
+        with pytest.raises(UserError, match=name):
+            read_record(tmp_path)
+    content["experiment"]["model"] = missing
+    del content["corpus_fingerprint"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="corpus_fingerprint"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"experiment_name": "x", "experiment": {}})])
+def test_damaged_config_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(UserError, match=FILE_NAME):
+        read_record(tmp_path)
+
+
+def test_flatten_names_every_value() -> None:
+    flat = flatten(BASE)
+    assert flat["data.phases.1.max_seq_length"] == 512
+    assert flat["optimizer.decay_exclusions.0"] == "bias"
+    assert flat["num_train_steps"] == 1_000_000
