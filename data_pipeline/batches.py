@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from data_pipeline.batch_contract import batch_spec
 from data_pipeline.config import DataConfig, Phase, phase_ends
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
@@ -33,23 +34,6 @@ RowRanges: TypeAlias = tuple[tuple[int, int], ...]
 EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
 
 
-def batch_features(phase: Phase, instances_per_row: int) -> dict[str, tuple[list[int], tf.DType]]:
-    """The keys of a batch with the shape of one row and the type."""
-    tokens, slots = [phase.max_seq_length], [phase.max_predictions_per_seq]
-    instances = [instances_per_row] if instances_per_row > 1 else []
-    starts = {"instance_starts": (instances, tf.int32)} if instances else {}
-    return {
-        "input_ids": (tokens, tf.int32),
-        "input_mask": (tokens, tf.int32),
-        "segment_ids": (tokens, tf.int32),
-        "masked_lm_positions": (slots, tf.int32),
-        "masked_lm_ids": (slots, tf.int32),
-        "masked_lm_weights": (slots, tf.float32),
-        "next_sentence_labels": (instances, tf.int32),
-        **starts,
-    }
-
-
 class Source(Protocol):
     """Instances by number, for rows of one length."""
 
@@ -64,7 +48,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_features`.
+        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_spec`.
 
         The dataset does not keep the source alive: TensorFlow never lets go of a Python function that it was
         given, so a function that held a corpus would keep it mapped until the process ends.
@@ -178,7 +162,7 @@ class Drawn:
     sequences: Sequences
     """[n], each instance's text from column 0 on."""
     batch: NumpyBatch
-    """The keys of `batch_features`, [b]."""
+    """The keys of `batch_spec`, [b]."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -202,19 +186,19 @@ class CorpusSource:
         return draws_per_example(self.instances_per_row * PAIR_DRAWS + num_mask_draws(self.phase))
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        features = batch_features(self.phase, self.instances_per_row)
-        types = [dtype for _, dtype in features.values()]
+        arrays = batch_spec(self.phase, self.instances_per_row)
+        types = [tf.as_dtype(array.dtype) for array in arrays.values()]
         source = weakref.proxy(self)
 
         def make(numbers: np.ndarray, bits: np.ndarray) -> list[np.ndarray]:
             batch = source.draw(numbers, bits).batch
-            return [batch[key] for key in features]
+            return [batch[key] for key in arrays]
 
         def make_batch(numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:
             values = tf.numpy_function(make, [numbers, bits], types, stateful=False)
-            for value, (shape, _) in zip(values, features.values(), strict=True):
-                value.set_shape([None, *shape])
-            return dict(zip(features, values, strict=True))
+            for value, array in zip(values, arrays.values(), strict=True):
+                value.set_shape([None, *array.shape])
+            return dict(zip(arrays, values, strict=True))
 
         return examples.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 

@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from data_pipeline.batch_contract import COLUMN_KEYS, SLOT_KEYS
 from data_pipeline.config import DataConfig
 from data_pipeline.corpus import Corpus
 from data_pipeline.instances import Instances
@@ -22,9 +23,6 @@ NumpyBatch = dict[str, np.ndarray]
 # Space below a sixteenth of a row stays empty: its sentences would be scraps, but each would count
 # as much as any other in next sentence prediction. A pair takes 5 tokens at least.
 _SMALLEST_SHARE, _SMALLEST = 16, 5
-
-_COLUMN_KEYS = ("input_ids", "input_mask", "segment_ids")
-_SLOT_KEYS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +72,11 @@ def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBat
     is_token, is_used = batch["input_mask"] > 0, batch["masked_lm_weights"] > 0
     first_slots = places.before(is_used.sum(axis=1))
     positions = batch["masked_lm_positions"] + places.starts[:, np.newaxis].astype(np.int32)
-    moved = {key: _move(batch[key], is_token, places.rows, places.starts) for key in _COLUMN_KEYS}
+    moved = {key: _move(batch[key], is_token, places.rows, places.starts) for key in COLUMN_KEYS}
     moved |= {
         key: _move(values, is_used, places.rows, first_slots)
         for key, values in {**batch, "masked_lm_positions": positions}.items()
-        if key in _SLOT_KEYS
+        if key in SLOT_KEYS
     }
     labels, starts = np.zeros((2, int(places.rows.max()) + 1, max_instances), np.int32)
     labels[places.rows, places.numbers] = batch["next_sentence_labels"]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from data_pipeline.batch_contract import batch_spec
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
@@ -161,14 +162,9 @@ def parse_records(serialized: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
 
 
 def _features(phase: Phase) -> dict[str, tf.io.FixedLenFeature]:
-    """As google-research/bert, run_pretraining.py:335-351."""
-    tokens, slots = [phase.max_seq_length], [phase.max_predictions_per_seq]
+    """As google-research/bert, run_pretraining.py:335-351: integers are int64, and one is a list."""
+    types = {"int32": tf.int64, "float32": tf.float32}
     return {
-        "input_ids": tf.io.FixedLenFeature(tokens, tf.int64),
-        "input_mask": tf.io.FixedLenFeature(tokens, tf.int64),
-        "segment_ids": tf.io.FixedLenFeature(tokens, tf.int64),
-        "masked_lm_positions": tf.io.FixedLenFeature(slots, tf.int64),
-        "masked_lm_ids": tf.io.FixedLenFeature(slots, tf.int64),
-        "masked_lm_weights": tf.io.FixedLenFeature(slots, tf.float32),
-        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+        name: tf.io.FixedLenFeature(array.shape or (1,), types[array.dtype])
+        for name, array in batch_spec(phase, max_instances_per_row=1).items()
     }

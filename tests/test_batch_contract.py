@@ -1,19 +1,24 @@
-"""What `data_pipeline` puts into a batch is what `bert_jax` compiles later phases for, ahead of any batch."""
+"""What `data_pipeline` puts into a batch is what `bert_jax` compiles for, ahead of any batch."""
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 
 from bert_jax.pretraining.task import abstract_batch
-from data_pipeline.batches import batch_features
-from data_pipeline.config import Phase
+from data_pipeline.batches import training_batches
+from data_pipeline.config import DataConfig, Phase
+from tests.data_pipeline.small_corpus import random_documents, write_corpus
+
+PHASE = Phase(max_seq_length=32, max_predictions_per_seq=5)
 
 
 @pytest.mark.parametrize("instances", [1, 3])
-def test_both_sides_name_the_same_keys_shapes_and_types(instances: int) -> None:
-    phase = Phase(max_seq_length=32, max_predictions_per_seq=5)
-    made = {
-        name: ((4, *shape), np.dtype(dtype.as_numpy_dtype))
-        for name, (shape, dtype) in batch_features(phase, instances).items()
-    }
-    expected = abstract_batch(phase, rows=4, instances=instances)
+def test_a_batch_has_the_keys_shapes_and_types_that_are_compiled_for(tmp_path: Path, instances: int) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [random_documents(20)])
+    data = DataConfig(phases=(PHASE,), max_instances_per_row=instances)
+    batches = training_batches(
+        str(corpus), data, seed=0, global_batch_size=4, num_train_steps=1, first_step=0
+    )
+    made = {name: (array.shape, array.dtype) for name, array in next(batches).items()}
+    expected = abstract_batch(PHASE, rows=4, max_instances_per_row=instances)
     assert made == {name: (array.shape, array.dtype) for name, array in expected.items()}

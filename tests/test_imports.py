@@ -16,6 +16,7 @@ ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax"}
 INPUT = {"tensorflow", "tensorflow_datasets"}
 SHARED = {
     "data_pipeline.atomic",
+    "data_pipeline.batch_contract",
     "data_pipeline.config",
     "data_pipeline.errors",
     "data_pipeline.folders",

@@ -11,6 +11,7 @@ from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.pretraining import losses, metrics
 from bert_jax.task import Batch, Sums
 from bert_jax.training.accounting import flops_per_row
+from data_pipeline.batch_contract import batch_spec
 from data_pipeline.config import Phase
 
 
@@ -25,7 +26,9 @@ class PretrainingTask:
         return BertForPreTraining(self.model)
 
     def example_batch(self) -> dict[str, jax.Array]:
-        smallest = abstract_batch(Phase(max_seq_length=5, max_predictions_per_seq=1), rows=1, instances=1)
+        smallest = abstract_batch(
+            Phase(max_seq_length=5, max_predictions_per_seq=1), rows=1, max_instances_per_row=1
+        )
         return {name: jnp.zeros(array.shape, array.dtype) for name, array in smallest.items()}
 
     def denominators(self, batch: Batch) -> Sums:
@@ -52,15 +55,9 @@ class PretrainingTask:
         return num_rows * flops_per_row(self.model, length, predictions, instances)
 
 
-def abstract_batch(phase: Phase, rows: int, instances: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a batch whose rows hold up to so many instances."""
-    length, slots = phase.max_seq_length, phase.max_predictions_per_seq
-    shapes = {
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (rows, length)),
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), (rows, slots)),
-        "next_sentence_labels": (rows,),
+def abstract_batch(phase: Phase, rows: int, max_instances_per_row: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a batch, before there is one."""
+    return {
+        name: jax.ShapeDtypeStruct((rows, *array.shape), array.dtype)
+        for name, array in batch_spec(phase, max_instances_per_row).items()
     }
-    if instances > 1:
-        shapes |= dict.fromkeys(("instance_starts", "next_sentence_labels"), (rows, instances))
-    types = {"masked_lm_weights": jnp.float32}
-    return {name: jax.ShapeDtypeStruct(shape, types.get(name, jnp.int32)) for name, shape in shapes.items()}

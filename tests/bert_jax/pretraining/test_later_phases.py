@@ -49,7 +49,7 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
 
     batch = {
         name: np.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in abstract_batch(LONG, rows=4, instances=1).items()
+        for name, leaf in abstract_batch(LONG, rows=4, max_instances_per_row=1).items()
     }
     state = program.init()
     with compilations() as seen:

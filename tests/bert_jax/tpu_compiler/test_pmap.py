@@ -18,7 +18,7 @@ def test_every_chip_trains_its_rows_by_the_kernel() -> None:
     program = make_program(PretrainingTask(MODEL), experiment, devices)
     batch = {
         name: jax.ShapeDtypeStruct((4, *rows.shape), rows.dtype)
-        for name, rows in abstract_batch(PHASE, rows=8, instances=1).items()
+        for name, rows in abstract_batch(PHASE, rows=8, max_instances_per_row=1).items()
     }
     compiled = program.lower_train_step(batch).compile().as_text()
     rows, heads, head_width = 8, 2, 64

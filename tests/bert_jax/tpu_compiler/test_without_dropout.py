@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tpu
 def test_every_chip_runs_the_kernel_on_its_rows(step: str) -> None:
     devices = list(open_slice("v5e:2x2").devices)
     program = make_program(PretrainingTask(MODEL), Experiment(model=MODEL), devices)
-    shapes = program.abstract_state().params, abstract_batch(PHASE, rows=32, instances=1)
+    shapes = program.abstract_state().params, abstract_batch(PHASE, rows=32, max_instances_per_row=1)
     compiled = getattr(program, step).lower(*shapes).compile().as_text()
     rows, heads, head_width = 8, 2, 64
     (kernel,) = [line for line in compiled.splitlines() if "tpu_custom_call" in line]
