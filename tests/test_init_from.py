@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jax
@@ -18,7 +19,7 @@ from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
-from tests.tiny_run import FLAGS, WORDS, arguments, write_corpus
+from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, write_corpus
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
 # A step that moves nothing far, so that what it began with can be seen.
@@ -94,6 +95,20 @@ def test_parameters_and_shape_are_the_models(
     assert record.experiment.model.dropout_rate == 0.2
     assert (record.init_from, record.init_fingerprint) == (name, open_model(model).fingerprint())
     assert open_model(tmp_path / "w").facts["started from"] == name
+
+
+def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "w"
+    assert main(further(workdir, corpus, model, *ONE_STEP)) == 0
+    assert main(["evaluate", "--workdir", str(model)]) == 0
+    first, *others = (row for row in deterministic_rows(workdir) if row["split"] == "heldout")
+    (expected,) = json.loads((model / "evaluation-30.json").read_text())
+    assert (first["step"], [row["step"] for row in others]) == (0, [1])
+    assert first["mlm_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-5)
+    # A start that finds no checkpoint begins anew, and with what it measured before.
+    shutil.rmtree(workdir / "checkpoints")
+    assert main(further(workdir, corpus, model, *ONE_STEP)) == 0
+    assert deterministic_rows(workdir).count(first) == 1
 
 
 def test_heads_that_the_model_lacks_are_drawn_and_said(

@@ -184,6 +184,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
                     interrupt=interrupt,
                     say=_say,
                     start=functools.partial(_start, args, program, model, corpus) if model else None,
+                    evaluate_start=model is not None,
                     clock=clock,
                     trace=_trace(args),
                     before_save=lambda: processes.by_first(check_start),

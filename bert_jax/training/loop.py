@@ -69,6 +69,7 @@ def train(
     interrupt: Interrupt,
     say: Callable[[str], None],
     start: Callable[[], TrainState] | None = None,
+    evaluate_start: bool = False,
     clock: StartClock | None = None,
     trace: StepTrace | None = None,
     before_save: Callable[[], None] = lambda: None,
@@ -84,6 +85,7 @@ def train(
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
       start: makes the state at step 0, where it is not the program's own `init`.
+      evaluate_start: whether that state is measured as well, before the first step.
       clock: runs since the command began, and is stopped when its first step is done.
       trace: records some steps with jax's profiler; None in all processes but one.
       before_save: called in all processes before anything of a checkpoint is written; what it raises ends
@@ -110,6 +112,7 @@ def train(
             workdir=workdir,
             checkpoints=checkpoints,
             first_step=int(state.step),
+            evaluate_start=evaluate_start,
             clock=clock,
             trace=trace,
             before_save=before_save,
@@ -132,6 +135,7 @@ class _Run:
     workdir: Path
     checkpoints: Checkpoints
     first_step: int
+    evaluate_start: bool
     clock: StartClock | None
     trace: StepTrace | None
     before_save: Callable[[], None]
@@ -206,8 +210,9 @@ class _Run:
         return state
 
     def _make_up_evaluation(self, state: TrainState, step: int) -> None:
-        """The evaluation of the step that a run goes on from, if it was stopped before that was made."""
-        if not step or not self.evaluation or not self._is_due(step, self.config.eval_every):
+        """The evaluation of the step that a run resumes from, or of its start, if there is none yet."""
+        is_due = self._is_due(step, self.config.eval_every) if step else self.evaluate_start
+        if not self.evaluation or not is_due:
             return
         if processes.by_first(lambda: self.log.evaluated_at) != step:
             self._log_evaluation(self.evaluation, state, step)

@@ -25,7 +25,7 @@ class Log(Protocol):
     """Where rows of metrics go."""
 
     evaluated_at: int
-    """Step of the last evaluation among the rows that were there before; 0 if there is none."""
+    """Step of the last evaluation among the rows that were there before; -1 if there is none."""
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds one row, which has at least "step" and "split"."""
@@ -47,7 +47,7 @@ def open_log(workdir: Path, step: int) -> Log:
 class NoLog:
     """Writes nothing."""
 
-    evaluated_at = 0
+    evaluated_at = -1
 
     def write(self, row: dict[str, Any]) -> None: ...
 
@@ -65,7 +65,7 @@ class MetricLog:
         _rewrite(path, rows)
         self._file = path.open("a", encoding="utf-8")
         self._curves = _begin_curves(workdir / TENSORBOARD_FOLDER)
-        self.evaluated_at = max((row["step"] for row in rows if row["split"] == "heldout"), default=0)
+        self.evaluated_at = max((row["step"] for row in rows if row["split"] == "heldout"), default=-1)
         for row in rows:
             self._draw(row)
         self._flush_curves()
