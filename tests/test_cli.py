@@ -298,7 +298,7 @@ def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.Capt
 def test_memory_that_runs_out_is_named() -> None:
     import jax.numpy as jnp
 
-    from bert_jax.cli.training import out_of_memory_as_user_error
+    from bert_jax.training.failures import out_of_memory_as_user_error
 
     with (
         pytest.raises(

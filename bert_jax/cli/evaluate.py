@@ -49,7 +49,7 @@ def run(args: Evaluate) -> None:
     import jax
 
     from bert_jax.cli import run_data
-    from bert_jax.cli.training import keep_compiled
+    from bert_jax.parallel.compilation_cache import keep_compiled
     from bert_jax.parallel.program import make_program
     from bert_jax.pretraining.evaluation import evaluate
     from bert_jax.pretraining.task import PretrainingTask

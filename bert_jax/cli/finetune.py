@@ -64,8 +64,8 @@ def run(args: Finetune[Any]) -> int:
     Raises:
       UserError: a folder is not what it should be; the model or the data cannot be used.
     """
-    from bert_jax.cli.training import keep_compiled
     from bert_jax.downstream.grid import Grid
+    from bert_jax.parallel.compilation_cache import keep_compiled
     from bert_jax.workdir import folder as workdir
     from bert_jax.workdir import record
 
@@ -118,8 +118,8 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 
 def _train_grid(grid: "Grid") -> int:
     from bert_jax import exit_status
-    from bert_jax.cli.training import out_of_memory_as_user_error, storage_errors_as_unfinished
     from bert_jax.downstream.results import report
+    from bert_jax.training.failures import out_of_memory_as_user_error, storage_errors_as_unfinished
     from bert_jax.training.interrupt import listen
     from bert_jax.training.nonfinite import NonFiniteError
 

@@ -40,9 +40,9 @@ def run(args: Predict) -> None:
     Raises:
       UserError: no fine-tuned model, a file of another form, an output that exists; too little memory.
     """
-    from bert_jax.cli.training import too_little_memory_named
     from bert_jax.downstream.predictor import Predictor
     from bert_jax.finetuning.finetuned import open_finetuned
+    from bert_jax.training.failures import too_little_memory_named
 
     check_positive("batch_size", args.batch_size)
     if args.output.exists():

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bert_jax.cli.flags import list_names, parse_flags, take_name
-from bert_jax.cli.training import (
-    keep_compiled,
+from bert_jax.config import Experiment, check_positive
+from bert_jax.training.failures import (
     out_of_memory_as_user_error,
     storage_errors_as_unfinished,
     takeover_checked_on_failure,
 )
-from bert_jax.config import Experiment, check_positive
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
@@ -156,6 +155,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
     from bert_jax.cli import showcase
     from bert_jax.config_text import from_json
     from bert_jax.parallel import processes
+    from bert_jax.parallel.compilation_cache import keep_compiled
     from bert_jax.pretraining.later_phases import compile_later_phases
     from bert_jax.training.checkpoints import saved_steps
     from bert_jax.training.interrupt import listen

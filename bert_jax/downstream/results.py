@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bert_jax.cli.training import storage_errors_as_unfinished
 from bert_jax.finetuning.config import Cell
 from bert_jax.finetuning.finetuned import (
     BEST_FOLDER,
@@ -24,6 +23,7 @@ from bert_jax.finetuning.finetuned import (
     RESULT_FILE,
     RESULTS_FILE,
 )
+from bert_jax.training.failures import storage_errors_as_unfinished
 from data_pipeline.atomic import write_json
 
 _FIELDS = [field.name for field in dataclasses.fields(Cell)]

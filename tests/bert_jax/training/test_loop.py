@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.cli.training import takeover_checked_on_failure
 from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.parallel.program import Program
 from bert_jax.pretraining import evaluation, later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
+from bert_jax.training.failures import takeover_checked_on_failure
 from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch

@@ -1,8 +1,7 @@
-"""What stands around computing in the commands that do: compiled programs kept, failures named."""
+"""What goes wrong around training, said in one line: memory, storage, another run in the same folder."""
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from data_pipeline.errors import Unfinished, UserError
 
@@ -53,12 +52,3 @@ def takeover_checked_on_failure(check: Callable[[], None]) -> Iterator[None]:
     except Unfinished:
         check()
         raise
-
-
-def keep_compiled(workdir: Path) -> None:
-    """Keeps compiled programs in the work directory, so that going on starts in seconds."""
-    import jax
-
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str((workdir / "compilation-cache").absolute()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
