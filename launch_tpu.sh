@@ -45,8 +45,8 @@ flags:
 
 exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or gcloud does not say
 whether there is a slice to delete or watch, or which commit its run has; 75 no slices left, or the hosts do
-not answer: `watch` resumes; 130 Ctrl-C; otherwise that of a command or a run which has failed and would fail
-again.
+not answer: `watch` resumes, or `train` with the same words where the slice is no longer listed; 130 Ctrl-C;
+otherwise that of a command or a run which has failed and would fail again.
 EOF
 }
 
@@ -432,7 +432,8 @@ replace() {
   while true; do
     refused=''
     [ "$slices" -lt "$max_slices" ] ||
-      leave 75 "used up $slices slices; $workdir keeps the last checkpoint, and \`watch\` resumes from there"
+      leave 75 "used up $slices slices; $workdir keeps the last checkpoint, from which \`watch\` resumes, or \`train\`\
+ with the same words where the slice is no longer listed"
     if delete && create; then
       slices=$((slices + 1)) restarted_at=never made=$(newest_checkpoint)
       # One that was taken away may have made a checkpoint before: what follows does not fail in a row.
