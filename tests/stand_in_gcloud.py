@@ -243,7 +243,7 @@ def cat(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def accept(cloud: Cloud, args: argparse.Namespace) -> None:
-    """Changes an account, a project or a machine of it, of which nothing is kept here."""
+    """Changes what is not kept here: an account, a project or a machine of it, a file in a bucket."""
 
 
 WHERE = "--zone! --project!"
@@ -265,6 +265,7 @@ COMMANDS = {
         "name --location! --project! --uniform-bucket-level-access --enable-hierarchical-namespace",
     ),
     "storage cat": (cat, "source"),
+    "storage cp": (accept, "source destination"),
     "storage ls": (list_objects, "source"),
     "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
     "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
