@@ -11,6 +11,14 @@ from data_pipeline.corpus import MANIFEST_FILE, Corpus, open_corpus, read_manife
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
 from data_pipeline.tfrecords import Records, find_records, index_records, verify_records
+from data_pipeline.tokenizer import take_vocabulary
+from data_pipeline.vocabulary_file import (
+    TOKENIZER_FOLDER,
+    Vocabulary,
+    read_records_vocabulary,
+    read_vocabulary,
+    records_folder,
+)
 
 Store = Corpus | Records
 
@@ -47,8 +55,25 @@ def has_heldout(corpus: str) -> bool:
 
 
 def vocabulary_size(corpus: str) -> int | None:
-    """Number of ids; None for TFRecords, which do not tell. Raises UserError if it is no corpus."""
-    return read_manifest(Path(corpus))["tokenizer"]["vocab_size"] if is_prepared(corpus) else None
+    """Number of ids; None for TFRecords without a `vocab.txt`. Raises UserError as `find_vocabulary`."""
+    if is_prepared(corpus):
+        return read_manifest(Path(corpus))["tokenizer"]["vocab_size"]
+    vocabulary = find_vocabulary(corpus)
+    return len(vocabulary.pieces()) if vocabulary else None
+
+
+def find_vocabulary(corpus: str) -> Vocabulary | None:
+    """What a corpus was made with; of TFRecords the `vocab.txt` beside them, None if there is none.
+
+    Raises:
+      UserError: it is no corpus, or `vocab.txt` is not a vocabulary of BERT's.
+    """
+    if is_prepared(corpus):
+        return read_vocabulary(Path(corpus) / TOKENIZER_FOLDER)
+    vocabulary = read_records_vocabulary(corpus)
+    if vocabulary is not None:
+        take_vocabulary(vocabulary, records_folder(corpus) / vocabulary.file_name)
+    return vocabulary
 
 
 def fingerprint(corpus: str) -> str:

@@ -21,6 +21,7 @@ from data_pipeline.batch_contract import batch_spec
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
+from data_pipeline.vocabulary_file import FILES
 
 # A record is its length (8 bytes), a checksum of that (4), the data and a checksum of the data (4).
 _HEADER, _FOOTER = 12, 4
@@ -53,13 +54,14 @@ class Records:
 
 
 def find_records(corpus: str, split: str) -> list[Path]:
-    """The TFRecord files of a split: of a folder those named *tfrecord*, of a glob all that match.
+    """The TFRecord files of a split: of a folder those named *tfrecord*, of a glob all that match but a
+    `vocab.txt`.
 
     Files whose name begins with "heldout" are the held-out split, all others are for training.
     """
     path = Path(corpus)
     found = path.glob("*tfrecord*") if path.is_dir() else map(Path, glob.glob(corpus))
-    files = sorted(file for file in found if file.is_file())
+    files = sorted(file for file in found if file.is_file() and file.name != FILES["wordpiece"])
     return [file for file in files if file.name.startswith(_HELDOUT) == (split == _HELDOUT)]
 
 

@@ -5,6 +5,7 @@ On the standard library alone, so that whoever trains, exports or serves a model
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -66,6 +67,30 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         raise bad_input(
             error, folder, f"{folder} holds no tokenizer; `bert-jax prepare` writes one"
         ) from None
+
+
+def records_folder(corpus: str) -> Path:
+    """Where the `vocab.txt` of TFRecords lies, which are named by their folder, by a glob or by one file."""
+    path = Path(corpus)
+    while not path.is_dir() and (path.is_file() or re.search(r"[*?\[]", str(path))):
+        path = path.parent
+    return path
+
+
+def read_records_vocabulary(corpus: str) -> Vocabulary | None:
+    """The `vocab.txt` beside TFRecords, the one that they were made with; None if there is none.
+
+    The casing is a guess. Raises UserError if the file is not UTF-8.
+    """
+    file = records_folder(corpus) / FILES["wordpiece"]
+    if not file.is_file():
+        return None
+    content = file.read_bytes()
+    vocabulary = Vocabulary("wordpiece", guess_casing(content), content)
+    # As preparing writes it, so that two vocabularies of the same pieces are equal.
+    return dataclasses.replace(
+        vocabulary, content="".join(f"{piece}\n" for piece in vocabulary.pieces()).encode()
+    )
 
 
 def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:

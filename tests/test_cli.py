@@ -10,7 +10,9 @@ import pytest
 
 from bert_jax.cli.main import COMMANDS, main
 from bert_jax.downstream import TASKS
+from bert_jax.inference.open_model import open_model
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from experiments import EXPERIMENTS
 from tests.data_pipeline.small_records import write_records
 from tests.tiny_run import arguments, write_corpus
@@ -292,7 +294,43 @@ def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.Capt
     line = error_of(arguments(tmp_path / "w", tmp_path, *flags), capsys)
     assert "holds the token id" in line
     assert "--model.vocab-size" in line
+    capsys.readouterr()
     assert main(arguments(tmp_path / "w", tmp_path, *flags, "--model.vocab-size", "70000")) == 0
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if "vocabulary" in line]
+    assert f"put the vocab.txt that the TFRecords were made with into {tmp_path}" in note
+
+
+@pytest.mark.parametrize("added", ["before", "later"])
+def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
+    added: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, first = tmp_path / "records", tmp_path / "first"
+    records.mkdir()
+    write_records(records / "a.tfrecord", range(13))
+    pieces = [*SPECIAL_TOKENS, "a", "B"]
+    flags = ["--data.phases.0.max-predictions-per-seq", "3", "--num-train-steps", "1"]
+    flags += ["--model.vocab-size", "70000"]
+    export = ["export", "--workdir", str(first), "--output", str(tmp_path / "out")]
+    if added == "before":
+        (records / "vocab.txt").write_text("\r\n".join(pieces))
+    assert main(arguments(first, f"{records}/*", *flags)) == 0
+    if added == "later":
+        said = f"no tokenizer of this run in {first}"
+        assert said in (line := error_of(export, capsys))
+        assert line.endswith(f"put the vocab.txt that they were made with into {records}")
+        (records / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    assert main(export) == 0
+    assert (tmp_path / "out" / "vocab.txt").read_text().split() == pieces
+    assert open_model(tmp_path / "out").vocabulary.casing == "cased"
+    second = arguments(tmp_path / "second", records, *flags, "--init-from", str(first))
+    assert main(second) == 0
+    assert "does not tell" not in capsys.readouterr().out
+    assert open_model(tmp_path / "second").tokenizer.get_vocab() == {p: i for i, p in enumerate(pieces)}
+    (records / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "B", "a"]) + "\n")
+    other = arguments(tmp_path / "third", records, *flags, "--init-from", str(tmp_path / "second"))
+    assert "its id 5, 'B', is 'a' in the model" in error_of(other, capsys)
+    (records / "vocab.txt").write_text("a\n")
+    assert "vocab.txt has no [PAD], [UNK]" in error_of(arguments(tmp_path / "w", records, *flags), capsys)
 
 
 def test_memory_that_runs_out_is_named() -> None:

@@ -74,16 +74,16 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
     Raises:
       UserError: some id or token that both have is another one to the model, or there is no corpus.
     """
-    from data_pipeline.store import is_prepared
-    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+    from data_pipeline.store import find_vocabulary, is_prepared
 
-    if not is_prepared(corpus):
+    ours, theirs = find_vocabulary(corpus), model.vocabulary
+    if ours is None:
         say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")
         return
-    ours, theirs = read_vocabulary(Path(corpus) / TOKENIZER_FOLDER), model.vocabulary
     tokens, expected = _ids_of_tokens(corpus), model.tokenizer.get_vocab()
     difference = _first_difference(tokens, expected)
-    if difference is None and theirs is not None and theirs.casing != ours.casing:
+    # That of TFRecords is a guess.
+    if difference is None and theirs and theirs.casing != ours.casing and is_prepared(corpus):
         difference = f"it is {ours.casing}, the model {theirs.casing}"
     if difference is not None:
         file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
@@ -142,12 +142,10 @@ def _num_tokens(corpus: str) -> int:
 def _ids_of_tokens(corpus: str) -> dict[str, int]:
     """The corpus's vocabulary; empty if the corpus does not tell it."""
     from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-    from data_pipeline.store import is_prepared
-    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+    from data_pipeline.store import find_vocabulary
 
-    if not is_prepared(corpus):
-        return {}
-    return make_tokenizer(read_vocabulary(Path(corpus) / TOKENIZER_FOLDER)).get_vocab()
+    vocabulary = find_vocabulary(corpus)
+    return make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
 
 
 def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:

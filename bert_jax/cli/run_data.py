@@ -1,5 +1,6 @@
 """The data of a run: checks that a corpus fits an experiment, and its batches as the loop takes them."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +29,14 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
       UserError: the model has fewer rows than the vocabulary has ids, or there is no corpus.
     """
     from data_pipeline.store import vocabulary_size
+    from data_pipeline.vocabulary_file import FILES, records_folder
 
     ids, rows = vocabulary_size(corpus), experiment.model.vocab_size
     if ids is None:
+        say(
+            f"note: {corpus} does not tell its vocabulary, without which the model cannot be exported; put "
+            f"the {FILES['wordpiece']} that the TFRecords were made with into {records_folder(corpus)}"
+        )
         return
     if ids > rows:
         raise UserError(
@@ -43,18 +49,19 @@ def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], N
 
 def check_same_vocabulary(workdir: Path, record: RunRecord, corpus: str) -> None:
     """Raises UserError if the ids of a corpus are not those of the run, or there is no corpus."""
-    from bert_jax.formats.run import find_tokenizer
-    from data_pipeline.store import is_prepared
-    from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+    from bert_jax.formats import run
+    from data_pipeline.store import find_vocabulary, is_prepared
 
-    if not is_prepared(corpus):
+    vocabulary = find_vocabulary(corpus)
+    if vocabulary is None:
         return  # TFRecords do not tell
-    place = find_tokenizer(workdir, record)
-    expected = read_vocabulary(place)
-    if read_vocabulary(Path(corpus) / TOKENIZER_FOLDER) != expected:
+    expected = run.find_vocabulary(workdir, record)
+    if not is_prepared(corpus):  # whose casing is a guess
+        vocabulary = dataclasses.replace(vocabulary, casing=expected.casing)
+    if vocabulary != expected:
         raise UserError(
             f"{corpus} has another vocabulary than the run in {workdir}; prepare the text with the run's "
-            f"(--vocab {place / expected.file_name} --casing {expected.casing})"
+            f"(--vocab {workdir})"
         )
 
 

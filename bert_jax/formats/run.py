@@ -12,7 +12,14 @@ from bert_jax.training.metric_log import read_rows
 from bert_jax.workdir.folder import CORPUS_FOLDER
 from bert_jax.workdir.record import FILE_NAME, RunRecord, read_record
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_vocabulary
+from data_pipeline.vocabulary_file import (
+    FILES,
+    TOKENIZER_FOLDER,
+    Vocabulary,
+    read_records_vocabulary,
+    read_vocabulary,
+    records_folder,
+)
 
 
 def recognises(directory: Path) -> bool:
@@ -28,7 +35,7 @@ def read(workdir: Path, step: int | None) -> Pretrained:
       UserError: there is no such checkpoint, or it is damaged, or there is no tokenizer.
     """
     record = read_record(workdir)
-    vocabulary = read_vocabulary(find_tokenizer(workdir, record))
+    vocabulary = find_vocabulary(workdir, record)
     name = _name(workdir, step)
     step, params = load_params(workdir, step)
     config = dataclasses.replace(record.experiment.model, dtype="float32")
@@ -48,20 +55,24 @@ def read(workdir: Path, step: int | None) -> Pretrained:
     return model
 
 
-def find_tokenizer(workdir: Path, record: RunRecord) -> Path:
-    """The folder with the tokenizer that a run was trained with.
+def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
+    """The vocabulary that a run was trained with.
 
     Raises:
       UserError: there is none in the work directory, nor in the corpus if that is still there.
     """
-    places = [workdir / TOKENIZER_FOLDER, Path(record.experiment.data.corpus) / TOKENIZER_FOLDER]
+    corpus = record.experiment.data.corpus
+    places = [workdir / TOKENIZER_FOLDER, Path(corpus) / TOKENIZER_FOLDER]
     places.append(workdir / CORPUS_FOLDER / TOKENIZER_FOLDER)
     for place in places:
         if place.is_dir():
-            return place
+            return read_vocabulary(place)
+    if vocabulary := read_records_vocabulary(corpus):
+        return vocabulary
     raise UserError(
         f"no tokenizer of this run in {', '.join(map(str, places))}; copy the folder `tokenizer` of its "
-        f"corpus to {places[0]}"
+        f"corpus to {places[0]}, or if that is of TFRecords put the {FILES['wordpiece']} that they were made "
+        f"with into {records_folder(corpus)}"
     )
 
 

@@ -9,7 +9,7 @@ from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.inference.pretrained import Pretrained
 from bert_jax.workdir.record import read_record
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import Vocabulary, read_vocabulary
+from data_pipeline.vocabulary_file import Vocabulary
 
 
 def open_model(directory: Path, step: int | None = None, activation: Activation | None = None) -> Pretrained:
@@ -55,7 +55,7 @@ def open_vocabulary(directory: Path) -> Vocabulary:
       UserError: there is no tokenizer, or a damaged one, or one that is more than a vocabulary and a casing.
     """
     if run.recognises(directory):
-        return read_vocabulary(run.find_tokenizer(directory, read_record(directory)))
+        return run.find_vocabulary(directory, read_record(directory))
     if google_tf1.recognises(directory) and not huggingface.recognises(directory):
         return google_tf1.read_vocabulary(directory)
     _, vocabulary = read_tokenizer(find_cell(directory))

@@ -11,7 +11,7 @@ from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 from data_pipeline.folders import check_path, lock_file
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_records_vocabulary, write_vocabulary
 
 CORPUS_FOLDER = "corpus"
 """The corpus of the installed documentation, which a run makes for itself."""
@@ -60,12 +60,19 @@ def check_apart(workdir: Path, corpus: str) -> None:
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:
-    """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone."""
+    """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone.
+
+    That of TFRecords is the `vocab.txt` beside them, if there is one.
+    """
     source, target = Path(corpus) / TOKENIZER_FOLDER, workdir / TOKENIZER_FOLDER
-    if not source.is_dir() or _same(source, target):
+    vocabulary = None if source.is_dir() else read_records_vocabulary(corpus)
+    if _same(source, target) or not (source.is_dir() or vocabulary):
         return
     with atomically(target) as partial:
-        shutil.copytree(source, partial)
+        if vocabulary:
+            write_vocabulary(partial, vocabulary)
+        else:
+            shutil.copytree(source, partial)
         remove_tokenizer(workdir)  # a folder that holds anything cannot be replaced
 
 
