@@ -333,6 +333,28 @@ def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
     assert "vocab.txt has no [PAD], [UNK]" in error_of(arguments(tmp_path / "w", records, *flags), capsys)
 
 
+@pytest.mark.parametrize("name", ["tokenizer", "metrics.jsonl", "tensorboard", "checkpoints"])
+def test_what_is_no_runs_is_left_alone(
+    name: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workdir = tmp_path / "w"
+    (workdir / name).mkdir(parents=True)
+    (workdir / name / "events.mine").touch()
+    line = error_of(arguments(workdir, corpus, "--num-train-steps", "1"), capsys)
+    assert f"w holds {name} but no config.json, so it is not that of a run; name another folder" in line
+    assert [str(path.relative_to(workdir)) for path in workdir.rglob("*")] == [name, f"{name}/events.mine"]
+
+
+def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_jax.workdir.copy_tokenizer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) != 0
+    assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) == 0
+    assert (tmp_path / "tokenizer" / "vocab.txt").exists()
+
+
 def test_memory_that_runs_out_is_named() -> None:
     import jax.numpy as jnp
 

@@ -123,7 +123,7 @@ def run(args: Pretrain) -> int:
         model, shaped = processes.together(lambda: _open_initial(args))
         _check_same_command(shaped)
         # By one process: on NFS another that looks before the folder is made sees none for a while after.
-        processes.by_first(lambda: _check_apart(args))
+        processes.by_first(lambda: _check_folder(args))
         with processes.held_by_first(workdir.lock(args.workdir)):
             token = processes.by_first(lambda: workdir.mark(args.workdir))
             processes.together(lambda: workdir.check_mark(args.workdir, token))
@@ -132,9 +132,10 @@ def run(args: Pretrain) -> int:
     return processes.run_together(run_here, report) if args.distributed else run_here()
 
 
-def _check_apart(args: Pretrain) -> None:
-    from bert_jax.workdir import folder as workdir
+def _check_folder(args: Pretrain) -> None:
+    from bert_jax import workdir
 
+    workdir.check_free(args.workdir)
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         workdir.check_apart(args.workdir, args.experiment.data.corpus)
 
@@ -352,8 +353,10 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
             origin = branch.find_origin(args.branch_from, args.branch_step, now)
             run_data.check_same_vocabulary(origin.workdir, origin.record, corpus)
             now = dataclasses.replace(now, branched_from=str(origin))
-        workdir.copy_tokenizer(corpus, folder)
+    # First of all, as the sign that what is in the folder is a run's.
     record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start), kept=kept))
+    if not steps:
+        workdir.copy_tokenizer(corpus, folder)
     if origin is not None:  # last, so that a start that was killed before does all of it again
         _say("; ".join([f"branched from {origin}", *origin.differences(now)]))
         branch.copy_state(origin, folder)

@@ -1,7 +1,6 @@
 """What a run ends with: its accuracy beside that of guessing, and for the quickstart filled-in masks."""
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -45,15 +44,19 @@ def summarise(workdir: Path) -> None:
 def export_and_fill(workdir: Path, corpus: str) -> None:
     """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences.
 
-    A model trained left to right fills none.
+    What is in WORKDIR/export already stays. A model trained left to right fills no mask.
     """
-    from bert_jax.formats.convert import convert
-    from bert_jax.inference.fill_mask import fill_mask
+    from bert_jax.convert import convert
+    from bert_jax.fill_mask import fill_mask
+    from bert_jax.open_model import open_model
 
     output = workdir / "export"
-    shutil.rmtree(output, ignore_errors=True)
-    model = convert(workdir, output)
-    print(f"\nexported to {output} in the layout of Hugging Face transformers")
+    if output.exists():
+        model = open_model(workdir)
+        print(f"\nnot exported: {output} is there already; `bert-jax export` makes another")
+    else:
+        model = convert(workdir, output)
+        print(f"\nexported to {output} in the layout of Hugging Face transformers")
     if model.config.attention == "causal":
         return
     print("\nheld-out sentences, one word masked:")

@@ -7,6 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax.checkpoints import FOLDER as CHECKPOINTS_FOLDER
+from bert_jax.metric_log import FILE_NAME as METRICS_FILE
+from bert_jax.metric_log import TENSORBOARD_FOLDER
+from bert_jax.record import FILE_NAME as CONFIG_FILE
 from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
@@ -16,6 +20,8 @@ from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_records_vocabul
 CORPUS_FOLDER = "corpus"
 """The corpus of the installed documentation, which a run makes for itself."""
 _LOCK = "lock"
+# A run writes them after its config.json, so without that they are not a run's.
+_REPLACED = (TOKENIZER_FOLDER, METRICS_FILE, TENSORBOARD_FOLDER, CHECKPOINTS_FOLDER)
 
 
 @contextlib.contextmanager
@@ -57,6 +63,17 @@ def check_apart(workdir: Path, corpus: str) -> None:
     """Raises UserError if the run would write into its corpus, whatever names the folder goes by."""
     if _same(workdir, Path(corpus)):
         raise UserError(f"--workdir {workdir} is the folder of data.corpus; name another one for the run")
+
+
+def check_free(workdir: Path) -> None:
+    """Raises UserError if the folder is not a run's, and holds what a run would replace or add to."""
+    if (workdir / CONFIG_FILE).exists():
+        return
+    if found := [name for name in _REPLACED if os.path.lexists(workdir / name)]:
+        raise UserError(
+            f"work directory {workdir} holds {', '.join(found)} but no {CONFIG_FILE}, so it is not that of a "
+            f"run; name another folder"
+        )
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:

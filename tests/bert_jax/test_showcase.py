@@ -15,3 +15,13 @@ def test_a_model_trained_left_to_right_is_exported_and_fills_no_mask(
     export_and_fill(tmp_path / "run", "a corpus that nothing reads")
     assert (tmp_path / "run" / "export" / "config.json").exists()
     assert "masked" not in capsys.readouterr().out
+
+
+def test_an_export_that_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run", "ltr")
+    mine = tmp_path / "run" / "export" / "mine.txt"
+    mine.parent.mkdir()
+    mine.touch()
+    export_and_fill(tmp_path / "run", "a corpus that nothing reads")
+    assert list(mine.parent.iterdir()) == [mine]
+    assert "export is there already" in capsys.readouterr().out
