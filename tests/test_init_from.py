@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from tokenizers import normalizers
 
 from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
@@ -202,6 +203,36 @@ def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> No
     check_vocabulary(opened, str(corpus), said.append)
     (note,) = said
     assert "lacks 2 tokens of first, 'corona', 'virus'; the run's tokenizer will not have them" in note
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"lowercase": True}, None),
+        (
+            {"lowercase": False},
+            "lowercase is true, not false, strip_accents is true, not false; .*casing cased",
+        ),
+        (
+            {"lowercase": True, "strip_accents": False},
+            "strip_accents is true, not false; `bert-jax prepare` cannot follow the model's, so no",
+        ),
+        (
+            {"lowercase": True, "handle_chinese_chars": False},
+            "handle_chinese_chars is true, not false; `bert-",
+        ),
+    ],
+)
+def test_a_tokenizer_that_is_more_than_a_vocabulary_must_cut_alike(
+    rules: dict[str, bool], message: str | None, corpus: Path, model: Path
+) -> None:
+    opened = dataclasses.replace(open_model(model), vocabulary=None)
+    opened.tokenizer.normalizer = normalizers.BertNormalizer(**rules)
+    if message is None:
+        check_vocabulary(opened, str(corpus), pytest.fail)
+        return
+    with pytest.raises(UserError, match=f"cut by other rules than those of first .*: {message}"):
+        check_vocabulary(opened, str(corpus), pytest.fail)
 
 
 def test_what_does_not_fit_is_one_line(

@@ -1,8 +1,11 @@
 """`bert-jax pretrain --init-from MODEL`: what a run takes over from a model, and what must fit it."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from bert_jax.config import MODEL_SHAPE, Experiment
 from bert_jax.inference.pretrained import Pretrained
@@ -74,6 +77,7 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
     Raises:
       UserError: some id or token that both have is another one to the model, or there is no corpus.
     """
+    from bert_jax.formats.huggingface_tokenizer import make_tokenizer
     from data_pipeline.store import find_vocabulary, is_prepared
 
     ours, theirs = find_vocabulary(corpus), model.vocabulary
@@ -82,6 +86,8 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
         return
     tokens, expected = _ids_of_tokens(corpus), model.tokenizer.get_vocab()
     difference = _first_difference(tokens, expected)
+    if difference is None and theirs is None and is_prepared(corpus):
+        _check_normalizer(model, make_tokenizer(ours), corpus)
     # That of TFRecords is a guess.
     if difference is None and theirs and theirs.casing != ours.casing and is_prepared(corpus):
         difference = f"it is {ours.casing}, the model {theirs.casing}"
@@ -146,6 +152,42 @@ def _ids_of_tokens(corpus: str) -> dict[str, int]:
 
     vocabulary = find_vocabulary(corpus)
     return make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
+
+
+def _check_normalizer(model: Pretrained, ours: Tokenizer, corpus: str) -> None:
+    """Raises UserError if the corpus's text was lowercased, stripped of accents or parted otherwise than the
+    model's, whose tokenizer is more than a vocabulary and a casing."""
+    wanted, found = _rules(model.tokenizer), _rules(ours)
+    if wanted is None or found is None or wanted == found:
+        return
+    differing = [
+        f"{name} is {str(found[name]).lower()}, not {str(value).lower()}"
+        for name, value in wanted.items()
+        if value != found[name]
+    ]
+    uncased = wanted["lowercase"]
+    if wanted["strip_accents"] == uncased and wanted["handle_chinese_chars"]:
+        way = f"prepare it with --casing {'uncased' if uncased else 'cased'}"
+    else:
+        way = "`bert-jax prepare` cannot follow the model's, so no corpus fits it"
+    raise UserError(
+        f"the text of {corpus} was cut by other rules than those of {model.name} of --init-from: "
+        f"{', '.join(differing)}; {way}"
+    )
+
+
+def _rules(tokenizer: Tokenizer) -> dict[str, bool] | None:
+    """What BERT's normalizer does to text; None of a tokenizer with another one."""
+    rules = json.loads(tokenizer.to_str())["normalizer"] or {}
+    if rules.get("type") != "BertNormalizer":
+        return None
+    lowers = rules["lowercase"]
+    accents = lowers if rules["strip_accents"] is None else rules["strip_accents"]
+    return {
+        "lowercase": lowers,
+        "strip_accents": accents,
+        "handle_chinese_chars": rules["handle_chinese_chars"],
+    }
 
 
 def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
