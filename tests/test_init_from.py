@@ -71,10 +71,12 @@ def test_a_gelu_that_the_folder_does_not_say_is_named_or_taken_from_the_flag(
     (google / "bert_config.json").write_text(json.dumps(config))
     assert main(["convert", "--model", str(google), "--output", str(tmp_path / "hf")]) == 0
     assert "note: google does not say which GELU it was trained with; gelu_tanh is" in capsys.readouterr().err
-    flags = ("--model.activation", "gelu_exact", *ONE_STEP)
-    assert main(further(tmp_path / "w", corpus, google, *flags)) == 0
-    assert "assumed" not in capsys.readouterr().out
-    assert read_record(tmp_path / "w").experiment.model.activation == "gelu_exact"
+    assert EXPERIMENTS["quickstart"].model.activation == "gelu_tanh"
+    for gelu in ("gelu_exact", "gelu_tanh"):
+        flags = ("--model.activation", gelu, *ONE_STEP)
+        assert main(further(tmp_path / gelu, corpus, google, *flags)) == 0
+        assert "assumed" not in capsys.readouterr().out
+        assert read_record(tmp_path / gelu).experiment.model.activation == gelu
     assert "its GELU is assumed to be gelu_tanh" in describe_start(open_model(google))
 
 
@@ -178,10 +180,22 @@ def test_the_vocabulary_size_holds_model_and_corpus(
     data = dataclasses.replace(named.data, corpus=str(longer), phases=(Phase(16, 4),))
     wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
     experiment = dataclasses.replace(named, data=data, model=wanted)
-    assert take_shape(experiment, named, with_rows(model, rows)).model.vocab_size == expected
+    given = {"model.vocab_size"} if flag else ()
+    assert take_shape(experiment, given, with_rows(model, rows)).model.vocab_size == expected
     fewer = dataclasses.replace(experiment, model=dataclasses.replace(wanted, vocab_size=19))
     with pytest.raises(UserError, match=r"model\.vocab_size is 19, not 24; leave"):
-        take_shape(fewer, named, with_rows(model, 24))
+        take_shape(fewer, {"model.vocab_size"}, with_rows(model, 24))
+
+
+@pytest.mark.parametrize("flag", ["--model.num-layers", "--model.num_layers"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_flag_of_the_experiments_own_value_counts(
+    flag: str, joined: bool, corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = EXPERIMENTS["quickstart"].model.num_layers
+    words = [f"{flag}={layers}"] if joined else [flag, str(layers)]
+    assert main(further(tmp_path / "w", corpus, model, *words)) == 2
+    assert f"another shape: model.num_layers is {layers}, not 1; leave" in capsys.readouterr().err
 
 
 def test_rows_to_spare_are_the_models(longer: Path, model: Path, corpus: Path) -> None:

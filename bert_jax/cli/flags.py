@@ -64,6 +64,12 @@ def parse_flags(
     return value
 
 
+def given_flags(argv: Sequence[str]) -> frozenset[str]:
+    """The names of the fields whose flags stand on a command line, such as `model.num_layers`."""
+    flags = (word.removeprefix("--") for word in argv if word.startswith("--"))
+    return frozenset(flag.partition("=")[0].replace("-", "_") for flag in flags)
+
+
 def choices(names: Any) -> str:
     """The words of a Literal as a help text shows them, for a flag that may also be None."""
     return f"{{{','.join(get_args(names))}}}"

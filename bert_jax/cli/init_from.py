@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -16,13 +16,15 @@ from data_pipeline.errors import UserError
 _SHOWN = 3
 
 
-def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> tuple[Pretrained, Experiment]:
+def open_initial(
+    directory: Path, experiment: Experiment, given: Collection[str]
+) -> tuple[Pretrained, Experiment]:
     """Reads the model that a run starts from, and gives the experiment its shape.
 
     Args:
       directory: what `bert_jax.inference.open_model` takes.
       experiment: as the flags make it.
-      named: as it is without flags.
+      given: names of the fields that flags set, such as `model.num_layers`.
 
     Raises:
       UserError: the folder is not a model, or one that the experiment cannot go on with.
@@ -34,13 +36,12 @@ def open_initial(directory: Path, experiment: Experiment, named: Experiment) -> 
             "--init-from needs a corpus that was made with the model's vocabulary: pass --data.corpus DIR"
         )
     model = open_model(directory)
-    wanted = experiment.model.activation
-    if model.has_assumed_activation and wanted != named.model.activation:
-        model = model.with_activation(wanted)
-    return model, take_shape(experiment, named, model)
+    if model.has_assumed_activation and "model.activation" in given:
+        model = model.with_activation(experiment.model.activation)
+    return model, take_shape(experiment, given, model)
 
 
-def take_shape(experiment: Experiment, named: Experiment, model: Pretrained) -> Experiment:
+def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained) -> Experiment:
     """The experiment with the shape of a model that it starts from.
 
     Word embeddings may be more than the model's: as many as a flag asks for, or else as the corpus's
@@ -48,7 +49,7 @@ def take_shape(experiment: Experiment, named: Experiment, model: Pretrained) -> 
 
     Args:
       experiment: as the flags make it.
-      named: as it is called on the command line, without flags.
+      given: names of the fields that flags set.
       model: what it starts from.
 
     Raises:
@@ -57,7 +58,7 @@ def take_shape(experiment: Experiment, named: Experiment, model: Pretrained) -> 
     """
     theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
     wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
-    asked = [name for name in MODEL_SHAPE if wanted[name] not in (theirs[name], getattr(named.model, name))]
+    asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
     rows = wanted["vocab_size"] if "vocab_size" in asked else _num_tokens(experiment.data.corpus)
     shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
     differing = [

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from bert_jax.cli.flags import list_names, parse_flags, take_name
-from bert_jax.config import Experiment, check_positive
-from bert_jax.training.failures import (
+from bert_jax.cli.flags import given_flags, list_names, parse_flags, take_name
+from bert_jax.cli.training import (
+    keep_compiled,
     out_of_memory_as_user_error,
     storage_errors_as_unfinished,
     takeover_checked_on_failure,
@@ -80,6 +80,9 @@ class Pretrain:
     JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and
     JAX_PROCESS_ID. DIR must be the same folder for all."""
 
+    given: tyro.conf.Suppress[frozenset[str]] = frozenset()
+    """Names of the fields that flags set, to their defaults too."""
+
     def __post_init__(self) -> None:
         if self.profile is not None:
             check_positive("--profile", self.profile)
@@ -101,7 +104,8 @@ def parse(argv: Sequence[str]) -> Pretrain:
     usage = "bert-jax pretrain EXPERIMENT --workdir DIR; `bert-jax experiments` lists them"
     name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
     default = Pretrain(name=name, workdir=tyro.MISSING_NONPROP, experiment=EXPERIMENTS[name])
-    return parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
+    args = parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
+    return dataclasses.replace(args, given=given_flags(argv))
 
 
 def run(args: Pretrain) -> int:
@@ -145,9 +149,8 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
     if args.init_from is None:
         return None, args
     from bert_jax.cli.init_from import open_initial
-    from experiments import EXPERIMENTS
 
-    model, experiment = open_initial(args.init_from, args.experiment, EXPERIMENTS[args.name])
+    model, experiment = open_initial(args.init_from, args.experiment, args.given)
     return model, dataclasses.replace(args, experiment=experiment)
 
 
