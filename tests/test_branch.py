@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax.branch import check_same_origin
+from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
-from bert_jax.training.checkpoints import saved_steps
-from bert_jax.training.metric_log import FILE_NAME, read_rows
-from bert_jax.workdir.record import read_record
+from bert_jax.metric_log import FILE_NAME, read_rows
+from bert_jax.record import read_record
+from data_pipeline.errors import UserError
 from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus
 
 SHORT = (
@@ -90,6 +92,35 @@ def test_what_cannot_be_is_refused(
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "config.json").exists()
+
+
+def test_a_run_that_began_otherwise_is_refused(
+    first: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = arguments(first, corpus, *SHORT, "--branch-from", str(tmp_path / "gone"))
+    assert main(line) == 2
+    assert "first holds a run that began at step 0, not one from gone of --b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "wanted"),
+    [
+        ("first", None, None),
+        ("first", 30, None),
+        ("first", 20, "first at step 20"),
+        ("second", None, "second"),
+        ("second", 30, "second at step 30"),
+    ],
+)
+def test_the_origin_must_be_that_of_the_record(
+    name: str, step: int | None, wanted: str | None, tmp_path: Path
+) -> None:
+    recorded = "first at step 30"
+    if wanted is None:
+        check_same_origin(tmp_path, recorded, tmp_path / name, step)
+        return
+    with pytest.raises(UserError, match=f"branched from {recorded}, not one from {wanted} of --branch-from"):
+        check_same_origin(tmp_path, recorded, tmp_path / name, step)
 
 
 def test_another_vocabulary_is_refused(

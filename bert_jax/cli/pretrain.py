@@ -342,6 +342,8 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
     if steps := saved_steps(folder):
         before = record.read_record(folder)
         record.check_same_run(folder, before, now, steps[-1])
+        if args.branch_from is not None:
+            branch.check_same_origin(folder, before.branched_from, args.branch_from, args.branch_step)
         now = dataclasses.replace(now, branched_from=before.branched_from)
         earlier = before.starts
         kept = record.checkpoints_to_keep(before, now.experiment)

@@ -18,6 +18,7 @@ from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 # The settings that decide which arrays a state has.
+_AT_STEP = " at step "
 _OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
 
 
@@ -32,7 +33,7 @@ class Origin:
     record: RunRecord
 
     def __str__(self) -> str:
-        return f"{self.workdir.resolve().name} at step {self.step}"
+        return f"{_name(self.workdir)}{_AT_STEP}{self.step}"
 
     def differences(self, now: RunRecord) -> list[str]:
         """`setting before -> now` for each setting that decides results and is another."""
@@ -65,6 +66,33 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             f"{saved_steps(workdir)}"
         )
     return Origin(workdir, step, folder, record)
+
+
+def check_same_origin(folder: Path, branched_from: str, workdir: Path, step: int | None) -> None:
+    """Compares what a run went on from with what it is asked to; the origin itself may be gone.
+
+    Args:
+      folder: of the run.
+      branched_from: as its record has it.
+      workdir: of the run that it is to have gone on from.
+      step: of the checkpoint there; None is any.
+
+    Raises:
+      UserError: they differ, with both named.
+    """
+    name, _, at = branched_from.rpartition(_AT_STEP)
+    if name == _name(workdir) and (step is None or at == str(step)):
+        return
+    began = f"branched from {branched_from}" if branched_from else "began at step 0"
+    wanted = _name(workdir) + ("" if step is None else f"{_AT_STEP}{step}")
+    raise UserError(
+        f"{folder} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to go on "
+        f"with it, or give another --workdir"
+    )
+
+
+def _name(workdir: Path) -> str:
+    return workdir.resolve().name
 
 
 def copy_state(origin: Origin, workdir: Path) -> None:
