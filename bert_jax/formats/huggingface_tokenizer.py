@@ -43,13 +43,12 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """
     wordpiece = vocabulary.kind == "wordpiece"
     tokenizer = _wordpiece(vocabulary) if wordpiece else _sentencepiece(vocabulary)
-    ids = {token: special_id(tokenizer, token) for token in SPECIAL_TOKENS}
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ids])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{CLS} $A {SEP}",
-        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(token, ids[token]) for token in (CLS, SEP)],
+    for token in SPECIAL_TOKENS:
+        special_id(tokenizer, token)
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     )
+    tokenizer.post_processor = _bert_template(tokenizer)
     return tokenizer
 
 
@@ -246,12 +245,34 @@ def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:
     return Vocabulary("wordpiece", casing, "".join(f"{piece}\n" for piece in pieces).encode())
 
 
+def _bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+    """What puts [CLS] and [SEP] around a text or a pair. Raises UserError if the vocabulary lacks them."""
+    return processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(token, special_id(tokenizer, token)) for token in (CLS, SEP)],
+    )
+
+
+def _has_bert_template(tokenizer: Tokenizer) -> bool:
+    if any(tokenizer.token_to_id(token) is None for token in (CLS, SEP)):
+        return False
+    same: list[Any] = [_bert_template(tokenizer)]
+    same.append(processors.BertProcessing(*((t, special_id(tokenizer, t)) for t in (SEP, CLS))))
+    found = json.loads(tokenizer.to_str())["post_processor"]
+    return any(found == json.loads(processor.__getstate__()) for processor in same)
+
+
 def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
     """Whether its casing and its pieces say everything about it, as in google-research/bert."""
     spec = json.loads(tokenizer.to_str())
-    rules = spec["normalizer"] or {}
+    rules, model = spec["normalizer"] or {}, spec["model"]
     return (
-        spec["model"]["type"] == "WordPiece"
+        model["type"] == "WordPiece"
+        and model["unk_token"] == UNK
+        and model["continuing_subword_prefix"] == "##"
+        and model["max_input_chars_per_word"] == LONGEST_WORD
+        and _has_bert_template(tokenizer)
         and (spec["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
         and rules.get("type") == "BertNormalizer"
         and rules["clean_text"]

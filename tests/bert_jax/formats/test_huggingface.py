@@ -273,6 +273,38 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
         open_model(folder)
 
 
+BERT_PROCESSING = {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"max_input_chars_per_word": 5}},
+        {"model": {"continuing_subword_prefix": "@@"}},
+        {"model": {"unk_token": "[MASK]"}},
+        {"post_processor": {"single": [{"Sequence": {"id": "A", "type_id": 0}}]}},
+        {"post_processor": {**BERT_PROCESSING["post_processor"], "sep": ["[MASK]", 4]}},
+        BERT_PROCESSING,
+        {},
+    ],
+)
+def test_a_wordpiece_with_rules_of_its_own_is_exported_as_it_is(tmp_path: Path, changes: dict) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(folder).tokenizer.to_str())
+    for part, values in changes.items():
+        spec[part] = values if "cls" in values else spec[part] | values
+    (folder / "tokenizer.json").write_text(json.dumps(spec))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    is_plain = changes in ({}, BERT_PROCESSING)
+    assert (open_model(folder).vocabulary is not None) is is_plain
+    convert(folder, tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == ("BertTokenizer" if is_plain else "PreTrainedTokenizerFast")
+    for text in ("abcdef a", "a1 b"):
+        ids = open_model(folder).tokenizer.encode(text).ids
+        assert open_model(tmp_path / "out").tokenizer.encode(text).ids == ids
+
+
 def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
     folder = write_huggingface(tmp_path / "hf", stored_weights())
     tokenizer = open_model(folder).tokenizer
