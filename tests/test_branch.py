@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.branch import check_same_origin
-from bert_jax.checkpoints import saved_steps
 from bert_jax.cli.main import main
-from bert_jax.metric_log import FILE_NAME, read_rows
-from bert_jax.record import read_record
+from bert_jax.training.checkpoints import saved_steps
+from bert_jax.training.metric_log import FILE_NAME, read_rows
+from bert_jax.workdir.branch import check_same_origin
+from bert_jax.workdir.record import read_record
 from data_pipeline.errors import UserError
 from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus
 

@@ -349,7 +349,9 @@ def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("bert_jax.workdir.copy_tokenizer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "bert_jax.workdir.folder.copy_tokenizer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) != 0
     assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) == 0
     assert (tmp_path / "tokenizer" / "vocab.txt").exists()

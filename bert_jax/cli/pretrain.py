@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bert_jax.cli.flags import given_flags, list_names, parse_flags, take_name
-from bert_jax.cli.training import (
-    keep_compiled,
+from bert_jax.config import Experiment, check_positive
+from bert_jax.training.failures import (
     out_of_memory_as_user_error,
     storage_errors_as_unfinished,
     takeover_checked_on_failure,
@@ -137,7 +137,7 @@ def run(args: Pretrain) -> int:
 
 
 def _check_folder(args: Pretrain) -> None:
-    from bert_jax import workdir
+    from bert_jax.workdir import folder as workdir
 
     workdir.check_free(args.workdir)
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:

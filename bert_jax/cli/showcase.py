@@ -46,9 +46,9 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
 
     What is in WORKDIR/export already stays. A model trained left to right fills no mask.
     """
-    from bert_jax.convert import convert
-    from bert_jax.fill_mask import fill_mask
-    from bert_jax.open_model import open_model
+    from bert_jax.formats.convert import convert
+    from bert_jax.inference.fill_mask import fill_mask
+    from bert_jax.inference.open_model import open_model
 
     output = workdir / "export"
     if output.exists():
