@@ -1,6 +1,7 @@
 """Texts as ids with the place of each piece in the text, so that predictions are cut from the text itself."""
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ class Pieces:
     starts: np.ndarray
     """int32 [N]: the first character of each piece; in SentencePiece it can be the blank before it."""
     ends: np.ndarray
-    """int32 [N]: the character after each piece."""
+    """int32 [N]: the character after each piece and the combining marks that belong to its last one."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -29,6 +30,23 @@ def split_texts(tokenizer: TaskTokenizer, texts: Sequence[str]) -> Iterator[Piec
     """The pieces of each text, without special tokens."""
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         batch = list(texts[first : first + _TEXTS_AT_ONCE])
-        for encoding in tokenizer.tokenizer.encode_batch(batch, add_special_tokens=False):
+        encodings = tokenizer.tokenizer.encode_batch(batch, add_special_tokens=False)
+        for text, encoding in zip(batch, encodings, strict=True):
             places = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-            yield Pieces(np.array(encoding.ids, np.int32), places[:, 0], places[:, 1])
+            ends = _with_marks(text, places[:, 0], places[:, 1])
+            yield Pieces(np.array(encoding.ids, np.int32), places[:, 0], ends)
+
+
+def _with_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The ends of pieces, moved behind combining marks that are in no piece.
+
+    A tokenizer without accents drops them, and its offsets would cut them off the end of a text.
+    """
+    marks = {character for character in set(text) if unicodedata.category(character).startswith("M")}
+    if not marks:
+        return ends
+    moved = ends.copy()
+    for piece, bound in enumerate([*starts[1:], len(text)][: len(ends)]):
+        while moved[piece] < bound and text[moved[piece]] in marks:
+            moved[piece] += 1
+    return moved

@@ -125,6 +125,19 @@ def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(to
     assert [answer.text(None) for answer in found] == answers
 
 
+@pytest.mark.parametrize("text", ["cafe\u0301", "cafe\u0301\u0323", "x\u0301", "cafe\u0301 in"])
+@pytest.mark.parametrize("after", ["", ".", " in Paris", "\u00a0x"])
+def test_an_answer_keeps_the_marks_that_the_vocabulary_has_not(tokenizer, text, after):
+    example = SquadExample("q", "the?", f"the {text}{after}", (Answer(text, 4),), is_impossible=False)
+    labelled = find_answers([example])
+    windows = make_windows(labelled.examples, tokenizer, WINDOWING)
+    targets = label_windows(windows, labelled.spans).targets
+    starts, ends = np.zeros((2, 1, WINDOWING.max_seq_length), np.float32)
+    starts[0, targets["start_positions"]] = ends[0, targets["end_positions"]] = 10
+    (found,) = find_best_answers(windows, [(np.arange(1), starts, ends)], AnswerSearch())
+    assert found.text(None) == text
+
+
 def test_no_answer_wins_where_its_odds_exceed_the_threshold(windows):
     starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
     starts[:, 0] = 3.0
