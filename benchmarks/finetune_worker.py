@@ -98,7 +98,7 @@ def train_ours(job: Job) -> Trained:
     config = replace(cell_config(base, cell, len(job.data.train)), checkpoint_every=10**9)
     assert config.num_train_steps == job.num_steps
     program = make_program(make_task(config), config)
-    packing = find_packing(config, job.data.train, lengths, config.num_train_steps)
+    packing = find_packing(config, job.data.train, lengths)
     began = time.perf_counter()
     for batch in one_of_each_shape(job.batches(0, lengths, packing)):
         state = start_from(program, pretrained.params)

@@ -11,6 +11,10 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax import interrupt
+from bert_jax.checkpoints import load_params
+from bert_jax.cli.finetuning import packing
+from bert_jax.cli.finetuning.report import report
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.downstream.results import report
@@ -256,11 +260,24 @@ def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
 
 
 def test_short_texts_share_lines(folder: Path) -> None:
-    packing = read_record(folder / "output" / "best").packing
-    assert packing is not None
-    assert packing["length"] == 24
+    shared = read_record(folder / "output" / "best").packing
+    assert shared is not None
+    assert shared["length"] == 24
     assert main(command(folder, "--no-pack", "--epochs=1", "--learning-rate=1e-3", output="unpacked")) == 0
     assert read_record(folder / "unpacked" / "best").packing is None
+
+
+def test_a_cell_packs_alike_alone_and_in_a_grid(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some steps of this data cost as much as compiling: their number decides.
+    monkeypatch.setattr(packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
+    found = []
+    for epochs in (["0.1"], ["0.1", "3"]):
+        output = f"packed-{len(epochs)}"
+        flags = ["--learning-rate=1e-3", "--epochs", *epochs]
+        assert main(command(folder, *flags, output=output)) == 0
+        found.append(read_record(folder / output / "cells" / "lr0.001-batch8-epochs0.1-seed0").packing)
+    assert found[0] is not None
+    assert found[0] == found[1]
 
 
 def test_the_best_cell_is_named_again_where_the_last_start_ended_before_that(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """How rows of a fine-tuning task share lines of training batches, weighed on the devices at hand."""
 
+import math
 from collections.abc import Sequence
 
 from bert_jax.config import ModelConfig
@@ -12,15 +13,20 @@ from data_pipeline.tasks.rows import Rows
 # Operations in the time that compiling a step takes: 10 s of a CPU, a minute of each accelerator.
 _CPU_FLOPS_WHILE_COMPILING = 1e12
 _ACCELERATOR_FLOPS_WHILE_COMPILING = 5e15
+# What compiling is weighed against, the paper's usual number, and not how long this cell or the whole grid is
+# trained: a cell has the same batches, and the same result, alone and beside any others.
+_EPOCHS = 3
 
 
-def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_steps: int) -> Packing | None:
+def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int]) -> Packing | None:
     """How rows share lines of training batches on the devices at hand; None where they do not.
+
+    Of the configuration only the model, the batch size and the layout matter, so that cells of other rates,
+    epochs and seeds share their shapes.
 
     Args:
       rows: the training set.
       lengths: as `choose_packing`.
-      num_steps: steps that batches of this kind are trained for.
     """
     if not config.may_pack:
         return None
@@ -28,7 +34,7 @@ def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int], num_ste
         rows,
         config.global_batch_size,
         lengths,
-        num_steps=num_steps,
+        num_steps=math.ceil(_EPOCHS * len(rows) / config.global_batch_size),
         unit=batch_unit(config.parallel),
         compiling=_positions_while_compiling(config.model),
     )

@@ -162,12 +162,6 @@ class Grid:
             self._finish(cell, program)
         return ending
 
-    def _packing(self, config: FineTuning) -> Packing | None:
-        """How rows share lines in all cells of a batch size, which share a compiled program too."""
-        alike = [c for c in self.configs.values() if c.global_batch_size == config.global_batch_size]
-        num_steps = sum(c.num_train_steps for c in alike)
-        return find_packing(config, self.data.train, self.lengths, num_steps)
-
     def _begin(self, cell: Cell, config: FineTuning) -> Packing | None:
         """Makes the folder of a cell, or checks that what is in it is this cell.
 
@@ -184,7 +178,7 @@ class Grid:
             for line in describe_code_changes(before.starts[-1], start):
                 print(line, flush=True)
             record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
-        elif packing := self._packing(config):
+        elif packing := find_packing(config, self.data.train, self.lengths):
             record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
         self.model.tokenizer.save(str(folder / TOKENIZER_FILE))
         write_record(folder, dataclasses.replace(record, starts=(*record.starts, start)))
