@@ -13,7 +13,7 @@ from bert_jax.finetuning.config import HeadKind
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_cell
 
-TEXTS = ["the cat sat", "Paris is a city", "", "the dog " * 20, "on"]
+TEXTS = ["the cat sat", "Paris is a city", "the dog " * 20, "on"]
 PASSAGE = "the cat sat on the mat . Paris is a city ."
 
 # A task whose examples are objects, its kind of head, its labels, its settings, and examples.
@@ -83,12 +83,10 @@ def test_labels_are_those_of_the_command(tmp_path: Path) -> None:
     assert model.labels == ("yes", "no")
     with pytest.warns(UserWarning, match="1 text was cut to 16 tokens"):
         found = model.predict(TEXTS)
-    told = [text for text in TEXTS if text]  # which the command asks for
     lines = predict_file(
-        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in told)
+        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
     )
-    by_command = [json.loads(line)["prediction"] for line in lines.splitlines()]
-    assert_like([found[TEXTS.index(text)] for text in told], by_command)
+    assert_like(found, [json.loads(line)["prediction"] for line in lines.splitlines()])
     assert model.predict([]) == []
 
 
@@ -148,6 +146,36 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
         model.predict(["the cat"])
 
 
+@pytest.mark.parametrize(
+    ("task", "kind", "settings", "good", "bad", "message"),
+    [
+        ("classify", "classification", {}, "cat", "", "index 1: text is empty; it must be text"),
+        ("classify", "classification", {"text_column": "title"}, "cat", " ", "index 1: title is empty"),
+        (
+            "classify",
+            "classification",
+            {"pair_column": "other"},
+            ("cat", "dog"),
+            ("cat", ""),
+            "index 1: other is empty",
+        ),
+        ("cola", "classification", {}, "cat", "\n", "index 1 has no text"),
+        # A pair of GLUE's needs one text, as in its files.
+        ("mrpc", "classification", {}, ("cat", ""), ("", ""), "index 1 has no text"),
+        ("stsb", "regression", {}, ("", "cat"), (" ", ""), "index 1 has no text"),
+    ],
+)
+def test_an_empty_text_is_refused_as_in_a_file(
+    tmp_path: Path, task: str, kind: HeadKind, settings: dict[str, Any], good: Any, bad: Any, message: str
+) -> None:
+    labels = ("0", "1") if kind == "classification" else ()
+    make_cell(tmp_path, kind, task, labels, settings={"max_seq_length": 16, **settings})
+    model = bert_jax.load_finetuned(tmp_path)
+    assert len(model.predict([good])) == 1
+    with pytest.raises(UserError, match=f"the examples, {message}"):
+        model.predict([good, bad])
+
+
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     make_cell(tmp_path / "texts", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path / "texts")
@@ -155,7 +183,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"takes a list of examples, not {type(wrong).__name__}"):
             model.predict(wrong)
     assert model.predict(iter(["the cat"])) == model.predict(np.array(["the cat"]))
-    with pytest.raises(UserError, match="index 0: the text has half a character"):
+    with pytest.raises(UserError, match="index 0: text has half a character"):
         model.predict(["the \ud83d cat"])
     with pytest.raises(UserError, match=r"index 1: \('the cat', 'the dog'\) is no text"):
         model.predict(["the cat", ("the cat", "the dog")])

@@ -15,12 +15,14 @@ from tokenizers import Tokenizer
 
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
-from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
+from bert_jax.finetuning.config import HeadKind
+from bert_jax.finetuning.finetuned import FineTuned
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.ranking import read_candidates
 from data_pipeline.tasks.records import Place, Record
 from tests.bert_jax.small_finetuned import make_cell
 from tests.data_pipeline.tasks.small_rows import make_rows
@@ -252,6 +254,106 @@ def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest
             assert sorted(tmp_path.iterdir()) == before
 
 
+ENTITIES = '"head": {"start": 0, "stop": 3}, "tail": {"start": 4, "stop": 7}'
+
+# A task, its kind of head, its labels, the suffix of a file, good lines, a bad one, and what is said of it.
+FAR_DOWN: list[tuple[str, HeadKind, tuple[str, ...], str, str, str, str]] = [
+    ("classify", "classification", ("a", "b"), ".csv", "text\n" + "cat\n" * 9, '" "\n', "11: text is empty"),
+    (
+        "classify",
+        "classification",
+        ("a", "b"),
+        ".jsonl",
+        '{"text": "cat"}\n' * 9,
+        '{"text": "cat", "prediction": 1}\n',
+        "has prediction, which predict adds",
+    ),
+    ("cola", "classification", ("0", "1"), ".tsv", "x\t1\t\tcat\n" * 9, "x\t1\t\t \n", "10 has no text"),
+    (
+        "swag",
+        "choice",
+        (),
+        ".jsonl",
+        '{"context": "cat", "choices": ["a", "b"]}\n' * 9,
+        '{"context": "cat", "choices": ["a"]}\n',
+        "10: choices must be a list of 2",
+    ),
+    (
+        "relation",
+        "relation",
+        ("x", "y"),
+        ".jsonl",
+        f'{{"text": "the cat", {ENTITIES}}}\n' * 9,
+        f'{{"text": "cat", {ENTITIES}}}\n',
+        "line 10",
+    ),
+    (
+        "relation",
+        "relation",
+        ("x", "y"),
+        ".txt",
+        '1\t"the <e1>cat</e1> <e2>sat</e2>"\n\n' * 9,
+        '1\t"the cat"\n',
+        "line 19",
+    ),
+    (
+        "squad",
+        "spans",
+        (),
+        ".jsonl",
+        '{"question": "the?", "context": "cat"}\n' * 9,
+        '{"question": "", "context": "cat"}\n',
+        "10: question is empty",
+    ),
+    (
+        "rank",
+        "in_batch_ranking",
+        (),
+        ".jsonl",
+        '{"query": "cat", "candidates": ["a"]}\n' * 9,
+        '{"query": "cat", "candidates": []}\n',
+        "10: candidates must be a list",
+    ),
+    (
+        "tag",
+        "tagging",
+        ("O", "B-X"),
+        ".txt",
+        "-DOCSTART- b\n\n" + "a b\n\n" * 9,
+        "a\n",
+        ".txt:21 has 1 columns",
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "kind", "labels", "suffix", "good", "bad", "message"), FAR_DOWN)
+def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    kind: HeadKind,
+    labels: tuple[str, ...],
+    suffix: str,
+    good: str,
+    bad: str,
+    message: str,
+) -> None:
+    settings = {"max_seq_length": 20} | ({"max_query_length": 6, "doc_stride": 5} if task == "squad" else {})
+    make_cell(tmp_path, kind, task, labels, settings=settings)
+    parts: list[object] = []
+    whole = FineTuned.predict
+    monkeypatch.setattr(FineTuned, "predict", lambda *given: parts.append(given) or whole(*given))
+    predict(tmp_path, good, suffix)
+    assert len(parts) >= 5
+    parts.clear()
+    (tmp_path / f"x{suffix}").write_text(good + bad)
+    paths = [f"--input={tmp_path / f'x{suffix}'}", f"--output={tmp_path / f'y{suffix}'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert message in capsys.readouterr().err
+    assert not parts
+
+
 def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_cell(tmp_path, "classification", "classify", ("no", "yes"))
     shutil.rmtree(tmp_path / "checkpoints")
@@ -380,7 +482,8 @@ def test_queries_are_held_by_the_number_of_their_candidates(monkeypatch: pytest.
     counts = (1, 2, 2, 9, 1, 1)
     fields = [{"query": "a", "candidates": ["b"] * count} for count in counts]
     groups = ([Record(Place("x", line), one)] for line, one in enumerate(fields))
-    sizes = [[len(query.candidates) for _, query in part] for part in ranking.parts_of(groups)]
+    queries = ((group, read_candidates(group)) for group in groups)
+    sizes = [[len(query.candidates) for _, query in part] for part in ranking.parts_of(queries)]
     assert sizes == [[1, 2], [2], [9], [1, 1]]
 
 

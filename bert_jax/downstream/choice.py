@@ -1,6 +1,7 @@
 """Multiple choice: SWAG, CODAH, and generic JSONL."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,11 +59,12 @@ class ChoiceSettings(FoldSettings):
 
         form = open_choices(job.input)
 
-        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
-            return self._predict([form.example(record.without("label")) for record in records], job.model)
+        def parse(record: "Record") -> "ChoiceExample":
+            return form.example(record.without("label"))
 
         header: Header = "names" if form.has_names else "none"
-        return predict_records(job, form.records, predict, header)
+        predict = functools.partial(self._predict, model=job.model)
+        return predict_records(job, form.read, parse, predict, header=header)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Dicts of {"context", "choices"}, perhaps with "question"."""
@@ -70,8 +72,8 @@ class ChoiceSettings(FoldSettings):
         from data_pipeline.tasks.records import as_records
 
         records = as_records(examples, CHOICE_FIELDS)
-        read = (json_example(record.without("label")) for record in records)
-        return [one for part in in_parts(read, RECORDS_AT_ONCE) for one in self._predict(part, model)]
+        read = [json_example(record.without("label")) for record in records]
+        return [one for part in in_parts(iter(read), RECORDS_AT_ONCE) for one in self._predict(part, model)]
 
     def _predict(self, examples: "Sequence[ChoiceExample]", model: AppliedModel) -> Iterator[dict[str, Any]]:
         from data_pipeline.tasks.choice import choice_rows

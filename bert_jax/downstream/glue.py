@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.glue_tasks import GlueTask
-    from data_pipeline.tasks.records import Place, Record
+    from data_pipeline.tasks.records import Place
     from data_pipeline.tasks.rows import Rows
+    from data_pipeline.tasks.texts import TextExample
 
 _DIAGNOSTIC = "tfds:glue/ax"
 
@@ -71,21 +72,23 @@ class GlueSettings:
         file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
         _say_broken(file.broken)
 
-        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
-            examples = [glue_example(record, file.columns) for record in records]
+        def predict(examples: "Sequence[TextExample]") -> Iterator[dict[str, Any]]:
             return predict_labels(
                 text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
             )
 
         header: Header = "names" if file.has_names else "none"
-        return predict_records(job, file.records, predict, header)
+        parse = functools.partial(glue_example, columns=file.columns)
+        return predict_records(job, file.read, parse, predict, header=header)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Texts, or pairs of them, as the task has them."""
+        from data_pipeline.tasks.glue_files import glue_example
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
-        takes_pairs = len(GLUE_TASKS[cast(GlueName, model.record.task)].columns) > 1
-        return predict_texts(examples, takes_pairs, model, self.max_seq_length)
+        columns = GLUE_TASKS[cast(GlueName, model.record.task)].columns
+        parse = functools.partial(glue_example, columns=columns)
+        return predict_texts(examples, columns, parse, model, self.max_seq_length)
 
 
 class GlueData(LabelledData):

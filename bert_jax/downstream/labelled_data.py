@@ -1,6 +1,6 @@
 """Data sets whose examples each have one label, or one number: texts, pairs, and relations in texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,9 @@ from data_pipeline.tasks.names import MetricName
 
 if TYPE_CHECKING:
     from bert_jax.finetuning.config import HeadKind
+    from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
+    from data_pipeline.tasks.texts import TextExample
 
 
 class LabelledData:
@@ -101,28 +103,34 @@ def predict_labels(rows: "Rows", model: AppliedModel) -> Iterator[dict[str, Any]
 
 
 def predict_texts(
-    examples: Sequence[Any], takes_pairs: bool, model: AppliedModel, max_length: int
+    examples: Sequence[Any],
+    columns: Sequence[str],
+    parse: "Callable[[Record], TextExample]",
+    model: AppliedModel,
+    max_length: int,
 ) -> list[dict[str, Any]]:
     """What to say of texts in memory.
 
     Args:
-      examples: strings, or pairs of strings where the model `takes_pairs`.
+      examples: strings, or pairs of strings where there are two columns.
+      columns: as the texts are called in files.
+      parse: a record of a file -> its example.
       max_length: tokens beyond which a text is cut.
 
-    Raises UserError naming the first example that is not as the model was trained.
+    Raises UserError naming the first example that is not as the model was trained, or that `parse` refuses.
     """
-    from data_pipeline.tasks.records import check_unicode, example_place
-    from data_pipeline.tasks.texts import TextExample, text_rows
+    from data_pipeline.tasks.records import Record, example_place
+    from data_pipeline.tasks.texts import text_rows
 
+    takes_pairs = len(columns) > 1
     found = []
     for index, example in enumerate(examples):
         place = example_place(index)
         if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
             form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
             raise UserError(f"{place}: {example!r:.40} is no {form}")
-        text, pair = example if takes_pairs else (example, None)
-        check_unicode(place, "the text", text + (pair or ""))
-        found.append(TextExample(place, text, pair, label=None))
+        texts = example if takes_pairs else (example,)
+        found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
     return list(predict_labels(text_rows(found, model.plain_tokenizer, max_length, {}), model))
 
 

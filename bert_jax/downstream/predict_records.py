@@ -1,5 +1,6 @@
 """Predictions for the records of a file, written in the form of the file, a part at a time."""
 
+import collections
 import csv
 import io
 import itertools
@@ -29,27 +30,49 @@ _BYTE_ORDER_MARK = "\ufeff"  # by which Excel knows UTF-8
 
 def predict_records(
     job: Prediction,
-    records: "Iterator[Record]",
-    predict: "Callable[[Sequence[Record]], Iterable[Mapping[str, Any]]]",
+    read: "Callable[[], Iterator[Record]]",
+    parse: "Callable[[Record], T]",
+    predict: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
+    *,
     header: Header = "names",
+    at_once: int | None = None,
 ) -> int:
     """Adds a prediction to every record and writes it.
 
     Args:
       job: its input is the file of the records.
-      records: in the order of the file.
-      predict: some records -> what to say of each.
+      read: begins to read the records, in the order of the file.
+      parse: a record -> its example.
+      predict: some examples -> what to say of each.
       header: whether a table begins with the names of its columns.
+      at_once: examples that are predicted at once; None: as many as `records_at_once` says.
 
     Returns:
       number of records.
     """
-
     form = RecordForm(job.input, header)
-    return job.write_text(
-        form.lines(part, predict(part))
-        for part in in_parts(records, records_at_once(len(job.model.record.labels)))
-    )
+
+    def examples() -> "Iterator[tuple[Record, T]]":
+        for record in read():
+            form.check(record)
+            yield record, parse(record)
+
+    def lines() -> Iterator[list[str]]:
+        size = at_once or records_at_once(len(job.model.record.labels))
+        for part in in_parts(check_whole(examples), size):
+            records = [record for record, _ in part]
+            yield form.lines(records, predict([example for _, example in part]))
+
+    return job.write_text(lines())
+
+
+def check_whole(read: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """What `read` gives, which is read to its end once before, and nothing of it held.
+
+    What is wrong at the end of a long file is known before the first batch, not after the last but one.
+    """
+    collections.deque(read(), maxlen=0)
+    return read()
 
 
 def records_at_once(num_labels: int) -> int:
@@ -73,6 +96,11 @@ class RecordForm:
         first = _first_line(file)
         self._mark = _BYTE_ORDER_MARK if first.startswith(_BYTE_ORDER_MARK.encode()) else ""  # of a table
         self._end = line_end(file)
+
+    def check(self, record: "Record") -> None:
+        """Raises UserError if an object of JSON has what is to be added; of a table the first part tells."""
+        if self._suffix not in (".tsv", ".csv"):
+            _add(record, {"prediction": None})
 
     def lines(self, records: "Sequence[Record]", predictions: Iterable[Mapping[str, Any]]) -> list[str]:
         """A text for each record; the names of a table's columns stand before the first of all.

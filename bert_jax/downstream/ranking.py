@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.downstream.outputs import outputs_of, write_lines
-from bert_jax.downstream.predict_records import RecordForm
-from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
+from bert_jax.cli.finetuning.predict_records import RecordForm, check_whole
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from bert_jax.names import RankingLoss
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_part, require_part
@@ -79,14 +79,19 @@ class RankingSettings:
 
         The rows of a table come back with their rank and score, those of a query best first.
         """
-        from data_pipeline.tasks.ranking import split_queries
+        from data_pipeline.tasks.ranking import read_candidates, split_queries
 
         form = RecordForm(job.input)
         count = 0
 
+        def read() -> "Iterator[tuple[list[Record], RankingQuery]]":
+            for records in split_queries(job.input):
+                form.check(records[0])
+                yield records, read_candidates(records)
+
         def parts() -> Iterator[list[str]]:
             nonlocal count
-            for part in parts_of(split_queries(job.input)):
+            for part in parts_of(check_whole(read)):
                 scores = self._score([query for _, query in part], job.model)
                 for (records, query), row in zip(part, scores, strict=True):
                     yield form.lines(*order(records, query, row))
@@ -111,14 +116,13 @@ class RankingSettings:
         return similarities(encoded, model.apply)
 
 
-def parts_of(groups: "Iterator[list[Record]]") -> "Iterator[list[tuple[list[Record], RankingQuery]]]":
+def parts_of(
+    queries: "Iterator[tuple[list[Record], RankingQuery]]",
+) -> "Iterator[list[tuple[list[Record], RankingQuery]]]":
     """Parts of a file by their number of candidates, each query with its records; none is ever split."""
-    from data_pipeline.tasks.ranking import read_candidates
-
     part: list[tuple[list[Record], RankingQuery]] = []
     size = 0
-    for records in groups:
-        query = read_candidates(records)
+    for records, query in queries:
         if part and size + len(query.candidates) > _CANDIDATES_AT_ONCE:
             yield part
             part, size = [], 0

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.downstream.labelled_data import LabelledData, predict_labels
-from bert_jax.downstream.predict_records import in_parts, line_end, predict_records, records_at_once
-from bert_jax.downstream.task_data import AppliedModel, Prediction
+from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
+from bert_jax.cli.finetuning.predict_records import (
+    check_whole,
+    in_parts,
+    line_end,
+    predict_records,
+    records_at_once,
+)
+from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
 from data_pipeline.tasks.parts import find_part, require_part
 
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
     from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.records import Record
-    from data_pipeline.tasks.relation import RelationExample
+    from data_pipeline.tasks.relation import PlacedLines, RelationExample
     from data_pipeline.tasks.rows import Rows
 
 _SEMEVAL: Mapping[PartName, tuple[str, ...]] = {
@@ -70,20 +76,16 @@ class RelationSettings:
 
         if job.input.suffix not in jsonl.SUFFIXES:
             return self._predict_semeval(job)
-        records = read_records(job.input, RELATION_FIELDS)
-        return predict_records(job, records, functools.partial(self._predict_json, job.model))
+        read = functools.partial(read_records, job.input, RELATION_FIELDS)
+        return predict_records(job, read, _unlabelled, functools.partial(self._predict, model=job.model))
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Dicts of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
         from data_pipeline.tasks.records import as_records
         from data_pipeline.tasks.relation import RELATION_FIELDS
 
-        return list(self._predict_json(model, as_records(examples, RELATION_FIELDS)))
-
-    def _predict_json(self, model: AppliedModel, records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
-        from data_pipeline.tasks.relation import parse_relation
-
-        return self._predict([parse_relation(record.without("label")) for record in records], model)
+        records = as_records(examples, RELATION_FIELDS)
+        return list(self._predict([_unlabelled(record) for record in records], model))
 
     def _predict_semeval(self, job: Prediction) -> int:
         """Each sentence with its relation below, as in the files with relations; the probability is a
@@ -92,13 +94,16 @@ class RelationSettings:
 
         end = line_end(job.input)
 
+        def read() -> "Iterator[tuple[PlacedLines, RelationExample]]":
+            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input))
+
         def parts() -> Iterator[list[str]]:
-            for part in in_parts(split_semeval(job.input), records_at_once(len(job.model.record.labels))):
-                found = self._predict([parse_semeval(lines) for lines in part], job.model)
+            for part in in_parts(check_whole(read), records_at_once(len(job.model.record.labels))):
+                found = self._predict([example for _, example in part], job.model)
                 yield [
                     f"{lines[0][1]}{end}{one['label']}{end}"
                     f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
-                    for lines, one in zip(part, found, strict=True)
+                    for (lines, _), one in zip(part, found, strict=True)
                 ]
 
         return job.write_text(parts())
@@ -126,6 +131,12 @@ def read(file: Path) -> "list[RelationExample]":
     from data_pipeline.tasks.relation import read_relations, read_semeval
 
     return read_relations(file) if file.suffix in jsonl.SUFFIXES else read_semeval(file)
+
+
+def _unlabelled(record: "Record") -> "RelationExample":
+    from data_pipeline.tasks.relation import parse_relation
+
+    return parse_relation(record.without("label"))
 
 
 def _metrics(labels: Sequence[str]) -> tuple[MetricName, ...]:

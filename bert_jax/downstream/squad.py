@@ -1,14 +1,15 @@
 """SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.downstream.predict_records import RecordForm, as_json, in_parts
-from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction
+from bert_jax.cli.finetuning.predict_records import as_json, in_parts, predict_records
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
@@ -75,13 +76,10 @@ class SquadSettings:
             read_unanswered,
         )
 
-        form = RecordForm(job.input)
         if job.input.suffix in jsonl.SUFFIXES:
-            records = read_records(job.input, QUESTION_FIELDS)
-            return job.write_text(
-                form.lines(part, self._predict([read_question(record) for record in part], job.model))
-                for part in in_parts(records, _QUESTIONS_AT_ONCE)
-            )
+            read = functools.partial(read_records, job.input, QUESTION_FIELDS)
+            predict = functools.partial(self._predict, model=job.model)
+            return predict_records(job, read, read_question, predict, at_once=_QUESTIONS_AT_ONCE)
         examples = read_unanswered(job.input)
         found: dict[str, Any] = {}
         for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
@@ -94,8 +92,9 @@ class SquadSettings:
         from data_pipeline.tasks.records import as_records
         from data_pipeline.tasks.squad import QUESTION_FIELDS, read_question
 
-        questions = (read_question(record) for record in as_records(examples, QUESTION_FIELDS))
-        return [one for part in in_parts(questions, _QUESTIONS_AT_ONCE) for one in self._predict(part, model)]
+        questions = [read_question(record) for record in as_records(examples, QUESTION_FIELDS)]
+        parts = in_parts(iter(questions), _QUESTIONS_AT_ONCE)
+        return [one for part in parts for one in self._predict(part, model)]
 
     def _predict(self, examples: "Sequence[SquadExample]", model: AppliedModel) -> list[dict[str, Any]]:
         windows = self.windows(examples, model.tokenizer)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.cli.finetuning.predict_records import check_whole
+from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
@@ -89,7 +90,7 @@ class TaggingSettings:
 
         def tagged() -> "Iterator[tuple[Sentence, list[str]]]":
             nonlocal count
-            for part in self.parts(iterate_columns(job.input, columns)):
+            for part in self.parts(check_whole(lambda: iterate_columns(job.input, columns))):
                 yield from zip(part, self._predict(part, job.model), strict=True)
                 count += len(part)
 

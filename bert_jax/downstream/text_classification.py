@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from data_pipeline.tasks.records import Record
+    from data_pipeline.tasks.texts import TextExample
 
 TableKind = Literal["classification", "regression"]
 
@@ -67,18 +68,26 @@ class TableSettings(FoldSettings):
     def predict_file(self, job: Prediction) -> int:
         """A table with the columns that the model was trained on, but for the label."""
         from data_pipeline.tasks.records import read_records
-        from data_pipeline.tasks.texts import text_example, text_rows
+        from data_pipeline.tasks.texts import text_rows
 
-        columns = [name for name in (self.text_column, self.pair_column) if name is not None]
-
-        def predict(records: "Sequence[Record]") -> Iterator[dict[str, Any]]:
-            examples = [text_example(record, self.text_column, self.pair_column) for record in records]
+        def predict(examples: "Sequence[TextExample]") -> Iterator[dict[str, Any]]:
             return predict_labels(
                 text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
             )
 
-        return predict_records(job, read_records(job.input, columns), predict)
+        read = functools.partial(read_records, job.input, self._text_columns)
+        return predict_records(job, read, self._unlabelled, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Texts, or pairs of them if the model was trained on pairs."""
-        return predict_texts(examples, self.pair_column is not None, model, self.max_seq_length)
+        return predict_texts(examples, self._text_columns, self._unlabelled, model, self.max_seq_length)
+
+    @property
+    def _text_columns(self) -> list[str]:
+        """That of the texts, or the two of pairs."""
+        return [name for name in (self.text_column, self.pair_column) if name is not None]
+
+    def _unlabelled(self, record: "Record") -> "TextExample":
+        from data_pipeline.tasks.texts import text_example
+
+        return text_example(record, self.text_column, self.pair_column)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,8 @@ class ChoiceExample:
 class ChoiceForm:
     """How a file holds its examples."""
 
-    records: Iterator[Record]
+    read: Callable[[], Iterator[Record]]
+    """Begins to read the records."""
     example: Callable[[Record], ChoiceExample]
     has_names: bool
     """Whether a table begins with the names of its columns."""
@@ -57,16 +59,16 @@ def open_choices(file: Path) -> ChoiceForm:
     """
     match file.suffix:
         case ".csv":
-            return ChoiceForm(read_records(file, _SWAG_COLUMNS), _swag_example, has_names=True)
+            return ChoiceForm(partial(read_records, file, _SWAG_COLUMNS), _swag_example, has_names=True)
         case ".tsv":
-            return ChoiceForm(_codah_records(file), _codah_example, has_names=False)
-    return ChoiceForm(read_records(file, CHOICE_FIELDS), json_example, has_names=True)
+            return ChoiceForm(partial(_codah_records, file), _codah_example, has_names=False)
+    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS), json_example, has_names=True)
 
 
 def read_choices(file: Path) -> list[ChoiceExample]:
     """All examples of a file, as `open_choices`."""
     form = open_choices(file)
-    return [form.example(record) for record in form.records]
+    return [form.example(record) for record in form.read()]
 
 
 def require_labels(examples: Sequence[ChoiceExample]) -> None:

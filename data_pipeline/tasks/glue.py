@@ -52,7 +52,7 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
         raise UserError(f"{source} has neither {task.folder}/{file.name} nor {file.name}")
     opened = open_glue(file, task, split)
     label = None if split in task.submissions else task.label_column
-    return GlueData([glue_example(record, opened.columns, label) for record in opened.records], opened.broken)
+    return GlueData([glue_example(record, opened.columns, label) for record in opened.read()], opened.broken)
 
 
 def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:

@@ -1,7 +1,8 @@
 """Files in the form of a GLUE task's: published ones, and texts to predict."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from data_pipeline.errors import UserError
@@ -18,8 +19,8 @@ _BROKEN_LINES = 0.001
 class GlueFile:
     columns: tuple[str, ...]
     """The text, or the two texts of a pair."""
-    records: Iterator[Record]
-    """Read as they are asked for."""
+    read: Callable[[], Iterator[Record]]
+    """Begins to read the records, which come as they are asked for."""
     has_names: bool = True
     """Whether a table begins with the names of its columns."""
     broken: tuple[Place, ...] = ()
@@ -27,7 +28,7 @@ class GlueFile:
 
 
 def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> GlueFile:
-    """Checks a file and gives its records.
+    """Checks a file and tells how to read its records.
 
     Args:
       split: that the file is. Without it, a file without labels is taken for a test set, columns may be
@@ -39,7 +40,7 @@ def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> Glu
     """
     if split is None and file.suffix != ".tsv":
         columns = _text_columns(task, next(read_records(file, ())).fields)
-        return GlueFile(columns, read_records(file, columns))
+        return GlueFile(columns, functools.partial(read_records, file, columns))
     _, first = next(split_tabs(file))
     is_headerless = bool(task.names_without_header) and not set(task.columns) <= set(first)
     names = task.names_without_header if is_headerless else tuple(first)
@@ -48,7 +49,8 @@ def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> Glu
     check_columns(file, names, columns if is_test else (*columns, task.label_column))
     check_names(file, names)
     broken = _find_broken(file, len(names), is_test)
-    return GlueFile(columns, _read(file, names, is_headerless), not is_headerless, broken)
+    read = functools.partial(_read, file, names, is_headerless)
+    return GlueFile(columns, read, not is_headerless, broken)
 
 
 def glue_example(record: Record, columns: Sequence[str], label: str | None = None) -> TextExample:
