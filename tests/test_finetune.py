@@ -11,12 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import interrupt
-from bert_jax.checkpoints import load_params
-from bert_jax.cli.finetuning import packing
-from bert_jax.cli.finetuning.report import report
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
+from bert_jax.downstream import choose_packing
 from bert_jax.downstream.results import report
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.predict import gather
@@ -269,7 +266,7 @@ def test_short_texts_share_lines(folder: Path) -> None:
 
 def test_a_cell_packs_alike_alone_and_in_a_grid(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Some steps of this data cost as much as compiling: their number decides.
-    monkeypatch.setattr(packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
+    monkeypatch.setattr(choose_packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
     found = []
     for epochs in (["0.1"], ["0.1", "3"]):
         output = f"packed-{len(epochs)}"

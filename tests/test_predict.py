@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
+from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.finetuning.config import HeadKind
 from bert_jax.finetuning.finetuned import FineTuned
 from bert_jax.finetuning.heads import IMPOSSIBLE

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.outputs import outputs_of, write_lines
-from bert_jax.cli.finetuning.predict_records import RecordForm, check_whole
-from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.downstream.outputs import outputs_of, write_lines
+from bert_jax.downstream.predict_records import RecordForm, check_whole
+from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from bert_jax.names import RankingLoss
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_part, require_part

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.labelled_data import LabelledData, predict_labels
-from bert_jax.cli.finetuning.predict_records import (
+from bert_jax.downstream.labelled_data import LabelledData, predict_labels
+from bert_jax.downstream.predict_records import (
     check_whole,
     in_parts,
     line_end,
     predict_records,
     records_at_once,
 )
-from bert_jax.cli.finetuning.task_data import AppliedModel, Prediction
+from bert_jax.downstream.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import EntityStyle, MetricName, PartName
 from data_pipeline.tasks.parts import find_part, require_part
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.cli.finetuning.predict_records import as_json, in_parts, predict_records
-from bert_jax.cli.finetuning.task_data import AppliedModel, Apply, Outcome, Prediction
+from bert_jax.downstream.predict_records import as_json, in_parts, predict_records
+from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
