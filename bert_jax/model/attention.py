@@ -22,8 +22,8 @@ from bert_jax.parallel.sharding import BATCH_AXES, mesh_in_use
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
 
-# On a CPU without gradients: the most queries at once, as the scores of more leave its caches; the size of
-# the blocks that more are cut into, and how many of these are worth compiling.
+# On CPU without gradients: the most queries to compute at once (the scores of more do not fit the caches),
+# the size of the blocks that more queries are cut into, and the most blocks, which limits compile time.
 _LONGEST_WHOLE, _BLOCK, _MOST_BLOCKS = 256, 128, 8
 
 Projections: TypeAlias = tuple[tuple[jax.Array, jax.Array], ...]
@@ -38,7 +38,7 @@ def attention_bias(
     Args:
       config: decides between bidirectional and causal attention.
       input_mask: [B, T], 1 for real tokens and 0 for padding.
-      instances: [B, T], a number for each instance of a packed row; nothing is seen of others.
+      instances: [B, T], which instance of a packed row each position belongs to; others are not seen.
 
     Returns:
       float32 [B, 1, 1, T], or [B, 1, T, T] when causal or packed (query position before key position).
@@ -56,12 +56,12 @@ class Attention(nn.Module):
     """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm.
 
     Args:
-      queries_BQD: [B, Q, D] in the compute type, the positions that look.
+      queries_BQD: [B, Q, D] in `config.dtype`, the positions that look.
       x_BTD: [B, T, D], the positions that are looked at.
-      bias: float32 of the scores, as `attention_bias` gives it.
+      bias: float32, added to the scores, from `attention_bias`.
 
     Returns:
-      [B, Q, D] in the compute type.
+      [B, Q, D] in `config.dtype`.
 
     The collection "intermediates" receives the probabilities before dropout, [B, N, Q, T].
     """
@@ -93,7 +93,7 @@ class Attention(nn.Module):
 
 
 def attention_scores(q_BNQK: jax.Array, k_BNTK: jax.Array, bias: jax.Array) -> jax.Array:
-    """float32 [B, N, Q, T]; their softmax over T is how much a query position takes of each key position."""
+    """Scaled scores plus bias, float32 [B, N, Q, T]; their softmax over T is the attention probabilities."""
     scores_BNQT = jnp.einsum("bnqk,bntk->bnqt", q_BNQK, k_BNTK, preferred_element_type=jnp.float32)
     return scores_BNQT / math.sqrt(q_BNQK.shape[-1]) + bias
 
@@ -103,21 +103,21 @@ def attend(
 ) -> jax.Array:
     """Values mixed by the probabilities, [B, Q, N, K].
 
-    On TPU the kernel does it where it fits, else and elsewhere XLA; the two draw different dropout. On a CPU
-    XLA takes long queries in blocks if there will be no gradients, with which it would be slower.
+    On TPU the kernel computes them where `attention_kernel.fits`, otherwise XLA does; the two draw different
+    dropout. On CPU, without gradients, long queries are computed in blocks; with gradients that is slower.
 
     Args:
       projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias [N, K] still to
         be added.
-      bias: of the scores, as `attention_bias` gives it.
-      key: for dropout on the probabilities, or None for none.
-      rate: probability of dropping one.
-      deterministic: whether this is no training.
+      bias: added to the scores, from `attention_bias`.
+      key: for dropout on the probabilities; None for no dropout.
+      rate: probability of dropping an attention probability.
+      deterministic: True outside of training.
     """
     plain, fused = (functools.partial(way, rate=rate) for way in (attend_plainly, attend_fused))
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
-    one_for_all_heads = bias.shape[1] == 1  # the kernel knows no other
+    one_for_all_heads = bias.shape[1] == 1  # the kernel supports nothing else
     on_tpu: Callable[..., jax.Array] = plain
     on_cpu: Callable[..., jax.Array] = plain
     if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
@@ -132,10 +132,10 @@ def attend(
 def attend_plainly(
     projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float
 ) -> jax.Array:
-    """As `attend`, operation by operation."""
+    """As `attend`, by plain jax operations."""
     q_BNQK, k_BNTK, v_BNTK = (_heads_first(*projection) for projection in projections)
     scores_BNQT = attention_scores(q_BNQK, k_BNTK, bias)
-    # Softmax whose division comes last: of the mixed values, which are fewer than the scores.
+    # The softmax's division comes last, on the mixed values, which are fewer than the scores.
     highest = jax.lax.stop_gradient(scores_BNQT.max(axis=-1, keepdims=True))
     weights_BNQT = jnp.exp(scores_BNQT - highest)
     kept_BNQT = dropout(weights_BNQT.astype(q_BNQK.dtype), rate, key)
@@ -145,7 +145,7 @@ def attend_plainly(
 
 
 def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> jax.Array:
-    """As `attend_plainly` without dropout, some queries after the others."""
+    """As `attend_plainly` without dropout, one block of queries after another."""
     (queries, query_bias), *others = projections
     count = queries.shape[1]
     size = max(_BLOCK, math.ceil(count / _MOST_BLOCKS))
@@ -158,7 +158,8 @@ def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> j
 
 
 def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array) -> jax.Array:
-    """[B, N, T, K]: each head's matrix lies whole, which XLA multiplies two to three times as fast on CPU."""
+    """Product plus bias, [B, N, T, K]. With each head's matrix contiguous, XLA on CPU multiplies two to three
+    times as fast."""
     return (product_BTNK + bias_NK).swapaxes(1, 2)
 
 
@@ -169,8 +170,8 @@ def attend_fused(
     rate: float,
     interpret: bool = False,
 ) -> jax.Array:
-    """As `attend`, by the kernel. On a mesh every device computes the rows and heads that it holds, with
-    the dropout that any other mesh would draw for them."""
+    """As `attend`, by the TPU kernel. On a mesh each device computes the rows and heads that it holds; their
+    dropout does not depend on the mesh."""
     batch, _, num_heads, _ = projections[0][0].shape
     dropped = 0 if key is None else num_dropped(rate)
     words = jnp.zeros(2, jnp.uint32) if key is None else jax.random.bits(key, (2,), jnp.uint32)
@@ -178,7 +179,7 @@ def attend_fused(
     head_axes = ("tensor",) if mesh and num_heads % mesh.shape["tensor"] == 0 else ()
 
     def first(axes: tuple[str, ...], count: int) -> jax.Array:
-        """Number of a device's first row or head, of which it has so many."""
+        """Index of a device's first row or head among all, given how many (`count`) each device holds."""
         return jnp.uint32(jax.lax.axis_index(axes) * count if mesh and axes else 0)
 
     def compute(products, biases, bias, words):  # type: ignore[no-untyped-def]

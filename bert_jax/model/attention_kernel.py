@@ -1,12 +1,12 @@
 """Attention of short sequences as one TPU kernel, whose scores never leave the chip's vector memory.
 
-Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and that, not
-its matrix products, is what it costs at BERT's lengths. Here a step of the kernel takes whole heads: all
-their scores fit, so softmax is exact in one go (no running maximum, unlike kernels for long sequences). The
-gradient computes them again from queries and keys, and dropout's random bits from their counters.
+Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and at BERT's
+lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
+whole heads: all their scores fit, so softmax is exact in one pass (no running maximum, unlike kernels for
+long sequences). The backward pass recomputes scores from queries and keys, and random bits from counters.
 
 Shapes: B batch, N heads, H heads of one step, K head width, T length (of keys), Q length (of queries).
-Positions come last in queries, keys and values: along the lanes of the chip's registers, which they fill.
+Positions are the last axis of queries, keys and values, so that they fill the lanes of the chip's registers.
 """
 
 import functools
@@ -24,7 +24,7 @@ from bert_jax.model.threefry import keep
 Projections: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 """Queries, keys and values, [B, N, K, T] each."""
 
-# Scores of one step: what fits the vector memory beside their exponentials, gradients and random bits.
+# Most scores in one step: these fit the vector memory beside their exponentials, gradients and random bits.
 _MOST_SCORES = 512 * 512
 _LANES = 128
 _SUBLANES = 8
@@ -55,12 +55,12 @@ def fused_attention(
 
     Args:
       projections: queries, keys and values before their biases are added.
-      biases: [B, N, 3, K], those of queries, keys and values. Their gradients are sums over positions,
-        which the kernel has at hand; XLA would read three arrays again for them.
+      biases: [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions, which the
+        kernel computes as well; XLA would have to read three arrays again.
       score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, Q]; no gradient flows
         into it.
-      seed: uint32 [4]: two words of a key, and the first row's and the first head's number in the
-        whole batch, which with the position decide an element's random bits.
+      seed: uint32 [4]: two words of a key, the first row's index in the whole batch, and the first head's
+        in the whole model. With the position they determine an element's random bits.
       num_heads: heads of the whole model, of which N are here.
       dropped: how many of the `RESOLUTION` values of 16 random bits drop an element.
       interpret: compute it with jax operations, on any platform, for tests.
@@ -96,7 +96,7 @@ fused_attention.defvjp(_fused_forward, _fused_backward)
 def _call(  # type: ignore[no-untyped-def]
     kernel: Callable[..., None], name: str, seed, score_bias, arrays, outputs, interpret: bool
 ):
-    """Runs a kernel on whole heads of arrays [B, N, ...], a step for as many as fit."""
+    """Runs a kernel on arrays [B, N, ...]; each step takes one row and `heads_of_a_step` whole heads."""
     batch, heads, _, length = arrays[0].shape
     step = heads_of_a_step(heads, length)
 
@@ -121,14 +121,14 @@ def _call(  # type: ignore[no-untyped-def]
 
 
 def heads_of_a_step(heads: int, length: int) -> int:
-    """As many as fit: a short sequence's head is too little work for a step of its own."""
+    """The largest divisor of `heads` that fits one step; one head of a short sequence is too little work."""
     most = max(_MOST_SCORES // length**2, 1)
     return max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
 
 
 def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int) -> None:  # type: ignore[no-untyped-def]
     exponentials_HTQ, inverse_sums = _softmax(_scaled(q[0]), k[0], score_bias[0])
-    # One product of the two factors: sums are few, scores are many.
+    # The two factors are multiplied first, because there are far fewer sums than scores.
     probabilities_HTQ = exponentials_HTQ * (inverse_sums * _scale_up(dropped))
     probabilities_HTQ = _drop(probabilities_HTQ, seed, num_heads, dropped).astype(output.dtype)
     output[0] = _product(v[0], probabilities_HTQ, 2, 1).astype(output.dtype)
@@ -152,14 +152,14 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
-    """float32 [H, 8, K] whose given row is the sum over positions, the others zero: a matrix product."""
+    """float32 [H, 8, K]: one row is the sum over positions, the others are 0. Done as a matrix product."""
     heads, _, length = x_HKT.shape
     rows = jax.lax.broadcasted_iota(jnp.int32, (heads, _SUBLANES, length), 1)
     return _product((rows == row).astype(x_HKT.dtype), x_HKT, 2, 2)
 
 
 def _scaled(x_HKT: jax.Array) -> jax.Array:
-    # Of the queries rather than of the scores, which are more. Exact where K is 64.
+    # The queries (and their gradients) are scaled, as they are fewer than the scores. Exact where K is 64.
     return x_HKT * x_HKT.shape[1] ** -0.5
 
 
@@ -168,9 +168,9 @@ def _scale_up(dropped: int) -> float:
 
 
 def _softmax(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Unnormalised softmax [H, T, Q] over keys, and what makes it sum to one [H, 1, Q].
+    """Unnormalised softmax over keys, [H, T, Q], and the inverse of its sum, [H, 1, Q].
 
-    Keys come first: adding over them then adds registers, and a sum lies beside its queries.
+    Keys come before queries, so that a sum over keys adds whole registers and stays in its query's lane.
     """
     scores_HTQ = _product(k_HKT, q_HKQ, 1, 1) + score_bias
     exponentials_HTQ = jnp.exp(scores_HTQ - scores_HTQ.max(axis=1, keepdims=True))
@@ -178,13 +178,13 @@ def _softmax(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> tuple
 
 
 def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
-    """Products of heads' matrices, over an axis of each, in float32."""
+    """float32 matrix product for each head, contracting the given axis of each factor."""
     axes = (((x_axis,), (y_axis,)), ((0,), (0,)))
     return jax.lax.dot_general(x, y, axes, preferred_element_type=jnp.float32)
 
 
 def _drop(x_HTQ: jax.Array, seed, num_heads: int, dropped: int) -> jax.Array:  # type: ignore[no-untyped-def]
-    """Zeros in place of a part of the elements, chosen by (key, row, head, position)."""
+    """`x_HTQ` with dropped elements set to 0; (key, row, head, position) decides which."""
     if not dropped:
         return x_HTQ
     heads, length, _ = x_HTQ.shape

@@ -1,7 +1,7 @@
 """Dropout that draws 16 random bits an element.
 
-Random bits are a large part of a dropout layer's time. 16 of them place the keep probability
-within 1/65536 of the one asked for, and what survives is scaled by the probability that is really
+Drawing random bits takes a large part of a dropout layer's time. 16 bits place the keep probability
+within 1/65536 of the one asked for, and kept elements are scaled by the probability that is really
 used, so the expectation is exact. Each 32-bit word of the generator serves two elements.
 """
 
@@ -36,7 +36,7 @@ class Dropout(nn.Module):
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """`x` with each element kept or zeroed, as `Dropout`; `x` itself without a key."""
+    """`x` with elements zeroed and scaled as by `Dropout`; `x` itself if `key` is None."""
     if key is None:
         return x
     dropped = num_dropped(rate)
@@ -50,14 +50,14 @@ def num_dropped(rate: float) -> int:
 
 
 def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """As `_random_16_bits`; on a mesh, every device draws the rows of the batch that it holds."""
+    """As `_random_16_bits`; with rbg on a mesh, each device draws only the rows that it holds."""
     mesh = mesh_in_use()
     parts = math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1
-    # threefry2x32 is drawn by all together, to be the same however rows are spread.
+    # threefry2x32 bits are drawn for the whole batch, so that they are the same however rows are spread.
     if parts == 1 or shape[0] % parts or not _is_rbg(key):
         return _random_16_bits(key, shape)
 
-    # XLA would have each device draw the bits of the whole batch and keep those of its own rows.
+    # Left to XLA, each device would draw the bits of the whole batch and keep those of its own rows.
     def draw(key: jax.Array) -> jax.Array:
         own_key = jax.random.fold_in(key, jax.lax.axis_index(BATCH_AXES))
         return _random_16_bits(own_key, (shape[0] // parts, *shape[1:]))
@@ -68,8 +68,8 @@ def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 def _random_16_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32 of the given shape whose upper 16 bits are random."""
-    # The two rows that share words are neighbours on the first axis: there, unlike further in, no
-    # compiler has to move anything to take the words apart.
+    # The two rows that share words are neighbours on the first axis: there, unlike on an inner axis,
+    # words are split without moving data.
     rows, *others = shape
     bits = _random_bits(key, ((rows + 1) // 2, 1, *others))
     shifts = jnp.array([0, 16], jnp.uint32).reshape(1, 2, *(1 for _ in others))
@@ -77,7 +77,7 @@ def _random_16_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32, from an accelerator's own generator where the key asks for it."""
+    """uint32 random bits; an rbg key on an accelerator takes them from its own generator."""
     if not _is_rbg(key):
         return threefry.random_bits(key, shape)
     hardware = functools.partial(jax.random.bits, shape=shape, dtype=jnp.uint32)

@@ -29,8 +29,8 @@ def activation(config: ModelConfig, x: jax.Array) -> jax.Array:
 def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
     """LayerNorm over the last axis, its statistics in float32.
 
-    The variance is the mean squared deviation. Of bfloat16 activations, whose own rounding is far
-    coarser, it is the mean square less the squared mean, for which one pass over them is enough.
+    The variance is the mean squared deviation. For bfloat16 activations, whose own rounding is far
+    coarser, it is the mean square minus the squared mean, which needs only one pass.
     """
     one_pass = config.dtype == "bfloat16"
     return nn.LayerNorm(
@@ -41,8 +41,8 @@ def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
 class Embeddings(nn.Module):
     """Word + position + segment embeddings, LayerNorm, dropout.
 
-    They are added in float32, and so are the gradients of the rows of a table: a frequent token's is
-    a sum of thousands.
+    Embeddings are added in float32, and so are the gradients of each table row: a frequent token's
+    gradient is a sum of thousands.
     """
 
     config: ModelConfig
@@ -68,7 +68,7 @@ class Embeddings(nn.Module):
     ) -> jax.Array:
         positions = jnp.arange(input_ids.shape[-1])
         if instances is not None:
-            # Padding behind the last instance may be further from its start than there are positions.
+            # Padding after the last instance may be further from its start than the table has positions.
             positions = jnp.minimum(positions - instances, self.config.max_position_embeddings - 1)
         x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
         x_BTD = self.layer_norm(x_BTD + self.position_embeddings(positions))
@@ -79,12 +79,12 @@ class Layer(nn.Module):
     """One transformer layer, post-LN: `LN(x + dropout(sublayer(x)))` twice.
 
     Args:
-      queries_BQD: [B, Q, D] in the compute type, the positions whose outputs are wanted.
+      queries_BQD: [B, Q, D] in `config.dtype`, the positions whose outputs are wanted.
       x_BTD: [B, T, D], the positions that they attend to.
-      bias: float32 of the scores, as `attention_bias` gives it.
+      bias: float32, added to the scores, from `attention_bias`.
 
     Returns:
-      [B, Q, D] in the compute type.
+      [B, Q, D] in `config.dtype`.
     """
 
     config: ModelConfig
@@ -107,10 +107,10 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embeddings and `num_layers` layers.
 
-    Of a batch it reads int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
-    (0 for segment A, 1 for segment B), [B, T] each. Of rows that hold several instances it also reads
-    `instance_starts` [B, K] (`packed_rows.py`): attention then stays inside an instance, and positions count
-    from its beginning. Other keys are ignored.
+    Reads from a batch int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
+    (0 for segment A, 1 for segment B), [B, T] each. A packed batch also has `instance_starts` [B, K]
+    (`packed_rows.py`): attention then stays inside an instance, and positions count from its beginning.
+    Other keys are ignored.
     """
 
     config: ModelConfig
@@ -129,14 +129,14 @@ class Encoder(nn.Module):
             values is then computed for these positions alone, which saves most of that layer.
 
         Returns:
-          [B, T, D] in the compute type, or [B, Q, D] with `positions`.
+          [B, T, D] in `config.dtype`, or [B, Q, D] with `positions`.
         """
         inputs, bias = self._layer_inputs(batch, deterministic)
         x_BTD = inputs[-1]
         if positions is None:
             return self.layers[-1](x_BTD, x_BTD, bias, deterministic)
         queries_BQD = jnp.take_along_axis(x_BTD, positions[..., None], axis=1)
-        if bias.shape[2] > 1:  # what may be seen depends on who looks: causal or packed
+        if bias.shape[2] > 1:  # causal or packed: the bias depends on the query
             bias = jnp.take_along_axis(bias, positions[:, None, :, None], axis=2)
         return self.layers[-1](queries_BQD, x_BTD, bias, deterministic)
 
@@ -146,7 +146,7 @@ class Encoder(nn.Module):
         return [*inputs, self.layers[-1](inputs[-1], inputs[-1], bias, deterministic)]
 
     def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], jax.Array]:
-        """What each layer gets, num_layers arrays [B, T, D], and the bias of their attention scores."""
+        """The input of each layer, num_layers arrays [B, T, D], and the bias of their attention scores."""
         instances = instances_of(batch)
         bias = attention_bias(self.config, batch["input_mask"], instances)
         embedded = self.embeddings(batch["input_ids"], batch["segment_ids"], deterministic, instances)

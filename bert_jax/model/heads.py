@@ -1,4 +1,4 @@
-"""What sits on the encoder during pretraining: pooler, language model head, next sentence head.
+"""Modules on top of the encoder in pretraining: pooler, language model head, next sentence head.
 
 Shapes: B batch, T length, D hidden, P predictions, V vocabulary.
 """
@@ -23,7 +23,7 @@ class Pooler(nn.Module):
 
 
 class LanguageModelHead(nn.Module):
-    """Scores of all vocabulary ids at some positions (run_pretraining.py:240).
+    """Logits of all vocabulary ids at some positions (run_pretraining.py:240).
 
     Dense, GELU and LayerNorm, then a product with the word embeddings and a bias of its own.
     """

@@ -1,9 +1,8 @@
-"""The linear layers of the model, contracted in the form that the platform's compiler likes best.
+"""The linear layers of the model, contracted in the form that is fastest on the platform.
 
-On CPU, contracting [B, T, D] makes XLA copy arrays into another order to form their gradients; on
-rows [B*T, D] it need not, and a training step takes a quarter less time. On TPU it is the other way
-round: rows take the batch out of the result's layout, and every head's array is copied to bring it
-back.
+On CPU, contracting [B, T, D] makes XLA copy arrays into another order to form their gradients; with
+rows [B*T, D] it does not, and a training step takes a quarter less time. On TPU the opposite holds:
+rows remove the batch axis from the result's layout, and every head's array is copied to restore it.
 """
 
 import functools
@@ -17,7 +16,7 @@ from bert_jax.config import ModelConfig
 
 
 def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """A normal of standard deviation `initializer_range`, cut at two standard deviations.
+    """A normal distribution of standard deviation `initializer_range`, cut at two standard deviations.
 
     As in TensorFlow the deviation is the one *before* cutting (modeling.py:376); jax's own
     `truncated_normal(stddev)` means the same.
@@ -26,16 +25,16 @@ def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in the compute type, from the last `num_inputs` axes to `features`.
+    """`x @ kernel + bias`, contracting the last `num_inputs` axes of x into axes of sizes `features`.
 
-    The kernel has the shape (input axes..., features...), so that heads stay visible in it.
+    The kernel has the shape (input axes..., features...), so that heads are an axis of it.
     """
 
     config: ModelConfig
     features: tuple[int, ...]
     num_inputs: int = 1
     result: jax.typing.DTypeLike | None = None
-    """Type of the product and the bias; None takes the compute type. Factors have that in any case."""
+    """dtype of the output; None: `config.dtype`. Input and kernel are always cast to `config.dtype`."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         product, bias = self.parts(x)
@@ -43,7 +42,7 @@ class Linear(nn.Module):
 
     @nn.compact
     def parts(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The product [..., *features] and the bias [*features], for who adds them up with more."""
+        """The product [..., *features] and the bias [*features], for callers that add them themselves."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
         bias = self.param("bias", nn.initializers.zeros, self.features)
@@ -59,7 +58,7 @@ class Linear(nn.Module):
 def _rows(
     x: jax.Array, kernel: jax.Array, axes: int, preferred_element_type: jax.typing.DTypeLike | None
 ) -> jax.Array:
-    """`jnp.tensordot` as a product of two matrices."""
+    """As `jnp.tensordot`, by a product of two matrices."""
     outer, features = x.shape[: x.ndim - axes], kernel.shape[axes:]
     num_inputs = math.prod(kernel.shape[:axes])
     x, kernel = x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1)

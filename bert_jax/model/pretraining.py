@@ -1,4 +1,4 @@
-"""The whole model of pretraining: encoder, pooler and the heads that the objective asks for."""
+"""The model that is pretrained: encoder, pooler, language model head and next sentence head."""
 
 import functools
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from bert_jax.task import Batch
 class BertForPreTraining(nn.Module):
     """BERT with its pretraining heads.
 
-    All objectives have the same parameters, so that a checkpoint of one can start another; an
-    objective without next sentence prediction leaves the pooler and its head as initialised.
+    All objectives have the same parameters, so that a checkpoint of one can start another; an objective
+    without next sentence prediction leaves the pooler and the next sentence head as initialised.
     """
 
     config: ModelConfig
@@ -34,14 +34,13 @@ class BertForPreTraining(nn.Module):
 
         Args:
           batch: int `input_ids`, `input_mask`, `segment_ids` [B, T] and `masked_lm_positions`
-            [B, P]; of rows that hold several instances also `instance_starts` [B, K]. Other keys
-            are ignored.
+            [B, P]; in a packed batch also `instance_starts` [B, K]. Other keys are ignored.
           deterministic: False applies dropout, which needs a "dropout" key.
 
         Returns:
           float32 language model logits [B, P, V] at the masked positions, or [B, T-1, V] for the
           left-to-right objective, where position t predicts token t + 1; and float32 next
-          sentence logits [B, 2], or [B, K, 2] of a packed batch.
+          sentence logits [B, 2], or [B, K, 2] for a packed batch.
         """
         if "instance_starts" in batch:
             predicting, pooling = self._encode_packed(batch, deterministic)
@@ -49,8 +48,7 @@ class BertForPreTraining(nn.Module):
             pooling = self.encoder(batch, deterministic)
             predicting = pooling[:, :-1]
         else:
-            # The heads look at [CLS] and at the masked positions, so the last layer need not go on
-            # to compute the others.
+            # The heads read only [CLS] and the masked positions, so the last layer computes no others.
             positions = jnp.pad(batch["masked_lm_positions"], ((0, 0), (1, 0)))
             pooling = self.encoder(batch, deterministic, positions)
             predicting = pooling[:, 1:]
@@ -58,7 +56,7 @@ class BertForPreTraining(nn.Module):
         return logits, self.next_sentence(self.pooler(pooling))
 
     def _encode_packed(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
-        """Hidden states that tokens are predicted from, [B, P or T-1, D], and of each [CLS], [B, K, 1, D]."""
+        """Hidden states to predict tokens from, [B, P or T-1, D], and those of each [CLS], [B, K, 1, D]."""
         starts = batch["instance_starts"]
         if self.config.learns.predicts == "next_tokens":
             sequence_BTD = self.encoder(batch, deterministic)
@@ -71,7 +69,7 @@ class BertForPreTraining(nn.Module):
 
 
 def abstract_params(config: ModelConfig) -> Mapping[str, Any]:
-    """Shapes and types of a model's parameters, of all its parts; computes nothing."""
+    """Shapes and dtypes of all parameters of a model; computes nothing."""
     ids = jnp.zeros((1, 2), jnp.int32)
     batch = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions"), ids)
     init = functools.partial(BertForPreTraining(config).init, deterministic=True)

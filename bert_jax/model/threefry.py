@@ -10,37 +10,37 @@ import math
 import jax
 import jax.numpy as jnp
 
-# The fewest without a known statistical flaw, say the generator's authors (Random123, threefry.h).
-# Their default and jax's is 20, a margin for which attention would take a fifth more cycles.
+# The fewest rounds without a known statistical flaw, according to the authors (Random123, threefry.h).
+# Their default, and jax's, is 20; that safety margin would cost attention a fifth more cycles.
 _ROUNDS = 13
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 of `shape`, whose first axis and whose others together have fewer than 2**32 places."""
+    """uint32 random bits of `shape`; its first axis and the product of the others are below 2**32."""
     key0, key1 = jax.random.bits(key, (2,), jnp.uint32)
     row = jax.lax.broadcasted_iota(jnp.uint32, shape, 0)
     column = jnp.zeros(shape, jnp.uint32)
     for axis in range(1, len(shape)):
         place = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
         column = column + place * jnp.uint32(math.prod(shape[axis + 1 :]))
-    # The second word of a block is not used: making it is cheaper than moving it to other places.
+    # The second word of a block is not used: computing it is cheaper than moving it to other elements.
     return threefry2x32((key0, key1), (row, column), _ROUNDS)[0]
 
 
 def keep(
     key0: jax.Array, key1: jax.Array, first_head: jax.Array, heads: int, length: int, dropped: int
 ) -> jax.Array:
-    """bool [H, T, Q], False with probability dropped / RESOLUTION, for heads of consecutive numbers.
+    """bool [H, T, Q], False with probability dropped / RESOLUTION, for consecutive heads.
 
-    A block of the generator gives four draws, one in each quarter of the keys: whole registers of words
-    then fill whole registers of draws, and nothing is moved.
+    A block of the generator gives four draws, one for each quarter of the keys: whole registers of words
+    then become whole registers of draws, without moving data.
     """
     shape = (heads, length // 4, length)
     head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(3))
     words = threefry2x32((key0, key1), ((first_head + head) * shape[1] + row, column), _ROUNDS)
-    # The upper 16 bits of a word and the lower ones, as signed numbers: the chip compares no others.
+    # The upper and the lower 16 bits of a word, as signed numbers: the chip cannot compare unsigned ones.
     draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
     return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)
 
