@@ -1,4 +1,4 @@
-"""How large a model is and how much arithmetic it does: plain sums over its shape, no jax."""
+"""The size of a model and the amount of its arithmetic: plain sums over its shape, without jax."""
 
 import re
 
@@ -13,8 +13,8 @@ PEAK_FLOPS = {
     "v5e": 197e12,
     "v5": 459e12,
     "v4": 275e12,
-    # The cards for a PCIe slot run slower than the SXM modules. Half of the figures with sparsity of
-    # nvidia.com/en-us/data-center/h200 (1,979; NVL 1,671) and /h100 (1,979; NVL 1,671; PCIe 1,513).
+    # Cards for a PCIe slot are slower than SXM modules. These values are half of the figures with sparsity
+    # at nvidia.com/en-us/data-center/h200 (1,979; NVL 1,671) and /h100 (1,979; NVL 1,671; PCIe 1,513).
     "h200 nvl": 835e12,
     "h200": 989e12,
     "h100 nvl": 835e12,
@@ -22,8 +22,8 @@ PEAK_FLOPS = {
     "h100": 989e12,
     "a100": 312e12,
 }
-"""Dense bfloat16 FLOP/s of one device, from the makers' data sheets, by whole words in its name; the first
-that stands in it counts."""
+"""Dense bfloat16 FLOP/s of one device, from the makers' data sheets. Keys are matched as whole words in
+`device_kind.lower()`. The first match wins, so specific names come before general ones."""
 
 
 def encoder_parameters(model: ModelConfig) -> int:
@@ -47,15 +47,15 @@ def total_parameters(model: ModelConfig) -> int:
 def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: int = 1) -> int:
     """Floating-point operations of training on one row of a batch.
 
-    Matrix products alone, a multiply and an add counted as two, backward as twice forward.
-    Padding, and attention between the instances of a packed row, count as they are computed;
-    recomputation for memory does not count. The last layer counts whole, though a step may compute most
-    of it for the predicted positions alone.
+    Counts matrix products alone: a multiply and an add are two operations, and the backward pass is twice
+    the forward pass. Padding, and attention between the instances of a packed row, count, since they are
+    computed; recomputation to save memory does not. The last layer counts in full, though a step may compute
+    most of it for the predicted positions alone.
 
     Args:
       model: shape and objective.
       length: positions of the row.
-      predictions: slots of masked tokens; an objective that predicts next tokens predicts all positions.
+      predictions: slots of masked tokens; ignored by an objective that predicts next tokens.
       instances: how many the row may hold; each is pooled.
     """
     width = model.hidden_size
@@ -66,7 +66,7 @@ def flops_per_row(model: ModelConfig, length: int, predictions: int, instances: 
 
 
 def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
-    """As `flops_per_row`, of the layers alone; the lowest ones may be frozen, and then have no backward."""
+    """As `flops_per_row`, for the layers alone; the lowest `frozen_layers` have no backward pass."""
     width = model.hidden_size
     layer = 2 * length * (4 * width * width + 2 * width * model.intermediate_size)
     layer += 4 * length * length * width
@@ -74,7 +74,7 @@ def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> in
 
 
 def run_tokens(experiment: Experiment) -> int:
-    """Positions of a whole run, padding included."""
+    """Number of positions in a whole run, padding included."""
     return sum(
         steps * experiment.global_batch_size * phase.max_seq_length
         for phase, steps in _steps_by_phase(experiment)
@@ -87,7 +87,7 @@ def run_flops(experiment: Experiment) -> int:
 
 
 def flops_left(experiment: Experiment, step: int) -> int:
-    """Those of `run_flops` that are still to come when `step` steps are done."""
+    """The part of `run_flops` that remains when `step` steps are done."""
     instances = experiment.data.max_instances_per_row
     return sum(
         steps

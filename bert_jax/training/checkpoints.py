@@ -1,7 +1,7 @@
 """Checkpoints of a run: written by Orbax in the background, whole or absent, and checked when read.
 
-Orbax renames a finished folder into place, so a kill leaves no half checkpoint. It does not notice
-a flipped bit in the arrays' files, so each checkpoint carries its files' SHA-256 as well.
+Orbax renames a finished folder into place, so a killed run leaves no partial checkpoint. Orbax does
+not notice a flipped bit in the arrays' files, so each checkpoint also holds its files' SHA-256.
 """
 
 import concurrent.futures
@@ -34,7 +34,7 @@ _ITEM = "default"  # Orbax's name of the only item of a checkpoint
 class Checkpoints:
     """The checkpoints in a work directory; one save at a time runs in the background.
 
-    All processes of a run make one and call its methods together.
+    Every process of a run has one, and all call its methods together.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Checkpoints:
         workdir: the folder of the run.
         keep: how many of the newest checkpoints to keep.
         say: prints a line.
-        keep_every: those of the steps that one of these divides are kept as well.
+        keep_every: checkpoints at multiples of one of these numbers of steps are kept as well.
         """
         _hush_orbax()
         self._workdir = workdir
@@ -60,23 +60,23 @@ class Checkpoints:
         self._manager = _Manager(self._folder.absolute(), options=options)
 
     def stays(self, step: int) -> bool:
-        """Whether the checkpoint of a step belongs to a series that is kept."""
+        """Whether `keep_every` keeps the checkpoint of a step."""
         return any(step % steps == 0 for steps in self._keep_every)
 
     def save(self, step: int, state: Any) -> None:
-        """Starts to save, after waiting for the save before. Does nothing if the step is there.
+        """Starts to save, after waiting for the previous save. Does nothing if the step is already saved.
 
-        If the save before failed, says so and returns when this one is done.
+        If the previous save failed, says so and returns only when this one is done.
 
         Raises:
-          Unfinished: this save failed (disk full, no permission); of several processes also the one before.
+          Unfinished: this save failed (disk full, no permission), or with several processes the previous one.
         """
         fault = self._attempt(self._manager.wait_until_finished)
         if fault:
             if processes.count() > 1:
                 raise self._unfinished(fault)
             self._say(f"{self._describe(fault)}; trying that of step {step}")
-            self._manager.reload()  # it has forgotten those that the failed one was to replace
+            self._manager.reload()  # it no longer lists those that the failed one was to replace
         if step in self._manager.all_steps():
             return
         self._saving = step
@@ -86,7 +86,7 @@ class Checkpoints:
             self.wait()
 
     def wait(self) -> None:
-        """Returns when no save is under way. Raises Unfinished as `save` does."""
+        """Waits until no save is under way. Raises Unfinished if one failed."""
         if error := self._attempt(self._manager.wait_until_finished):
             raise self._unfinished(error)
 
@@ -98,11 +98,11 @@ class Checkpoints:
     def restore_newest(self, abstract_state: State) -> State | None:
         """The newest state that is whole, or None if there is no checkpoint.
 
-        A damaged checkpoint is said, moved to `damaged-checkpoints`, and the one before is tried.
+        A damaged checkpoint is reported and moved to `damaged-checkpoints`, and the one before it is tried.
 
         Raises:
           UserError: there are checkpoints, and all of them are damaged.
-          Unfinished: one cannot be read, for which it need not be damaged.
+          Unfinished: a checkpoint cannot be read, which does not mean that it is damaged.
         """
         step = processes.by_first(self._newest_whole)
         self._manager.reload_up_to(step)
@@ -111,14 +111,17 @@ class Checkpoints:
         return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def close(self) -> None:
-        """Waits for the save under way and stops Orbax's threads; not where other processes wait for this one
-        to end, because a save failed here."""
+        """Waits for the save under way and stops Orbax's threads. Does nothing if a save failed in this one
+        of several processes, because the others then wait for this process to end."""
         if self._manager.failure is None:
             self.wait()
             self._manager.close()
 
     def _newest_whole(self) -> int | None:
-        """Step of the newest checkpoint that is not damaged, or None; newer, damaged ones are moved aside."""
+        """Step of the newest checkpoint that is not damaged, or None if there are no checkpoints.
+
+        Damaged ones that are newer are moved aside.
+        """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
             try:
@@ -145,8 +148,8 @@ class Checkpoints:
         (self._folder / str(step)).rename(aside / (f"{step}.{taken}" if taken else str(step)))
 
     def _add_checksums(self) -> None:
-        # Orbax calls this when all files are written, just before it renames their folder. It leaves them to
-        # the system's cache: after a power cut they might be empty under their final name.
+        # Orbax calls this when all files are written, just before it renames their folder. It does not sync
+        # them to disk: after a power cut they might be empty under their final name.
         (folder,) = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
         files = [file for file in folder.glob(f"{_ITEM}/**/*") if file.is_file()]
         sums = dict(zip([str(file.relative_to(folder)) for file in files], _hash_all(files), strict=True))
@@ -154,7 +157,10 @@ class Checkpoints:
         synchronize(folder)
 
     def _attempt(self, action: Callable[[], Any]) -> Exception | None:
-        """What the disk raised of a part of a save."""
+        """Runs one stage of a save and returns the storage error it raised, or None.
+
+        Out-of-memory and lost-process errors propagate.
+        """
         try:
             action()
         except (jax.errors.JaxRuntimeError, TimeoutError):
@@ -182,18 +188,19 @@ def _preservation(keep: int, keep_every: Collection[int]) -> policies.Preservati
 
 
 class _Manager(ocp.CheckpointManager):
-    """Orbax's, but for two habits.
+    """Orbax's manager, with two behaviours changed.
 
-    It asks after preemption itself, with numbers that are not the loop's. And a process whose part of a save
-    failed waits for the others before it says so, and they for it, until it gives up after 20 minutes.
+    Orbax polls for preemption itself, with step numbers other than the loop's. And a process whose part of a
+    save failed waits for the others before it reports that, while they wait for it, until it gives up after
+    20 minutes.
     """
 
     failure: BaseException | None = None
     """Why this one of several processes cannot finish a save; set in Orbax's thread."""
 
     def reload_up_to(self, step: int | None) -> None:
-        """Lists the checkpoints anew. Later ones were put aside by another process, but a network's cache may
-        still show them to this one, which would then not take part in saving them again."""
+        """Lists the checkpoints again, without those after `step`, which process 0 has moved aside. A network
+        file system's cache may still show them to this process, which would then not save them again."""
         self.reload()
         self._checkpoints.delete_if(lambda checkpoint: step is None or checkpoint.step > step)
 
@@ -223,7 +230,7 @@ def find_fault(checkpoint: Path) -> str | None:
     """What is wrong with the files of a checkpoint's folder, or None if they are as written.
 
     Raises:
-      OSError: they cannot be read, which says nothing about what is in them.
+      OSError: they cannot be read, which says nothing about their contents.
     """
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
@@ -245,7 +252,7 @@ def saved_steps(workdir: Path) -> list[int]:
 
 
 def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
-    """The step and the folder of a whole checkpoint of a run; None takes the newest.
+    """The step and the folder of an undamaged checkpoint of a run; None takes the newest.
 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
@@ -291,12 +298,12 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
 
 
 def _hush_orbax() -> None:
-    # It logs a traceback for what is reported here in one line.
+    # Orbax logs a traceback for errors that this module reports in one line.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
 
 
 def _hash_all(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file; several at once: hashing lets go of the interpreter, and a bucket is slow."""
+    """SHA-256 of each file, in several threads: hashing releases the GIL, and reading a bucket is slow."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return list(pool.map(_sha256, files))
 
@@ -307,7 +314,7 @@ def _sha256(path: Path) -> str:
 
 
 def _gist(error: Exception) -> str:
-    """The first line of an exception, short enough to stand in a sentence."""
+    """An exception in a few words, short enough for a sentence."""
     text = " ".join(str(error).split())
     for cause in ("No space left on device", "File too large", "Disk quota exceeded", "Permission denied"):
         if cause in text:

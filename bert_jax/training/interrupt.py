@@ -25,7 +25,7 @@ class Interrupt:
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = f"{self.signal_name}: saving after this step; Ctrl-C ends at once, without saving\n"
-        # Not print, which may be interrupted in the middle and refuses to be entered twice.
+        # Not `print`: the signal may arrive inside a print call, which cannot be entered again.
         os.write(2, (_SHOW_CURSOR * sys.stdout.isatty() + line).encode())
 
 

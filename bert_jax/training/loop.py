@@ -1,7 +1,7 @@
 """The training loop: steps, rows of metrics, evaluations, checkpoints, and how it ends.
 
 Everything that decides the result is in the state and the step number, so the loop may be killed
-anywhere and started again.
+at any point and started again.
 """
 
 import collections
@@ -48,9 +48,9 @@ class Data:
     """First step -> the batches of that step and all later ones, or this process's rows of them; a
     pure function."""
     identity: Mapping[str, Any]
-    """What the batches are a function of, for the record: seed, corpus, fingerprint."""
+    """What determines the batches: seed, corpus, fingerprint; saved with a batch that gives NaN."""
     work_left: Callable[[int], float] | None = None
-    """Steps done -> the arithmetic that the later batches ask for, in any unit; None: each step as much."""
+    """Steps done -> work of the remaining batches, in any unit; None: all steps are equal work."""
 
 
 class Ending(enum.Enum):
@@ -80,22 +80,22 @@ def train(
     Args:
       program: compiled task.
       data: its batches.
-      evaluation: measures held-out data on the run's cadence; None for none.
+      evaluation: measures held-out data every `eval_every` steps; None for no evaluation.
       workdir: where checkpoints, `metrics.jsonl` and TensorBoard curves go.
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
-      start: makes the state at step 0, where it is not the program's own `init`.
-      evaluate_start: whether that state is measured as well, before the first step.
+      start: makes the state at step 0; None: `program.init`.
+      evaluate_start: whether to evaluate that state, before the first step.
       clock: runs since the command began, and is stopped when its first step is done.
       trace: records some steps with jax's profiler; None in all processes but one.
-      before_save: called in all processes before anything of a checkpoint is written; what it raises ends
-        the run.
-      kept: which checkpoints stay, where it is not what the program's settings say.
+      before_save: called in all processes before any part of a checkpoint is written; an exception from it
+        ends the run.
+      kept: which checkpoints to keep; None: as `program.run` says.
 
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
-      Unfinished: a checkpoint cannot be written.
-      UserError: there are checkpoints, and none can be read.
+      Unfinished: a checkpoint cannot be written or read.
+      UserError: there are checkpoints, and all of them are damaged.
     """
     kept = kept or Kept.asked_for_by(program.run)
     checkpoints = Checkpoints(workdir, kept.newest, say, kept.every)
@@ -127,7 +127,7 @@ def train(
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Run:
-    """What the steps of one stretch of training share."""
+    """The state shared by the steps of one call of `train`."""
 
     program: Program
     data: Data
@@ -168,10 +168,10 @@ class _Run:
                         self.stopwatch.exclude(self.trace.between_steps(step, state.step))
                     batch = batches.next(state.step)
                     if step == self.first_step:
-                        batches.seconds_waited = 0.0  # the start's, not the first row's
+                        batches.seconds_waited = 0.0  # part of the start, not of the first row
                     state = self._advance(state, batch, step)
                     step += 1
-                    # A copy, because the next step uses the state's own arrays up.
+                    # A copy, because the next step is donated the state's own arrays.
                     under_way.append(state.step + 0)
                     if len(under_way) > _STEPS_AHEAD:
                         under_way.popleft().block_until_ready()
@@ -188,7 +188,7 @@ class _Run:
                 self.trace.close(step)
 
     def _advance(self, state: TrainState, batch: Batch, step: int) -> TrainState:
-        """One step; a shape's first one compiles, and is left out of the speeds that are reported."""
+        """Runs one step. The first step of each shape compiles and is left out of the reported speeds."""
         shape = batch["input_ids"].shape
         self.max_seq_length = shape[-1]
         if shape in self.shapes_compiled:
@@ -210,7 +210,7 @@ class _Run:
         return state
 
     def _make_up_evaluation(self, state: TrainState, step: int) -> None:
-        """The evaluation of the step that a run resumes from, or of its start, if there is none yet."""
+        """Evaluates at the step that a run resumes from, or at its start, if that was not done before."""
         is_due = self._is_due(step, self.config.eval_every) if step else self.evaluate_start
         if not self.evaluation or not is_due:
             return
@@ -220,10 +220,10 @@ class _Run:
     def _between_steps(
         self, state: TrainState, step: int, batches: Prefetch, *, stopping: bool
     ) -> TrainState:
-        """What is due after a step, always in this order: row, checkpoint, evaluation.
+        """Does what is due after a step, always in this order: row of metrics, checkpoint, evaluation.
 
-        A checkpoint is written while the evaluation runs, and is not lost if that fails. A stop may leave no
-        more than seconds, so the evaluation is then left to the next start.
+        The checkpoint is written while the evaluation runs, and is not lost if the evaluation fails. A stop
+        may leave only seconds, so the evaluation is then left to the next start.
         """
         is_last = step == self.config.num_train_steps
         stopping = stopping and not is_last
@@ -243,8 +243,8 @@ class _Run:
         return state
 
     def _start_saving(self, state: TrainState, step: int, stopping: bool) -> float:
-        """The checkpoint of a step, if it is due; seconds that the loop stood still for it."""
-        # A series that an earlier start asked for may not be one of this start's steps.
+        """Starts to save the checkpoint of a step, if it is due; returns the seconds that the loop waited."""
+        # An earlier start's `keep_every` need not be a multiple of this start's `checkpoint_every`.
         is_due = self._is_due(step, self.config.checkpoint_every) or self.checkpoints.stays(step)
         if not (is_due or stopping):
             return 0.0
@@ -263,7 +263,7 @@ class _Run:
     def _log_training(self, state: TrainState, step: int, batches: Prefetch) -> None:
         sums = {name: float(value) for name, value in jax.device_get(state.sums).items()}
         sequences, tokens = (sums[name] / sums["steps"] for name in ("examples", "tokens"))
-        # All go at the pace of the one that waits longest.
+        # All processes go at the pace of the one that waits longest.
         waited, slowest = processes.highest(batches.seconds_waited)
         batches.seconds_waited = 0.0
         timing = self.stopwatch.lap(step, sequences, tokens, waited)

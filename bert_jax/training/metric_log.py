@@ -1,8 +1,8 @@
 """The curves of a run: `metrics.jsonl`, one JSON object a line, and the same for TensorBoard.
 
-On resume the rows are cut back to the restored step, so that an interrupted run ends with those of
-an undisturbed one, and TensorBoard's file is made anew from them. What a clock decides is under the
-key "timing"; all else is reproducible.
+On resume, rows after the restored step are dropped and TensorBoard's file is rewritten from the
+others, so that an interrupted run ends with the same rows as an uninterrupted one. Everything that
+depends on a clock is under the key "timing"; all else is reproducible.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ class Log(Protocol):
     """Where rows of metrics go."""
 
     evaluated_at: int
-    """Step of the last evaluation among the rows that were there before; -1 if there is none."""
+    """Step of the last evaluation that was in the log when it was opened; -1 if there is none."""
 
     def write(self, row: dict[str, Any]) -> None:
         """Adds one row, which has at least "step" and "split"."""
 
     def sync(self) -> None:
-        """Makes the rows so far survive a power cut: what a checkpoint promises of its steps.
+        """Makes the rows so far survive a power cut, so that a saved checkpoint has the rows of its steps.
 
-        TensorBoard's file need not survive, since the next start makes it from the rows.
+        TensorBoard's file need not survive, since the next start rewrites it from the rows.
         """
 
     def close(self) -> None: ...
 
 
 def open_log(workdir: Path, step: int) -> Log:
-    """The log of a run that goes on from a step; only one process of the run writes it."""
+    """The log of a run that starts or resumes at a step; only process 0 writes it."""
     return MetricLog(workdir, step) if processes.is_first() else NoLog()
 
 
@@ -57,7 +57,7 @@ class NoLog:
 
 
 class MetricLog:
-    """Appends rows; opened at a step, it forgets everything later."""
+    """Appends rows; opening it at a step drops all later rows."""
 
     def __init__(self, workdir: Path, step: int) -> None:
         path = workdir / FILE_NAME
@@ -94,12 +94,12 @@ class MetricLog:
 
     def close(self) -> None:
         self._file.close()
-        with contextlib.suppress(OSError):  # the next start makes the curves anew
+        with contextlib.suppress(OSError):  # the next start rewrites the curves
             self._curves.close()
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in order; a torn last line (a killed writer's) is left out."""
+    """Rows of a metrics file, in order, without an incomplete last line (of a killed writer)."""
     if not path.exists():
         return []
     rows = []
@@ -112,10 +112,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _begin_curves(folder: Path) -> EventsWriter:
-    """An empty file of TensorBoard's, which tells one that is watching to forget what it has shown.
+    """A new events file, which tells a TensorBoard that is watching to discard what it has shown.
 
-    The run itself writes it. tensorboardX's usual writer has a thread for that, and once a disk has failed
-    the thread, training waits for it for ever.
+    The caller's thread writes it. tensorboardX's usual writer has a thread of its own, and if a disk error
+    ends that thread, training waits for it forever.
     """
     folder.mkdir(exist_ok=True)
     for file in folder.glob("events.*"):
@@ -130,7 +130,7 @@ def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
     with beside.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         file.flush()
-        if rows:  # without any there is nothing to lose
+        if rows:  # without rows there is nothing to lose
             os.fsync(file.fileno())
     beside.replace(path)
 

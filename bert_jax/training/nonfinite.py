@@ -1,4 +1,4 @@
-"""What is left behind when a loss or a gradient is NaN or infinite: the step, its batch, one line."""
+"""What a run saves when a loss or a gradient is NaN or infinite: the step and its batch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from data_pipeline.atomic import write_json
 
 
 class NonFiniteError(Exception):
-    """Training met NaN or infinity and stopped; the message is one line, without what to try."""
+    """Training met NaN or infinity and stopped; the message is one line and suggests no remedy."""
 
 
 def report_nonfinite(
@@ -24,7 +24,7 @@ def report_nonfinite(
         by each process for its own rows (`step-N.process-0-of-2.npz`).
       step: 0-based step whose loss or gradient was not finite.
       batch: the batch of that step, or this process's rows of it.
-      identity: what the whole batch is a function of: seed, step, corpus.
+      identity: what determines the whole batch besides the step: seed, corpus.
     """
     folder = workdir / "nonfinite"
     folder.mkdir(exist_ok=True)

@@ -47,8 +47,8 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
 
         updates, opt_state = tx.update(gradients, opt_state, params, learning_rate=rate, grad_norm=norm)
 
-    LAMB (You et al. 2020) leaves the parameters that are excluded from weight decay out of the
-    trust ratio too, as its authors' code does.
+    LAMB (You et al. 2020) applies no trust ratio to the parameters that are excluded from weight
+    decay, as its authors' code does.
     """
     clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
@@ -82,8 +82,8 @@ def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
 def clip_by_given_norm(clip_norm: float) -> optax.GradientTransformationExtraArgs:
     """Scales a gradient down to `clip_norm` if the `grad_norm` that `update` is given is larger.
 
-    By one multiplication with a scalar, which XLA folds into the moments' update; optax's own clipping
-    divides every element, which makes it store the clipped gradient first.
+    Multiplies by one scalar, which XLA fuses into the moments' update; optax's own clipping divides every
+    element, and the clipped gradient is then stored first.
     """
 
     def update(

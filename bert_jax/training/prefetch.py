@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Prefetch:
-    """Device batches in order; measures how long the devices went without.
+    """Device batches in order; measures how long the devices waited for one.
 
     Waiting is counted only from the moment the devices have finished everything they were given:
     a host that waits while its devices still compute costs nothing.
@@ -38,10 +38,10 @@ class Prefetch:
         self._thread.start()
 
     def next(self, under_way: jax.Array) -> Any:
-        """The next device batch; raises what making it raised.
+        """The next device batch; raises any exception that making it raised.
 
         Args:
-          under_way: an array that is there when the devices have nothing left to do.
+          under_way: an array that is ready once the devices have nothing left to do.
 
         Raises:
           StopIteration: there is no further batch.
@@ -58,7 +58,7 @@ class Prefetch:
         return item
 
     def close(self) -> None:
-        """Ends the thread; batches that were held ready are dropped."""
+        """Ends the thread; drops the batches that were held ready."""
         self._stopped.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""What a run says while it runs: a live line on a terminal, plain lines elsewhere."""
+"""Progress output of a run: a live line on a terminal, plain lines elsewhere."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -77,13 +77,13 @@ class ProgressDisplay:
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
-    """The figures of a row that a reader follows, in one line."""
+    """The main figures of a row of metrics, in one line."""
     values = {**row, **row.get("timing", {})}
     return ", ".join(form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None)
 
 
 def duration(seconds: float) -> str:
-    """Such as `2 h 5 min`, `5 min` or `5 s`."""
+    """Seconds as text, such as `2 h 5 min`, `5 min` or `5 s`."""
     minutes = round(seconds / 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
@@ -91,19 +91,19 @@ def duration(seconds: float) -> str:
 
 
 def _time_left(row: Mapping[str, Any]) -> str:
-    # Not what rich finds from the bar: it knows only the speed of the present phase.
+    # Not rich's own estimate, which knows only the speed of the present phase.
     seconds = row.get("timing", {}).get("seconds_left")
     return "" if seconds is None else duration(seconds)
 
 
 class _MetricsColumn(TextColumn):
-    """The metrics, the one column that a narrow terminal cuts."""
+    """The metrics: the only column that is cut short on a narrow terminal."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(no_wrap=False))
 
     def render(self, task: Task) -> Text:
-        # To rich, a column that may be wrapped is the one to make narrower; its text is cut instead.
+        # rich narrows only columns that may wrap; this one's text is then cut instead of wrapped.
         text = super().render(task)
         text.no_wrap, text.overflow = True, "ellipsis"
         return text

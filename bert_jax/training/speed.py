@@ -9,7 +9,7 @@ from bert_jax.training.accounting import peak_flops
 
 
 class StartClock:
-    """How long a start takes until its first step is done, and how much of that is compiling."""
+    """Measures how long a start takes until its first step is done, and how much of that is compiling."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begins now; `say` prints one line."""
@@ -22,7 +22,7 @@ class StartClock:
         self._compiling += seconds
 
     def stop(self, stopwatch: "Stopwatch") -> None:
-        """The first step is done: says so, and notes both figures for the first row."""
+        """Called when the first step is done: prints both figures and notes them for the first row."""
         seconds = time.perf_counter() - self._began
         self._say(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling")
         stopwatch.note("seconds_to_first_step", seconds)
@@ -30,48 +30,48 @@ class StartClock:
 
 
 class Stopwatch:
-    """Measures the stretches between rows; `exclude` leaves evaluations and compilations out."""
+    """Measures the time between rows of metrics; `exclude` leaves out evaluations and compilations."""
 
     def __init__(self, devices: list[jax.Device], work_left: Callable[[int], float]) -> None:
         """
         Args:
-          devices: those that compute.
-          work_left: steps done -> the work still to come, in any unit.
+          devices: all devices of the run.
+          work_left: steps done -> remaining work, in any unit.
         """
         self._devices = devices
         self._work_left = work_left
         self._restart()
 
     def begin(self) -> None:
-        """Leaves out all the time until now: a start opens files and awaits its first batch."""
+        """Begins measuring now; leaves out the time in which a start opens files and awaits a batch."""
         self._began = time.perf_counter()
 
     def count(self, flops: int) -> None:
-        """Counts one step, unless its time is excluded."""
+        """Counts one step and its FLOPs; not called for steps whose time is excluded."""
         self._steps += 1
         self._flops += flops
 
     def note(self, name: str, seconds: float) -> None:
-        """Adds seconds to a figure of the next row."""
+        """Adds seconds to the named figure of the next row."""
         self._noted[name] = self._noted.get(name, 0.0) + seconds
 
     def exclude(self, seconds: float) -> None:
-        """Leaves seconds that were not spent on counted steps out of the next row."""
+        """Leaves out of the next row seconds that were not spent on counted steps."""
         self._began += seconds
 
     def lap(
         self, step: int, sequences_per_step: float, tokens_per_step: float, seconds_waited: float
     ) -> dict[str, float | None]:
-        """Figures of the steps counted since the last lap, and starts the next.
+        """Returns the figures of the steps counted since the last lap, and starts the next lap.
 
         Args:
           step: steps done so far.
-          sequences_per_step: real sequences in one of them; a packed row holds several.
-          tokens_per_step: real tokens in one of them, padding not counted.
+          sequences_per_step: real sequences in a step; a packed row holds several.
+          tokens_per_step: real tokens in a step, padding not counted.
           seconds_waited: how long the devices had no batch.
 
         Returns:
-          What was noted, and rates, of which there are none if no step was counted.
+          Seconds, what was noted and, if any step was counted, rates.
         """
         seconds, steps, noted = time.perf_counter() - self._began, self._steps, self._noted
         flops_per_second = self._flops / max(seconds, 1e-9)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import jax
 
-# Of a start: the first one compiles, and the second still waits for what came with it.
+# Steps skipped after a start: the first compiles, and the second is still slowed by that.
 _STEPS_BEFORE = 2
 
 
 class StepTrace:
-    """Records some steps from the third of a start on."""
+    """Records a number of steps, beginning with the third step after a start."""
 
     def __init__(self, folder: Path, count: int, say: Callable[[str], None]) -> None:
         """
@@ -25,20 +25,20 @@ class StepTrace:
         self._say = say
 
     def start_at(self, first_step: int) -> None:
-        """Says which step this start goes on from; before anything else."""
+        """Sets the step that training starts or resumes at; called before all else."""
         self._begin = first_step + _STEPS_BEFORE
         self._end = self._begin + self._count
         self._step = first_step
 
     def between_steps(self, step: int, newest: jax.Array) -> float:
-        """Begins or ends the recording where that is due.
+        """Begins or ends the recording if that is due.
 
         Args:
           step: steps done.
-          newest: an array that is there when they are.
+          newest: an array that is ready once these steps are done.
 
         Returns:
-          Seconds that it took, which belong to no step.
+          Seconds spent on it, which belong to no step.
         """
         self._step = step
         if step not in (self._begin, self._end):
@@ -52,7 +52,7 @@ class StepTrace:
         return time.perf_counter() - began
 
     def close(self, step: int) -> None:
-        """Ends the recording, if the run ends before it."""
+        """Ends a recording that the end of the run cuts short; says so if none was begun."""
         if self._step < self._begin:
             self._say("note: the run ended before there was a step to record")
         elif self._step < self._end:

@@ -1,7 +1,7 @@
-"""What tensorboardX writes TensorBoard's files with, imported without torch.
+"""The parts of tensorboardX that write TensorBoard's files, imported without torch.
 
-tensorboardX imports torch wherever that is installed: two seconds and 200 MB that scalars have no use
-for.
+tensorboardX imports torch if it is installed, which takes two seconds and 200 MB and is not needed
+for scalars.
 """
 
 import contextlib

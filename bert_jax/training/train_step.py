@@ -63,7 +63,7 @@ def init_state(task: Task, tx: optax.GradientTransformation, seed: jax.typing.Ar
 
 
 def zero_sums(task: Task) -> Sums:
-    """The sums of no step at all."""
+    """All running sums, at zero."""
     batch = task.example_batch()
     init = functools.partial(task.module.init_with_output, deterministic=True)
     outputs, _ = jax.eval_shape(init, jax.random.key(0), batch)
@@ -93,7 +93,7 @@ def train_step(
       task: what to learn.
       tx: optimizer.
       accumulation_steps: micro-batches to compute one after the other; divides the batch.
-      remat: what to compute again for the gradient instead of keeping it.
+      remat: which activations to compute again for the gradient instead of keeping them.
       axis_name: name of the pmapped axis, or None outside pmap.
     """
     add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
@@ -161,7 +161,7 @@ def _accumulate(
         return jax.tree.map(jnp.add, carry, part), None
 
     micro_batches = jax.tree.map(lambda x: _split_rows(x, accumulation_steps), dict(batch))
-    # Starting from zeros rather than from the first micro-batch's gradient compiles it only once.
+    # Starting from zeros, not from the first micro-batch's gradient, compiles the gradient only once.
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, totals, key))
     return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(accumulation_steps), micro_batches))[0]
 
@@ -174,14 +174,14 @@ def _loss(task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array
 
 
 def _rematerialized(loss: Callable[..., tuple[jax.Array, Sums]], remat: Remat) -> Callable:
-    """The same function, whose gradient keeps less and computes it again."""
+    """The same function; unless `remat` is none, its gradient keeps only the layers' inputs."""
     if remat == "none":
         return loss
     return jax.checkpoint(loss, policy=jax.checkpoint_policies.save_only_these_names(LAYER_INPUT))
 
 
 def _freeze(task: Task, params: Params) -> Params:
-    """Stops gradients at parameters that are to stay, so that what is below them costs nothing."""
+    """Stops gradients at frozen parameters, so that the backward pass below them costs nothing."""
 
     def stop(path: tuple, array: jax.Array) -> jax.Array:
         return array if task.learning_rate_scale(_names(path)) else jax.lax.stop_gradient(array)
@@ -190,7 +190,7 @@ def _freeze(task: Task, params: Params) -> Params:
 
 
 def _share(task: Task, updates: Params) -> Params:
-    """The updates, each at its parameter's part of the learning rate."""
+    """The updates, each multiplied by its parameter's `learning_rate_scale`."""
 
     def scale(path: tuple, update: jax.Array) -> jax.Array:
         factor = task.learning_rate_scale(_names(path))
@@ -204,13 +204,13 @@ def _names(path: tuple) -> tuple[str, ...]:
 
 
 def _split_rows(x: jax.Array, parts: int) -> jax.Array:
-    # Rows are dealt out in turn rather than in blocks: a device that holds a block of the batch
-    # then holds its share of every micro-batch, and nothing moves between devices.
+    # Rows are dealt out in turn, not in blocks: a device that holds a block of the batch then holds
+    # its share of every micro-batch, and nothing moves between devices.
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 
 def _replace_if(condition: jax.Array, make: Callable[[], T], old: T) -> T:
-    """What `make` gives, a tree like `old`, if the condition holds; otherwise `old`."""
+    """`make()`, a tree like `old`, if the condition holds; otherwise `old`."""
 
     def branch() -> T:
         return jax.lax.cond(condition, make, lambda: old)
@@ -218,8 +218,8 @@ def _replace_if(condition: jax.Array, make: Callable[[], T], old: T) -> T:
     def choose() -> T:
         return jax.tree.map(functools.partial(jnp.where, condition), make(), old)
 
-    # Choosing makes CPUs copy both moments before they update them; a branch does it in place. On TPU
-    # the branch keeps the update from being fused, by the compiler's estimate 6 M cycles of BERT-BASE.
+    # On CPU, choosing copies both moments before they are updated; a branch updates them in place. On TPU
+    # the branch keeps the update from being fused, which costs 6 M cycles (estimate) for BERT-BASE.
     return jax.lax.platform_dependent(cpu=branch, default=choose)
 
 

@@ -1,4 +1,4 @@
-"""The state that training begins with where it does not begin anew: a pretrained model's parameters."""
+"""The initial state of a run that starts from a pretrained model's parameters."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
@@ -17,23 +17,23 @@ Path: TypeAlias = tuple[str, ...]
 ROWS_OF_TOKENS: frozenset[Path] = frozenset(
     (("encoder", "embeddings", "word_embeddings", "embedding"), ("language_model", "bias"))
 )
-"""The parameters of `BertForPreTraining` with a row for each token. Its output layer is the first of them."""
+"""Parameters of `BertForPreTraining` with a row for each token. The embeddings are also its output layer."""
 
 
 def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collection[Path] = ()) -> TrainState:
-    """A state at step 0 whose parameters are the pretrained ones where there are such.
+    """A state at step 0 with the parameters of a pretrained model.
 
-    What the pretrained model lacks, a new head and perhaps the pooler, is drawn from the run's
-    seed; moments start from zero. Of several processes, all give the same arrays.
+    Parameters that it lacks (a new head, perhaps the pooler) are drawn from the run's seed; moments
+    start from zero. All processes of a run must pass the same arrays.
 
     Args:
       program: compiled task.
       pretrained: nested numpy arrays under the names of `BertForPreTraining`, or of the task's own module.
-      growing: paths of arrays that may have fewer rows than the task's; the rows after them are those of a
-        new model.
+      growing: paths of arrays that may have fewer rows than the task's; the missing rows are drawn as for
+        a new model.
 
     Raises:
-      UserError: an array of the encoder is missing or has another shape.
+      UserError: an array of the encoder is missing, or an array has the wrong shape.
     """
     places = flatten_dict(program.abstract_state().params)
     given = flatten_dict(dict(pretrained))
@@ -58,7 +58,7 @@ def _spread(array: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def _with_first_rows(drawn: jax.Array, rows: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:
-    """An array on the devices with its first rows replaced, each device those that it holds."""
+    """`drawn` with its first rows replaced by `rows`; each device replaces those that it holds."""
     padding = ((0, len(drawn) - len(rows)), *((0, 0),) * (rows.ndim - 1))
     given = _spread(np.pad(rows, padding), place)
 
