@@ -1,7 +1,7 @@
-"""Gives the memory that XLA's compiler worked in back to the system.
+"""Returns the memory that XLA's compiler worked in to the system.
 
-Compiling a training step takes some hundred MiB in many small pieces. The C library keeps them for
-itself, beside a training step that has no use for them.
+Compiling a training step takes a few hundred MiB in many small pieces. Left alone, the C library keeps
+them for the whole run, though training has no use for them.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _WORTHWHILE_SECONDS = 1.0
 
 @functools.cache
 def give_back_after_compiling() -> None:
-    """From now on, after every compilation that takes a second or more; with glibc alone."""
+    """Returns memory to the system after every later compilation of a second or more, if glibc is there."""
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"):
         return
 

@@ -1,7 +1,7 @@
 """Several processes that are one run: how they meet, agree, are interrupted and end.
 
-All knowledge of which process this is stays here. With one process each function is the plain call
-that it stands for.
+Only this module asks which process this is. With one process, the functions that exchange something
+just do their local part.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from data_pipeline.errors import Unfinished, UserError, may_pass
 T = TypeVar("T")
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-# INTERNAL may be a defect, which would come again; from a barrier or from Gloo, which is for CPUs, it is not.
+# INTERNAL may be a bug, which would recur, unless it comes from a barrier or from Gloo (exchange on CPUs).
 _LOSS = re.compile(
     r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: )", re.DOTALL
 )
@@ -36,18 +36,18 @@ _CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_H
 
 
 class RefusedByAllError(UserError):
-    """Bad input that every process of the run has heard of, so that they end together."""
+    """Bad input that every process of the run knows of, so that all end together."""
 
 
 class UnfinishedByAllError(RefusedByAllError, Unfinished):
-    """What may pass, and every process has heard of."""
+    """A failure that may pass and that every process of the run knows of."""
 
 
 def run_together(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
     """Runs `action` as one of the processes of a run, and returns its exit status.
 
-    A process that fails alone ends at once, without the goodbyes that jax exchanges at exit: the
-    others would wait for it where they only learn from its end that it failed.
+    A process that fails alone ends at once, without the shutdown exchange that jax does at exit, which
+    would wait for the others: they may learn of the failure only from this process's end.
 
     Args:
       action: the run; the first thing in this process that touches a device.
@@ -79,29 +79,29 @@ def count() -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes what is written once."""
+    """Whether this is process 0, which writes the files that only one process writes."""
     return jax.process_index() == 0
 
 
 def file_suffix() -> str:
-    """What tells files apart that each process writes for itself; empty with one process."""
+    """Suffix that distinguishes files that each process writes for itself; empty with one process."""
     return f".process-{jax.process_index()}-of-{count()}" if count() > 1 else ""
 
 
 def together(action: Callable[[], T]) -> T:
-    """What the action gives here, once it has succeeded in every process.
+    """Runs an action in every process and returns its local result once it has succeeded in all.
 
     Raises:
-      UserError: in all processes, if in one of them the action did; Unfinished if it was that.
+      UserError: in all processes, if the action failed in one of them; Unfinished if the failure may pass.
     """
     return _vote(action)[0]
 
 
 def by_first(action: Callable[[], T]) -> T:
-    """What the action gives process 0, which alone performs it: a JSON value.
+    """Runs an action in process 0 alone and returns its result, a JSON value, in all processes.
 
     Raises:
-      UserError: in all processes, if the action did.
+      UserError: in all processes, if the action failed; Unfinished if the failure may pass.
     """
     mine, everyone = _vote(lambda: action() if is_first() else None)
     return everyone[0] if count() > 1 else mine  # type: ignore[return-value]
@@ -116,10 +116,10 @@ def held_by_first(resource: contextlib.AbstractContextManager[None]) -> Iterator
 
 
 def check_same(values: Callable[[], Mapping[str, Any]], remedy: str) -> None:
-    """Compares what must be equal in all processes.
+    """Checks that some values are equal in all processes.
 
     Args:
-      values: JSON values by their names.
+      values: returns JSON values by their names.
       remedy: what would make them equal.
 
     Raises:
@@ -180,19 +180,19 @@ class _SharedInterrupt(Interrupt):
         return reached
 
     def pass_on(self, _: int, __: FrameType | None) -> None:
-        """Ctrl-C asks what SIGTERM asks; a second one ends the process."""
+        """Makes Ctrl-C do what SIGTERM does; a second Ctrl-C ends the process."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.write(2, b"SIGINT: saving after this step in all processes; Ctrl-C ends at once, without saving\n")
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def start() -> None:
-    """Joins the run's processes; all but the first lose their standard output.
+    """Joins the run's processes; discards the standard output of all but process 0.
 
-    jax itself finds out who they are on Cloud TPU, SLURM, Kubernetes and Open MPI.
+    On Cloud TPU, SLURM, Kubernetes and Open MPI, jax finds the processes itself.
 
     Raises:
-      UserError: it does not, and the environment does not say it.
+      UserError: jax does not find them, and the environment variables do not name them.
       Unfinished: another process was lost meanwhile.
     """
     seconds = _seconds(_CONNECT_VARIABLE, 300)
@@ -233,9 +233,11 @@ def _give_up(seconds: int) -> None:
 
 
 def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
-    """What the action gives here, and in every process if it is a JSON value; RefusedByAllError if one fails.
+    """Runs an action in every process; returns its local result, and a list of the results of all processes
+    (None for those that are not JSON values). Raises RefusedByAllError in all if it failed in one of several.
 
-    Every exchange is such a vote, so processes that stand at different ones still understand each other.
+    All exchanges of JSON values use the same ballots, so a process still learns of another's failure if
+    that happened in a different exchange.
     """
     if count() == 1:
         value = action()
@@ -263,7 +265,7 @@ def _exchange_ballots(mine: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _exchange(value: Any) -> list[Any]:
-    """The JSON values of all processes, in their order."""
+    """The JSON values of all processes, in the order of the processes."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.int32(len(text)))
     filled_up = np.zeros(sizes.max(), np.uint8)

@@ -1,7 +1,7 @@
 """Compiles the pure step for the devices at hand: by jit over a mesh, or by pmap.
 
-Both kinds of program take and give the same global state, so a run may change from one to the
-other between two checkpoints.
+Both kinds of program take and return the same global state, so a run may switch between them when
+it resumes from a checkpoint.
 """
 
 import copy
@@ -35,15 +35,15 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
         "xla_cpu_prefer_vector_width": 512,
         "xla_cpu_enable_concurrency_optimized_scheduler": False,
     },
-    # Else an embedding's gradient is added up in the order that threads come in, and kernels for
+    # Otherwise an embedding's gradient is summed in the order in which threads finish, and kernels for
     # matrix products are chosen by timing them.
     "gpu": {"xla_gpu_deterministic_ops": True},
 }
-"""By platform, in mode jit; pmap takes none."""
+"""XLA's options by platform, for mode jit; jax.pmap takes none."""
 
 
 class Program:
-    """A task compiled for some devices: how to make a state, advance it, evaluate it and predict.
+    """A task compiled for some devices: makes a state, advances it, evaluates it and predicts.
 
     Attributes:
       task: what it learns.
@@ -96,7 +96,7 @@ class Program:
         return self._init(np.uint32(self.run.seed))
 
     def init_without(self, paths: Collection[tuple[str, ...]]) -> TrainState:
-        """The state at step 0 but for some parameters, which are not even drawn."""
+        """The state at step 0 without the parameters at `paths`, which are not even drawn."""
 
         def rest(state: TrainState) -> TrainState:
             params = flatten_dict(state.params)
@@ -107,27 +107,27 @@ class Program:
         return init(np.uint32(self.run.seed))
 
     def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
-        """The state after one more step. The given one is used up."""
+        """The state after one more step. `state` must not be used afterwards."""
         return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
 
     def lower_train_step(self, batch: Batch | Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
-        """The step for a batch, which may be given as shapes, ready to be compiled: shapes also for devices
-        that are not here."""
+        """The step lowered for a batch, ready to be compiled. The batch may be given as shapes, which also
+        works for devices that are not present."""
         learning_rate = jax.ShapeDtypeStruct((), np.float32)
         return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
 
     def put(self, batch: NumpyBatch) -> Batch:
-        """A batch of host arrays, rows spread over the devices; a process gives its own `rows`."""
+        """Spreads the rows of a batch of host arrays over the devices; each process passes its own `rows`."""
         return self._put(batch)
 
     def flops(self, batch: Batch) -> int:
-        """Floating-point operations of training on a batch, by all processes."""
+        """Floating-point operations of training on a batch, in all processes together."""
         # pmap is given host arrays, the rows of this process alone.
         parts = 1 if isinstance(batch["input_ids"], jax.Array) else processes.count()
         return parts * self.task.flops(batch)
 
     def put_params(self, params: Any) -> Params:
-        """Parameters from the host on the devices, where the program's own would be."""
+        """Puts parameters from the host on the devices, sharded like the program's own."""
         places = self.abstract_state().params
         return jax.tree.map(lambda value, place: jax.device_put(value, place.sharding), params, places)
 
@@ -154,7 +154,7 @@ def _dropout_key(run: RunConfig) -> jax.Array:
 
 
 def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
-    """Compiles nothing yet; jit and pmap compile when a step is first called with some shape.
+    """A program for a task; nothing is compiled until a step is first called with some shape.
 
     Args:
       task: what to learn.
@@ -173,13 +173,16 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
 
 
 def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
-    """What the rows of a batch must divide by: devices that share it, by default all, x micro-batches."""
+    """What the batch size must be a multiple of: devices that share a batch x micro-batches.
+
+    `num_devices` None counts all devices.
+    """
     num_devices = jax.device_count() if num_devices is None else num_devices
     return num_devices // parallel.tensor * parallel.accumulation_steps
 
 
 def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
-    """Raises UserError if a batch does not divide by devices, by default all, x accumulation steps."""
+    """Raises UserError unless the batch size is a multiple of `batch_unit`."""
     unit = batch_unit(run.parallel, num_devices)
     if unit and run.global_batch_size % unit:
         below = run.global_batch_size // unit * unit
@@ -191,7 +194,7 @@ def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
 
 
 def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]:
-    """(init, train step, eval step, predict step), still to be compiled."""
+    """(init, train step, eval step, predict step), not yet compiled."""
     tx = make_optimizer(run.optimizer)
     init = functools.partial(init_state, task, tx)
     step = functools.partial(
@@ -245,7 +248,7 @@ def _within(mesh: Mesh, function: functools.partial) -> Callable:
 
 def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
     """Data parallelism alone: each device holds the whole state and its rows of the batch."""
-    # The mesh that pmap gives its results: with another one the second step would compile anew.
+    # The same mesh as that of pmap's results; with another one the second step would compile again.
     mesh = Mesh(np.array(devices), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
     init, step, evaluate, predict = _pure_functions(task, run)
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -279,7 +282,7 @@ def _put_device_axis(batch: NumpyBatch, num_devices: int) -> Any:
 
 
 def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:
-    """One state over all processes, of the copy that pmap leaves in each; moves nothing."""
+    """One global state made of the copies that pmap leaves in each process; moves no data."""
     if shardings.step.is_fully_addressable:
         return state
 

@@ -1,8 +1,8 @@
-"""Where each array of a state lives on a mesh with the axes data, fsdp and tensor.
+"""How each array of a state is sharded over a mesh with the axes data, fsdp and tensor.
 
-A table from the end of a parameter's path to mesh axes. Optimizer moments have the same paths as
-their parameters and so the same places; a dimension that an axis does not divide is kept whole, and so is
-state of another rank than its parameter's, such as the rows and columns of a factored moment.
+A table maps the end of a parameter's path to mesh axes. Optimizer moments have the same paths as
+their parameters and so the same sharding. A dimension that its mesh axis does not divide is not split, and
+neither is state whose rank differs from its parameter's, such as the rows and columns of a factored moment.
 """
 
 import itertools
@@ -47,15 +47,15 @@ def make_mesh(config: ParallelConfig, devices: list[jax.Device] | None = None) -
             f"parallel.fsdp x parallel.tensor is {inner}, which does not divide {len(devices)} devices"
         )
     shape = (len(devices) // inner, config.fsdp, config.tensor)
-    # Unlike jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
+    # Not jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def mesh_in_use() -> AbstractMesh | None:
-    """The mesh of `make_mesh` that a function is traced for, whose arrays are those of all its devices.
+    """The mesh from `make_mesh` that a function is traced for; its arrays are then global.
 
-    None where arrays are one device's own: outside of a mesh, and inside of pmap, which has one of its own.
+    None where arrays belong to one device: without a mesh, and in pmap, which has a mesh of its own.
     """
     mesh = jax.sharding.get_abstract_mesh()
     return mesh if mesh.axis_names == AXES else None
@@ -74,14 +74,14 @@ def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]
 class BatchRows:
     """The rows of a batch that this process's devices hold, and so the only ones it has to make.
 
-    They are read off the sharding: on a TPU slice they need not lie side by side, and processes that
-    share a tensor axis hold the same ones. With one process they are all rows.
+    They are taken from the sharding: on a TPU slice they need not be adjacent, and processes that
+    share a tensor axis hold the same rows. With one process they are all rows.
     """
 
     def __init__(self, sharding: NamedSharding) -> None:
         """
         Args:
-          sharding: of the first axis of a batch over the devices of all processes.
+          sharding: how the first axis of a batch is split over the devices of all processes.
         """
         self._sharding = sharding
         devices = sharding.num_devices
@@ -96,7 +96,7 @@ class BatchRows:
 
     @property
     def num_blocks_here(self) -> int:
-        """Number of equal parts that the rows held here fall into, one to a row-holding device."""
+        """Number of equal blocks of rows held here; devices that share rows hold the same block."""
         return len(self._blocks)
 
     def ranges(self, batch_size: int) -> tuple[tuple[int, int], ...]:
@@ -104,11 +104,11 @@ class BatchRows:
         return join_blocks(self._blocks, batch_size // self._num_blocks)
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """The rows that are held here as (this process's part of) the arrays of the whole batch."""
+        """Device arrays of the whole batch, to which this process contributes the rows held here."""
         return {name: self._put(rows) for name, rows in batch.items()}
 
     def counted_here(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Those of the rows held here that this process counts: over all processes each row once."""
+        """The rows held here that this process counts; over all processes, each row is counted once."""
         kept = {name: self._by_block(rows)[self._counted_here] for name, rows in batch.items()}
         return {name: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for name, x in kept.items()}
 
@@ -129,13 +129,13 @@ class BatchRows:
 
 
 def split_rows(rows: np.ndarray, parts: int) -> np.ndarray:
-    """[B, ...] as [parts, B / parts, ...]; other axes may be empty, as the slots of an LTR run's masks."""
+    """[B, ...] as [parts, B / parts, ...]; other axes may be empty, such as the mask slots of an LTR run."""
     return rows.reshape(parts, len(rows) // parts, *rows.shape[1:])
 
 
 def join_blocks(blocks: Sequence[int], size: int) -> tuple[tuple[int, int], ...]:
-    """The rows of numbered blocks of one size as half-open ranges; [0, 1, 4] of 2 are (0, 4) and (8, 10)."""
-    # Blocks that follow each other have the same difference to their place in the list.
+    """Half-open ranges of the rows of blocks of one size; [0, 1, 4] of size 2 are (0, 4) and (8, 10)."""
+    # In a run of consecutive blocks, the difference between number and place in the list is constant.
     runs = itertools.groupby(enumerate(blocks), lambda pair: pair[1] - pair[0])
     spans = [[block for _, block in run] for _, run in runs]
     return tuple((span[0] * size, (span[-1] + 1) * size) for span in spans)
