@@ -15,12 +15,12 @@ from data_pipeline.errors import UserError
 def evaluate(
     program: Program, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Metrics of `bert_jax.pretraining.metrics.means` and what guessing scores on the same labels.
+    """Metrics of `bert_jax.pretraining.metrics.means`, and the accuracies of guessing the same labels.
 
     Args:
       program: compiled pretraining task.
       params: parameters on the devices.
-      batches: held-out batches of equal shape, or this process's rows of them; padding rows count nowhere.
+      batches: held-out batches of equal shape, or this process's rows of them; padding rows do not count.
 
     Raises:
       UserError: there is no batch, or nothing in it to predict.

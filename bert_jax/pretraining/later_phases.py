@@ -1,7 +1,7 @@
 """Compiles the steps of a run's later phases before its first step.
 
-A longer sequence takes more memory, and the TPU compiler refuses a step that does not fit: so it does
-at once, not when a phase ends after days.
+Longer sequences take more memory, and the TPU compiler rejects a step that does not fit. Compiling
+early makes that happen at the start of the run, not days later when the phase begins.
 """
 
 import itertools
@@ -20,11 +20,11 @@ from data_pipeline.config import phase_ends
 def compile_later_phases(
     program: Program, experiment: Experiment, step: int, say: Callable[[str], None]
 ) -> float:
-    """Compiles for each phase that begins after a step; jax keeps the result for when it does.
+    """Compiles the step of each phase that begins after `step`; jax keeps the result until it is needed.
 
     Returns how many seconds that took.
 
-    Does nothing under pmap with several processes, which jax lowers for arrays alone, not for shapes.
+    Does nothing under pmap with several processes: there jax lowers a step only for arrays, not for shapes.
 
     Args:
       program: the compiled task.

@@ -19,7 +19,7 @@ _WEIGHT_EPSILON = 1e-5
 
 
 def language_model_targets(batch: Batch, objective: Objective) -> tuple[jax.Array, jax.Array]:
-    """Ids to predict and their float32 weights, [B, P] masked ones or [B, T - 1] next ones."""
+    """Ids to predict and their float32 weights: [B, P] for masked tokens, [B, T - 1] for next tokens."""
     if objective.predicts == "next_tokens":
         targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype(jnp.float32)
         instances = instances_of(batch)
@@ -33,8 +33,8 @@ def denominators(batch: Batch, objective: Objective) -> Sums:
     """What the numerators of `numerators` are divided by; needs the batch alone, not the model.
 
     Returns:
-      float32 scalars `mlm_weight` (predicted tokens), `examples` (instances; as many as rows that are
-      not padding, unless rows are packed) and `tokens` (real positions).
+      float32 scalars `mlm_weight` (predicted tokens), `examples` (instances; unless rows are packed, the
+      rows that are not padding) and `tokens` (real positions).
     """
     _, weights = language_model_targets(batch, objective)
     input_mask = batch["input_mask"].astype(jnp.float32)
@@ -48,11 +48,11 @@ def denominators(batch: Batch, objective: Objective) -> Sums:
 def numerators(logits: Logits, batch: Batch, objective: Objective) -> Sums:
     """Summed cross-entropies (nats) and numbers of correct predictions of both heads.
 
-    Rows whose `input_mask` is all zero are padding and count nowhere.
+    Rows whose `input_mask` is all zero are padding and do not count.
 
     Args:
-      logits: float32 [B, P, V] of the language model ([B, T - 1, V] left to right) and [B, 2], or
-        [B, K, 2] of packed rows, of next sentence prediction.
+      logits: float32 [B, P, V] of the language model ([B, T - 1, V] left to right), and of next
+        sentence prediction [B, 2], or [B, K, 2] for packed rows.
       batch: as `data_pipeline.batches` makes it.
 
     Returns:

@@ -12,7 +12,7 @@ from bert_jax.pretraining.losses import language_model_targets
 from bert_jax.pretraining.objective import Objective
 from bert_jax.task import Batch
 
-# exp of a larger loss overflows JSON readers' patience before it overflows a float.
+# Larger losses are reported with the perplexity of this one, 5.5e34; exp overflows a float above 709.
 _LARGEST_LOSS = 80.0
 
 
@@ -44,10 +44,10 @@ def means(sums: Mapping[str, float], objective: Objective) -> dict[str, float]:
 
 
 class GuessCounter:
-    """What always guessing the commonest label would score on the batches that are added.
+    """Accuracy of always guessing the most frequent label, on the batches that are added.
 
-    The commonest token is taken from these very labels, so the figure is the best that such a
-    guess can reach, a little above that of the training text's commonest token.
+    The most frequent token is taken from these very labels, so the figure is the best that such a
+    guess can reach, a little above that of the training text's most frequent token.
     """
 
     def __init__(self, objective: Objective, vocab_size: int) -> None:
@@ -57,7 +57,7 @@ class GuessCounter:
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
         """Counts the labels of one batch (the arrays of the batch contract)."""
-        arrays = cast(Batch, batch)  # numpy's serve as well
+        arrays = cast(Batch, batch)  # numpy arrays work as well
         tokens, weights = language_model_targets(arrays, self._objective)
         self._tokens += np.bincount(tokens[np.asarray(weights) > 0], minlength=len(self._tokens))
         is_real = np.asarray(instance_weights(arrays)) > 0
@@ -66,7 +66,7 @@ class GuessCounter:
     def accuracies(self) -> dict[str, float]:
         """Accuracies from 0 to 1, named like those of `means` with `_guess_` in the middle.
 
-        The counts of all processes of a run are added up, each of which calls this.
+        All processes of a run call this together; their counts are added up.
         """
         prefix = self._objective.metric_prefix
         row = {f"{prefix}_guess_accuracy": _largest_share(processes.add_up(self._tokens))}

@@ -1,4 +1,4 @@
-"""The pretraining objectives, and all that tells them apart."""
+"""The pretraining objectives, and everything in which they differ."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ class Objective:
     """What a model learns to predict."""
 
     attention: Attention
-    """What a position may look at: all of its sequence, or itself and what is to its left."""
+    """What a position may attend to: its whole sequence, or itself and the positions to its left."""
     predicts: Literal["masked_tokens", "next_tokens"]
     """masked_tokens: those in a batch's `masked_lm_*`. next_tokens: at each position the one after it."""
     next_sentence: bool
-    """Whether it predicts from [CLS] if the second segment followed the first in the text.
+    """Whether the model predicts from [CLS] if the second segment followed the first in the text.
 
     Raises:
-      ValueError: also with causal attention, by which [CLS] sees nothing of the two.
+      ValueError: attention is causal, so that [CLS] sees neither segment.
     """
 
     def __post_init__(self) -> None:
@@ -32,12 +32,12 @@ class Objective:
 
     @property
     def metric_prefix(self) -> str:
-        """How the names of the language model's metrics begin."""
+        """Prefix of the names of the language model's metrics."""
         return "mlm" if self.predicts == "masked_tokens" else "lm"
 
     @property
     def trained_parts(self) -> frozenset[str]:
-        """Parts of the pretraining model that it trains; the others stay as they were drawn."""
+        """Parts of the pretraining model that are trained; the others stay as initialised."""
         pair_parts = ("pooler", "next_sentence") if self.next_sentence else ()
         return frozenset(("encoder", "language_model", *pair_parts))
 

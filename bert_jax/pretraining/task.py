@@ -17,7 +17,7 @@ from data_pipeline.config import Phase
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingTask:
-    """What `bert_jax.task.Task` asks for; `model.objective` decides which losses count."""
+    """Pretraining as a `bert_jax.task.Task`; `model.objective` decides which losses count."""
 
     model: ModelConfig
 
@@ -44,8 +44,8 @@ class PretrainingTask:
         return metrics.means(sums, self.model.learns)
 
     def learning_rate_scale(self, path: tuple[str, ...]) -> float:
-        # A part without a gradient would still be decayed, or by LAMB's trust ratio shrunk;
-        # google-research/bert leaves variables alone that its loss does not depend on.
+        # Weight decay, or LAMB's trust ratio, would shrink even a part that has no gradient;
+        # google-research/bert does not update variables that its loss does not depend on.
         return float(path[0] in self.model.learns.trained_parts)
 
     def flops(self, batch: Batch) -> int:
