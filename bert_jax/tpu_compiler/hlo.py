@@ -1,7 +1,7 @@
 """Reads what a compiled TPU program costs from its HLO text: the compiler's estimates and collectives.
 
 The text is a list of computations, each a list of instructions in the order in which they run. The
-compiler writes `estimated_cycles` beside the instructions that it has priced.
+compiler writes `estimated_cycles` beside the instructions for which it has an estimate.
 """
 
 import collections
@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-# Work that the compiler puts no price on; what else has none moves or renames data beside the work.
+# Operations that may have no estimate. Others without one only move or rename data beside the work.
 _UNPRICED = (*COLLECTIVES, "rng-bit-generator", "sort")
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\(")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-# jax's loops count from 0 while they are below a constant.
+# jax's loops count up from 0 while below a constant.
 _LIMIT = re.compile(r"constant\((\d+)\)")
 _CALLEE = re.compile(r"(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
@@ -29,11 +29,11 @@ _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:\{[^}]*\}|[^{}])*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Operations:
-    """Instructions of one kind and result type, loops counted as often as they turn."""
+    """Instructions of one kind and result size; one inside a loop counts once for each iteration."""
 
     kind: str
     result_bytes: int
-    """Size of one's result on one chip."""
+    """Bytes of one instruction's result on one chip."""
     count: int
 
 
@@ -42,9 +42,9 @@ class Costs:
     """What a program costs on one chip."""
 
     cycles: int
-    """The compiler's estimates, added up in the order of the program."""
+    """Estimated cycles of all instructions, one after the other, kernels included."""
     kernel_cycles: int
-    """Those of `cycles` that kernels take."""
+    """The part of `cycles` that kernels take."""
     collectives: tuple[Operations, ...]
     """Every exchange between chips, the largest first."""
     unpriced: tuple[Operations, ...]
@@ -57,7 +57,7 @@ class Kernel:
 
     name: str
     operands: tuple[tuple[int, ...], ...]
-    """Their shapes on one chip."""
+    """Shapes of the operands on one chip."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +68,15 @@ class _Instruction:
     kernel: Kernel | None
     callees: tuple[str, ...]
     limit: int | None
-    """The value of a constant."""
+    """Value, if the instruction is an integer constant."""
 
 
 def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
-    """Adds up a program.
+    """Adds up the costs of a program.
 
     Args:
       text: `compiled.as_text()` of a program compiled for TPU.
-      price: cycles of a kernel, which the text does not have.
+      price: returns the cycles of a kernel, which the text does not say.
 
     Raises:
       ValueError: the text has no entry computation, or a loop of unknown length.
@@ -89,7 +89,7 @@ def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
         cycles += times * (instruction.cycles or 0)
         if instruction.kernel is not None:
             kernel_cycles += times * price(instruction.kernel)
-        # An asynchronous one is a pair; the second of them has the result alone.
+        # An asynchronous collective is a pair of instructions; only the second's type is the result alone.
         kind = instruction.opcode.removesuffix("-done")
         if kind in COLLECTIVES:
             found[kind, instruction.result_bytes] += times
@@ -106,7 +106,7 @@ def _largest_first(counts: collections.Counter[tuple[str, int]]) -> tuple[Operat
 def _walk(
     computations: dict[str, list[_Instruction]], name: str, times: int
 ) -> Iterator[tuple[_Instruction, int]]:
-    """Instructions and how often each runs. Those inside a priced one are part of its price."""
+    """Instructions and how often each runs. Those inside one with an estimate are part of it: 0 cycles."""
     for instruction in computations[name]:
         yield instruction, times
         turns = _turns(computations, instruction) if instruction.opcode == "while" else 1
@@ -117,7 +117,7 @@ def _walk(
 
 
 def _run_by(computations: dict[str, list[_Instruction]], caller: _Instruction) -> tuple[str, ...]:
-    """What an instruction calls; of a conditional's branches the most expensive."""
+    """The computations that an instruction calls; for a conditional, only its most expensive branch."""
     if caller.opcode != "conditional":
         return caller.callees
 
@@ -174,7 +174,7 @@ def _kernel(line: str) -> Kernel:
 
 
 def _bytes(shape: str) -> int:
-    """Bytes of a shape as HLO writes it, `bf16[8,128]{1,0}` or a tuple of such, without padding."""
+    """Bytes of a shape as HLO writes it, `bf16[8,128]{1,0}` or a tuple of these, without padding."""
     return sum(
         math.prod(int(size) for size in sizes.split(",") if size) * ((int(bits or 8) + 7) // 8)
         for _, bits, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", shape))

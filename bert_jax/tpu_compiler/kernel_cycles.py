@@ -1,8 +1,8 @@
-"""Cycles of the attention kernel, on which the compiler puts no price in a program's text.
+"""Cycles of the attention kernel, for which a program's text has no estimate.
 
-It does write down, when asked to, the kernel's final schedule: how many bundles of instructions a step of it
-is, one bundle a cycle. It can only be asked before libtpu is loaded and answers with a hundred megabytes,
-so the kernel is compiled once more by itself, in a process of its own: this module, run as a program.
+On request the compiler writes the kernel's final schedule, which says how many bundles of instructions a
+step takes, at one bundle a cycle. The request must be made before libtpu is loaded, and the answer is a
+hundred megabytes, so the kernel is compiled again by itself, in a process of its own that runs this module.
 """
 
 import functools
@@ -29,8 +29,8 @@ _DROPPED = 6554  # as with the paper's rate of 0.1; any but 0 takes as long
 def kernel_cycles(where: Slice, kernel: Kernel) -> int:
     """Cycles that a chip takes for one call of the attention kernel.
 
-    A step takes its bundles or, if that is longer, the time to bring its arrays from the chip's memory
-    and back, which goes on beside. A chip's cores share the steps.
+    A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
+    memory and back, which happens at the same time. A chip's cores share the steps.
 
     Raises:
       RuntimeError: the compiler wrote no schedule.
@@ -45,7 +45,7 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
 
 @functools.cache
 def _bundles(topology: str, heads: int, width: int, length: int, bias_queries: int) -> dict[str, int]:
-    """Bundles of a step of the forward and of the backward kernel."""
+    """Kernel name -> bundles in a step, for the forward and the backward kernel."""
     sizes = map(str, (heads, width, length, bias_queries))
     with tempfile.TemporaryDirectory() as folder:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={folder}"
@@ -73,7 +73,7 @@ def _read(folder: Path, name: str) -> int:
 
 
 def _compile(where: Slice, heads: int, width: int, length: int, bias_queries: int) -> None:
-    """Compiles output and gradients of the kernel for one row."""
+    """Compiles the forward and the backward kernel for one row."""
 
     def shape(*sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=SingleDeviceSharding(where.devices[0]))

@@ -1,8 +1,9 @@
-"""The largest batch that fits, found in few tries: a try compiles the whole step, which takes minutes."""
+"""Finds the largest batch that fits in few tries: each compiles the whole step, which takes minutes."""
 
 from collections.abc import Callable, Sequence
 
-# Small batches take next to nothing beside the state, so the line through them points far off.
+# Largest factor between two tries: small batches add so little memory to the state's that a line through
+# them reaches the capacity much too far out.
 _LONGEST_STEP = 16
 
 
@@ -11,15 +12,15 @@ def largest_batch(
 ) -> int:
     """The largest multiple of `unit` that fits, or else the first of `smaller` that does, or else 0.
 
-    Memory grows nearly in proportion, so each try is where the line through the last two that fit reaches
-    the capacity, or half-way where that is no news.
+    Memory grows almost linearly, so each try is where the line through the last two batches that fit reaches
+    the capacity, or half-way between the bounds if that lies outside of them.
 
     Args:
       memory: bytes that a batch takes, or None if it does not fit; whatever is smaller than a batch
         that fits must fit too.
-      capacity: bytes that there are.
+      capacity: bytes available.
       unit: what a batch should be a multiple of.
-      smaller: what it may be instead, the largest first.
+      smaller: batches to try if not even `unit` fits, the largest first.
     """
     points: list[tuple[int, int]] = []
     bad: int | None = None
@@ -39,7 +40,7 @@ def largest_batch(
 
 
 def _where_full(points: list[tuple[int, int]], capacity: int) -> int:
-    """Where a line through the last two points reaches the capacity; without two, small batches."""
+    """Where a line through the last two points reaches the capacity; with fewer points, 1 or 2."""
     if len(points) < 2:
         return len(points) + 1
     (before, less), (last, more) = points[-2:]

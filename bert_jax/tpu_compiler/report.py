@@ -1,4 +1,4 @@
-"""What the TPU compiler says of a training step on a slice: memory, cycles, collectives."""
+"""Memory, cycles and collectives of a training step on a slice, from the TPU compiler."""
 
 import dataclasses
 import functools
@@ -29,9 +29,9 @@ class Memory:
     arguments: int
     """Parameters, optimizer state and batch; the new state takes the place of the old."""
     outputs: int
-    """Results that take no argument's place."""
+    """Results that do not reuse an argument's memory."""
     temporaries: int
-    """Activations, gradients and random bits at their highest."""
+    """Activations, gradients and random bits at their peak."""
     program: int
 
     @property
@@ -45,18 +45,18 @@ class Report:
 
     chips: int
     batch: float
-    """Sequences in a step."""
+    """Rows of the batch for each chip; a fraction where several chips share a row."""
     length: int
     memory: Memory
     model_flops: float
-    """Of the model as published, `bert_jax.training.accounting`; what speeds are compared by."""
+    """FLOPs of the model as published (`bert_jax.training.accounting`), the basis for comparing speeds."""
     compiled_flops: float
-    """As the compiler counts them: less where the step computes less than the model asks for."""
+    """FLOPs as the compiler counts them: fewer where the step computes less than the published model."""
     costs: Costs
     seconds: float
-    """Estimated time of a step: cycles at the chip's clock, without what has no estimate."""
+    """Estimated time of a step: cycles at the chip's clock, without operations that have no estimate."""
     share_of_peak: float
-    """`model_flops` in that time, of what the chip could do."""
+    """MFU: `model_flops / seconds` as a share of the chip's peak FLOP/s."""
     compile_seconds: float
 
 
@@ -65,7 +65,7 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
 
     Raises:
       UserError: the batch does not divide among the chips, or the mode is pmap.
-      TooLarge: the compiler found that it does not fit.
+      TooLarge: the step does not fit a chip's memory.
     """
     if experiment.parallel.mode != "jit":
         raise UserError("only parallel.mode jit is compiled for a slice")
@@ -104,7 +104,7 @@ def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        # The compiler says it in two ways, the larger number first: how much it takes, how much there is.
+        # The compiler has two messages for this; both give first the memory needed, then the memory there is.
         reason = str(error).splitlines()[0]
         sizes = re.findall(r"\b[\d.]+[MG]\b", reason)
         raise TooLarge(f"it takes {sizes[0]} of {sizes[1]}" if len(sizes) > 1 else reason) from None

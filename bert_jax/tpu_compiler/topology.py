@@ -15,19 +15,19 @@ from data_pipeline.errors import UserError
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _PARTS_OF_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
-# What libtpu asks of the machine that it runs on when there is no TPU in it.
+# Environment variables that libtpu needs on a machine without a TPU.
 _NO_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    # Its lock keeps two processes from one TPU; here there is none to share.
+    # libtpu's lock keeps two processes from using one TPU; here there is none.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A generation of TPU, as its data sheet (cloud.google.com/tpu/docs) has it."""
+    """A TPU generation, according to its data sheet (cloud.google.com/tpu/docs)."""
 
     name: str
     peak_flops: float
@@ -36,15 +36,16 @@ class Chip:
     hbm_bandwidth: float
     """Bytes a second."""
     clock_hz: float
-    """What the compiler's cycles are worth: at it, its matrix units do `peak_flops`."""
+    """Clock that converts the compiler's cycle estimates to seconds; the rate at which fully busy matrix
+    units reach `peak_flops`."""
     shapes: tuple[str, ...]
-    """Slices of one pod that can be asked for, but those of whole cubes."""
+    """Shapes of the slices of one pod, except those made of whole cubes."""
     most_in_cubes: int = 0
-    """Chips of the largest slice that cubes of 4x4x4 chips make up; 0 if there are none."""
+    """Chips in the largest slice made of cubes of 4x4x4 chips; 0 if there are no such slices."""
     cores: int = 1
     """TensorCores of one device."""
     options: tuple[tuple[str, Any], ...] = ()
-    """How libtpu has to be told to show a chip as one device."""
+    """Options that make libtpu show a chip as one device."""
 
 
 _MEGACORE = (("chip_config_name", "megacore"),)
@@ -61,12 +62,12 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Some chips of one kind, wired up."""
+    """A TPU slice: connected chips of one kind."""
 
     name: str
     chip: Chip
     devices: tuple[jax.Device, ...]
-    """One for each chip; nothing can be put on them."""
+    """One for each chip; they hold no arrays."""
 
 
 def open_slice(name: str) -> Slice:
@@ -110,7 +111,7 @@ def _parse(name: str) -> tuple[Chip, str]:
 
 
 def _chips_in_cubes(shape: str) -> int:
-    """The chips of a slice of whole cubes; 0 if this is none."""
+    """Number of chips in a slice of whole cubes; 0 if the shape is not one."""
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", shape, re.ASCII):
         return 0
     sides = [int(side) for side in shape.split("x")]
