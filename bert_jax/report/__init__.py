@@ -1,1 +1,1 @@
-"""Runs side by side, from what they left in their folders: no model is loaded, nothing is computed anew."""
+"""Compares runs by the files in their folders: no model is loaded and nothing is computed again."""

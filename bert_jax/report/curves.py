@@ -13,7 +13,7 @@ _PANELS = (("accuracy", 100, "held-out accuracy, %"), ("perplexity", 1, "held-ou
 
 
 def check_plot(path: Path) -> None:
-    """Raises UserError if no picture can be written under this name, or by this Python."""
+    """Raises UserError if the suffix is not a picture's, or matplotlib is not installed."""
     if path.suffix not in FORMATS:
         raise UserError(f"{path} has no suffix of a picture; valid: {', '.join(FORMATS)}")
     try:
@@ -33,7 +33,7 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[Sequence[Mapping[str, 
     """
     from matplotlib.figure import Figure
 
-    # No pyplot: it would look for a screen.
+    # Not pyplot, which would look for a screen.
     picture = Figure(figsize=(10, 4), layout="tight")
     panels = picture.subplots(1, len(_PANELS))
     for number, (label, runs) in enumerate(curves.items()):

@@ -12,29 +12,29 @@ from bert_jax.finetuning.finetuned import RESULTS_FILE, TOKENIZER_FILE, find_cel
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from data_pipeline.errors import UserError, bad_input
 
-# Heads whose scores are percentages, of answers and of tags; all other scores are at most 1.
+# Heads (of question answering and tagging) whose scores are percentages; all other scores are at most 1.
 _IN_PERCENT = frozenset(("spans", "tagging"))
-# Settings by which the same texts become other rows, and with them another fingerprint.
+# Settings that decide how texts become rows, and so also the fingerprint of the development set.
 _ENCODED_BY = ("max_seq_length", "doc_stride", "max_query_length", "context", "entities")
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What `bert-jax finetune` left of one task."""
+    """The result of one `bert-jax finetune`, of one pretrained model on one task."""
 
     folder: Path
     task: str
     model: str
-    """Name of the pretrained model: its folder's, in earlier records of a run the experiment's."""
+    """Name of the pretrained model: its folder's name, or for a run in older records, its experiment's."""
     fingerprint: str
-    """Hash of the pretrained parameters: many models lie in a folder called `export`."""
+    """Hash of the pretrained parameters; names can be equal, since many folders are called `export`."""
     data: str
-    """Name of the data set: the end of `--data`; empty if the record does not say."""
+    """Name of the data set: the last part of `--data`; empty if the record does not say."""
     dev_fingerprint: str
-    """Hash of the development set as it was encoded; empty if unknown, in earlier records."""
+    """Hash of the encoded development set; empty in older records, which do not have it."""
     encoding: str
-    """Hash of the tokenizer and of the settings by which texts become rows: where it differs, the
-    fingerprints of one development set differ too."""
+    """Hash of the tokenizer and of the settings that decide how texts become rows. Where it differs, the
+    fingerprints of the same development set differ too."""
     metric: str
     in_percent: bool
     """Whether the score is a percentage; if not, it is at most 1."""
@@ -46,17 +46,21 @@ class Score:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Column:
-    """Scores that can be compared: of one task, by one metric, on one development set."""
+    """Comparable scores: on one task, by one metric, on one development set."""
 
     task: str
     metric: str
     name: str
-    """What tells it apart from other columns of the task; empty if there are none."""
+    """Name that distinguishes it from other columns of the task; empty if there are none."""
     scores: list[Score]
 
 
 def read_score(folder: Path) -> Score:
-    """Raises UserError if the folder is not that of a finished `bert-jax finetune`."""
+    """Reads the result of a `bert-jax finetune`.
+
+    Raises:
+      UserError: the folder is not that of a finished `bert-jax finetune`, or there is no score.
+    """
     path = folder / RESULTS_FILE
     cell = find_cell(folder)
     record = read_record(cell)
@@ -84,7 +88,7 @@ def read_score(folder: Path) -> Score:
 
 
 def _data_name(record: FineTuningRecord) -> str:
-    """The end of `--data`, and which part of one file was the development set."""
+    """The last part of `--data` and, if the development set was a fold of one file, which."""
     name, fold = Path(record.data).name, record.settings.get("dev_fold")
     return f"{name} fold {fold}" if name and fold else name
 
@@ -98,7 +102,7 @@ def _encoding(cell: Path, record: FineTuningRecord) -> str:
 
 
 def find_columns(scores: Sequence[Score]) -> list[Column]:
-    """The columns of a table of these scores, in their order."""
+    """The columns of a table of these scores, in the order in which they first occur."""
     groups: list[list[Score]] = []
     for score in scores:
         group = next((group for group in groups if _belongs(score, group)), None)
@@ -113,9 +117,9 @@ def find_columns(scores: Sequence[Score]) -> list[Column]:
 
 
 def _belongs(score: Score, group: Sequence[Score]) -> bool:
-    """Whether a score is of the group's task, metric and development set.
+    """Whether a score has the group's task, metric and development set.
 
-    Models of several vocabularies encode one set in several ways; there its name has to do.
+    Models with different vocabularies encode the same set differently; then the set's name is compared.
     """
     if (score.task, score.metric) != (group[0].task, group[0].metric):
         return False
@@ -123,13 +127,13 @@ def _belongs(score: Score, group: Sequence[Score]) -> bool:
         alike = {other.dev_fingerprint for other in group if other.encoding == score.encoding} - {""}
         if alike:
             return score.dev_fingerprint in alike
-    # As benchmarks are fetched from several places, their folders differ in upper case.
+    # The same benchmark's folder is in upper or lower case, depending on where it was fetched.
     names = {other.data.lower() for other in group} - {""}
     return not names or not score.data or score.data.lower() in names
 
 
 def _name(group: Sequence[Score], namesakes: Sequence[Sequence[Score]]) -> str:
-    """What tells a group from others of its task: the data set's name, or else the first run's folder."""
+    """Name that distinguishes a group from others of its task: the data set's, or the first run's folder."""
     if len(namesakes) == 1:
         return ""
     ways: list[Callable[[Score], str]] = [lambda score: score.data, lambda score: score.folder.name]
@@ -143,7 +147,7 @@ def _name(group: Sequence[Score], namesakes: Sequence[Sequence[Score]]) -> str:
 def by_model(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dict[Column, Score]]:
     """Model -> column -> score; a model with two scores in a column counts as two, named by their folders.
 
-    One that has several names, as copies and earlier records have, goes by the first.
+    A model with several names (from copies or older records) is listed under the first.
     """
     column_of = {score.folder: column for column in columns for score in column.scores}
     times = Counter((score.fingerprint, column_of[score.folder]) for score in scores)
@@ -163,7 +167,7 @@ def by_model(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, di
 
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """One row for each finished cell, for a file: `score` is what it is chosen by, and all figures follow."""
+    """One row for each finished cell, for a file: `score` is the figure to choose by; all figures follow."""
     return [
         {
             "run": str(score.folder),

@@ -1,4 +1,4 @@
-"""Pretraining runs side by side: the held-out figures that each ended with, and the settings that differ.
+"""Pretraining runs side by side: the last held-out figures of each, and the settings that differ.
 
 Runs that differ in nothing but the seed are repeats of one another and make one group.
 """
@@ -14,7 +14,7 @@ from bert_jax.config_text import flatten
 from bert_jax.training.metric_log import FILE_NAME, read_rows
 from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 
-# What the figures do not depend on, or no more than on rounding. An evaluation of fewer examples does.
+# Settings on which the figures do not depend, except for rounding. They depend on the two excluded here.
 _DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
 
 
@@ -29,7 +29,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """That of the last evaluation; 0 before the first."""
+        """Step of the last evaluation; 0 before the first."""
         return self.heldout[-1]["step"] if self.heldout else 0
 
     @property
@@ -44,11 +44,11 @@ class Run:
 
     @property
     def length(self) -> int | None:
-        """Tokens of a row in the last evaluation."""
+        """Tokens in a row at the last evaluation; None before the first."""
         return self.heldout[-1].get("max_seq_length") if self.heldout else None
 
     def settings(self) -> dict[str, Any]:
-        """All that may move the figures, the seed left out, by dotted path."""
+        """Dotted path -> value of everything but the seed that the figures may depend on."""
         settings = flatten(self.record.experiment)
         return {name: value for name, value in settings.items() if name not in _DOES_NOT_COUNT} | {
             "corpus": self.record.corpus_fingerprint[:12],
@@ -64,7 +64,7 @@ class Group:
     runs: tuple[Run, ...]
 
     def figures(self) -> dict[str, tuple[float, float | None]]:
-        """Mean over the seeds and sample standard deviation, which one run does not have."""
+        """Mean and sample standard deviation over the seeds; for one run the deviation is None."""
         figures = {}
         for name in self.runs[0].figures:
             values = [run.figures[name] for run in self.runs]
@@ -74,7 +74,7 @@ class Group:
 
 
 def read_run(folder: Path) -> Run:
-    """What a run has come to so far.
+    """Reads a run's record and its evaluations so far.
 
     Raises:
       UserError: the folder is not that of a run.
@@ -85,7 +85,7 @@ def read_run(folder: Path) -> Run:
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Repeats together, in the order in which they are first met."""
+    """Groups of repeats, in the order in which they first occur."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.step, *sorted(map(repr, run.settings().items()))), []).append(run)
@@ -97,7 +97,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
 
 
 def settings_that_differ(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Dotted path -> its value in each group, of the settings that are not the same in all."""
+    """Dotted path -> value in each group, for the settings that are not the same in all."""
     settings = [group.runs[0].settings() for group in groups]
     names = dict.fromkeys(name for of_group in settings for name in of_group)
     values = {name: [of_group.get(name, "unset") for of_group in settings] for name in names}
@@ -124,7 +124,7 @@ def table(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
-    """What a reader of the figures must know, a line each."""
+    """Notes that a reader of the figures needs, one line each."""
     lines = []
     for group in groups:
         if len(group.runs) > 1:
