@@ -1,12 +1,12 @@
-"""BERT pretraining in JAX and Flax: the model, the training step and the loop.
+"""BERT in JAX and Flax: the model, pretraining, fine-tuning and inference.
 
-Nothing below this package imports TensorFlow, so that it runs on accelerator machines that
-have none. Importing this module is cheap: it does not import jax either.
+Nothing in this package imports TensorFlow, so it runs on accelerator machines that do not have
+it. Importing this module is cheap: it does not import jax either.
 
     model = bert_jax.load_model("DIR")
     model.encode(["a text", ("text a", "text b")]).pooled_output
     model.fill_mask("The [MASK] sat.")
-    bert_jax.load_finetuned("DIR").predict(["a text"])  # or what else its task answers
+    bert_jax.load_finetuned("DIR").predict(["a text"])  # or other examples, as its task needs
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __version__ = "0.1.0"
 def load_model(
     directory: str | os.PathLike[str], step: int | None = None, activation: Activation | None = None
 ) -> Bert:
-    """A pretrained model that texts can be given to.
+    """Loads a pretrained model that encodes texts and fills in masked words.
 
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
-        google-research/bert, or what `bert-jax finetune` made, whose encoder it is then.
+        google-research/bert, or the output of `bert-jax finetune`, of which the encoder is loaded.
       step, activation: as `bert_jax.inference.open_model.open_model`.
 
     Raises:
@@ -44,12 +44,12 @@ def load_model(
 
 
 def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> Predictor:
-    """A fine-tuned model of any task, ready for examples in memory.
+    """Loads a fine-tuned model of any task, to predict on examples in memory.
 
     Args:
-      directory: what `bert-jax finetune` made; the best model in it is taken.
-      batch_size: rows that are computed at once, such as texts, windows of a passage, or questions with
-        their choices; it changes no result.
+      directory: output of `bert-jax finetune`; its best model is loaded.
+      batch_size: rows computed at once (a row is a text, a window of a passage, or a question with its
+        choices); it does not change the results.
 
     Raises:
       UserError: the folder is no fine-tuned model, or training is not finished.

@@ -33,11 +33,11 @@ MODEL_SIZES = (
 )
 """The fields of ModelConfig that are sizes, each at least 1."""
 MODEL_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
-"""Those that trained parameters cannot do without."""
+"""The fields of ModelConfig that trained parameters depend on."""
 
 
 DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
-"""The fields of ModelConfig that are shares of what is dropped."""
+"""The fields of ModelConfig that are dropout probabilities."""
 
 
 def check_positive(name: str, value: int) -> None:
@@ -59,7 +59,7 @@ def check_not_negative(name: str, value: float) -> None:
 
 
 def check_dropout_rate(name: str, value: float) -> None:
-    """Raises UserError unless a setting is a share that 16 random bits can still tell from 1."""
+    """Raises UserError unless a setting is a probability that 16 random bits can tell from 1."""
     if not 0 <= value < 0.9999:
         raise UserError(f"{name} is {value}; it must be at least 0 and below 0.9999")
 
@@ -86,22 +86,23 @@ class ModelConfig:
     type_vocab_size: int = 2
     """Number of segments."""
     dropout_rate: float = 0.1
-    """On the embeddings and on the output of attention and of the feed-forward layer."""
+    """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
-    """On the attention probabilities."""
+    """Dropout probability on the attention probabilities."""
     activation: Activation = "gelu_tanh"
     """gelu_tanh: google-research/bert since 2019-02. gelu_exact: erf, what Hugging Face calls "gelu"."""
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
-    """Standard deviation of the normal that is truncated at two standard deviations."""
+    """Standard deviation of the initial normal distribution, before it is cut at two standard deviations."""
     objective: ObjectiveName = "mlm_nsp"
-    """mlm_nsp: the paper's. mlm: no next sentence prediction. ltr: predict each next token."""
+    """mlm_nsp: masked LM and next sentence prediction, as in the paper. mlm: masked LM alone. ltr: predict
+    each next token."""
     dtype: DType = "float32"
-    """Type that activations are computed in; parameters and losses are always float32."""
+    """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
     """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions is one kernel; on CPU,
-    without gradients, more than 256 are taken in blocks. none: neither. They round differently, and the
-    kernel draws other dropout."""
+    without gradients, more than 256 query positions are computed in blocks. none: neither. The two settings
+    round differently, and the kernel draws different dropout."""
 
     def __post_init__(self) -> None:
         for name in MODEL_SIZES:
@@ -118,37 +119,37 @@ class ModelConfig:
 
     @property
     def learns(self) -> Objective:
-        """What `objective` stands for."""
+        """The `Objective` that `objective` names."""
         return OBJECTIVES[self.objective]
 
     @property
     def attention(self) -> Attention:
-        """What a position may look at."""
+        """Which positions a position may attend to."""
         return self.learns.attention
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """The update; the defaults are google-research/bert's `optimization.py`."""
+    """The parameter update; the defaults are those of google-research/bert's `optimization.py`."""
 
     name: OptimizerName = "adamw"
     """adamw, or lamb, which also scales each parameter's update by its norm, for very large batches."""
     learning_rate: float = 1e-4
-    """The peak that warm-up aims at."""
+    """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
-    """Steps over which the learning rate rises from 0; 0 for none."""
+    """Steps over which the learning rate rises from 0; 0 disables warm-up."""
     decay_power: float = 1.0
     """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
     decay_start: DecayStart = "step_0"
-    """Where the decay counts from; step_0 makes the rate drop a little where warm-up ends."""
+    """Step from which the decay counts; with step_0 the rate drops a little at the end of warm-up."""
     bias_correction: BiasCorrection = "none"
-    """none: as google-research/bert. adam: divide the moments by 1 - beta^t, which is part of lamb."""
+    """none: as google-research/bert. adam: divide the moments by 1 - beta^t; lamb requires it."""
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: float = 0.01
-    """Decoupled; multiplied by the learning rate."""
+    """Decoupled weight decay; multiplied by the learning rate."""
     decay_exclusions: tuple[str, ...] = ("bias", "layer_norm")
     """Parameters without weight decay: those with one of these words in their path."""
     clip_norm: float | None = 1.0
@@ -178,24 +179,24 @@ class ParallelConfig:
     """How a step is spread over devices and time.
 
     Sums are the same up to rounding. The bits that dropout draws depend on mode, accumulation_steps and
-    prng, and with rbg on how many devices share a batch. All but prng may change between two starts of a
-    run, which then goes on, but not bit for bit.
+    prng, and with rbg on how many devices share a batch. All settings but prng may change when a run is
+    resumed; the run then continues, but not bit for bit.
     """
 
     mode: ParallelMode = "jit"
     """jit: one program over a mesh. pmap: the same step copied to every device, data-parallel."""
     fsdp: int = 1
-    """Devices that parameters and optimizer state are split over (mode jit)."""
+    """Devices over which parameters and optimizer state are split (mode jit)."""
     tensor: int = 1
-    """Devices that heads, feed-forward width and vocabulary are split over (mode jit)."""
+    """Devices over which heads, feed-forward width and vocabulary are split (mode jit)."""
     accumulation_steps: int = 1
-    """Micro-batches that a batch is computed in, one after the other; each draws its own dropout."""
+    """Micro-batches that a batch is split into, computed one after the other; each draws its own dropout."""
     remat: Remat = "none"
-    """What is kept for the gradient; the rest is computed again, with the same dropout, to save memory.
-    none: everything. layers: each layer's input alone."""
+    """Recomputation in the backward pass, with the same dropout, to save memory. none: all activations are
+    kept. layers: only each layer's input is kept, and the rest is computed again."""
     prng: PrngImplementation = "rbg"
-    """Random bits for dropout: rbg takes an accelerator's own generator, which is fast; threefry2x32 gives
-    the same bits on any number of devices (mode jit)."""
+    """Generator of random bits for dropout. rbg: an accelerator's own, which is fast. threefry2x32: the same
+    bits on any number of devices (mode jit)."""
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "tensor", "accumulation_steps"):
@@ -206,7 +207,7 @@ class ParallelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """What every training run has, whatever it learns."""
+    """Settings that every training run has, whatever its task."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     parallel: ParallelConfig = ParallelConfig()
@@ -214,18 +215,18 @@ class RunConfig:
     global_batch_size: int = 256
     """Rows in a step, over all devices and micro-batches; a row is a sequence unless rows are packed."""
     seed: int = 0
-    """Decides initial parameters, dropout and every draw of the data."""
+    """Seed of the initial parameters, dropout and all random choices in the data."""
     log_every: int = 100
     """Steps between rows of metrics.jsonl; a row holds means over those steps."""
     eval_every: int = 10_000
-    """Steps between evaluations on what is held out; there is one at the end too."""
+    """Steps between evaluations on held-out data; there is also one at the end."""
     checkpoint_every: int = 1_000
-    """Steps between checkpoints; there is one at the end too."""
+    """Steps between checkpoints; there is also one at the end."""
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
     keep_every: int | None = None
-    """Checkpoints of the steps that this divides are kept as well, for measures of how a model learns;
-    None for none."""
+    """Checkpoints at multiples of this many steps are also kept, to study how a model learns; None keeps
+    only the newest."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -252,12 +253,12 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment(RunConfig):
-    """A whole pretraining run, but for the folder it writes to."""
+    """All settings of a pretraining run, except the folder it writes to."""
 
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     eval_examples: int = 10_000
-    """Held-out sequences of an evaluation, at most; always the same with the same masks."""
+    """Most held-out sequences in an evaluation; always the same ones with the same masks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,10 +34,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_change: C
 
 
 def from_json(kind: type[T], value: Any) -> T:
-    """The inverse of `dataclasses.asdict` after a journey through JSON.
+    """The inverse of `dataclasses.asdict` for a value that was written to JSON and read back.
 
-    A field that is newer than the file has its default, which does what was done before there was one;
-    but a model's shape and objective are not guessed.
+    A field that an older file lacks gets its default, which reproduces the behaviour before the field
+    existed; a model's shape and objective must be in the file.
 
     Raises:
       KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing.

@@ -1,7 +1,7 @@
 """What a run learns: a module, its loss in sums, and what the sums mean.
 
-The training step, the loop and the compiled programs know nothing else of it, so pretraining and
-every kind of fine-tuning share them.
+The training step, the loop and the compiled programs know nothing else about a task, so pretraining
+and every kind of fine-tuning share them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import jax
 
 Batch = Mapping[str, jax.Array]
 Sums = dict[str, jax.Array]
-"""float32 scalars that parts of a batch may be added up by: devices, micro-batches, steps."""
+"""float32 scalars that are added up over devices, micro-batches and steps."""
 
 
 class Task(Protocol):
@@ -26,21 +26,21 @@ class Task(Protocol):
         ...
 
     def example_batch(self) -> dict[str, jax.Array]:
-        """The smallest batch there can be, to initialise the module with."""
+        """The smallest valid batch, to initialise the module with."""
         ...
 
     def denominators(self, batch: Batch) -> Sums:
-        """What the numerators are divided by, among them `examples` and `tokens`, the real sequences
-        and positions; needs the batch alone."""
+        """What the numerators are divided by, from the batch alone; among them `examples` and `tokens`,
+        the numbers of real sequences and positions."""
         ...
 
     def numerators(self, outputs: Any, batch: Batch) -> Sums:
-        """Summed losses and numbers of right predictions of a part of a batch."""
+        """Summed losses and numbers of correct predictions for a part of a batch."""
         ...
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        """The share of the batch's loss that numerators of a part contribute, given the
-        denominators of the whole."""
+        """What a part of a batch contributes to the batch's loss: numerators of the part (`sums`) over
+        denominators of the whole batch (`totals`)."""
         ...
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -48,7 +48,7 @@ class Task(Protocol):
         ...
 
     def learning_rate_scale(self, path: tuple[str, ...]) -> float:
-        """Factor of the learning rate for the parameter at a path; 0 freezes it."""
+        """Factor on the learning rate of the parameter at a path; 0 freezes it."""
         ...
 
     def flops(self, batch: Batch) -> int:
