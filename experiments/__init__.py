@@ -37,4 +37,4 @@ SUMMARIES: dict[str, str] = {
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
     "base_packed": "base without padding: several sequences in a row",
 }
-"""What each is, in a few words."""
+"""What each experiment is, in a few words."""

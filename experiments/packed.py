@@ -2,8 +2,9 @@
 
     bert-jax pretrain base_packed --workdir runs/base_packed --data.corpus corpora/wiki_books
 
-As `base`, but what a sequence leaves of its row is given to others, and none is drawn short on
-purpose: those that fill are short, about as many as the paper draws (`short_seq_prob` 0.1).
+As `base`, but the space that a sequence leaves in its row is filled with further sequences, and none is
+drawn short on purpose: those that fill rows are short, and about as many as the paper draws short
+(`short_seq_prob` 0.1).
 On English Wikipedia 99.9% of the positions hold tokens, where `base` has 88% at length 512.
 Expected: scores like those of `base`. This has not been tried at full size.
 """

@@ -1,4 +1,4 @@
-"""A whole run in minutes, on text that the install itself brought.
+"""A whole run in minutes, on text that comes with the installed packages.
 
     bert-jax pretrain quickstart --workdir runs/quickstart
 
@@ -18,10 +18,10 @@ QUICKSTART = Experiment(
         num_heads=4,
         intermediate_size=512,
         max_position_embeddings=128,
-        # So narrow a model hardly leaves its starting point with the paper's 0.02: scores of
-        # attention are then too small to tell positions apart. 1/sqrt(width) is 0.088.
+        # With the paper's 0.02, a model this narrow hardly learns: its attention scores are too
+        # small to distinguish positions. 1/sqrt(width) is 0.088.
         initializer_range=0.08,
-        # Minutes of training underfit; dropout would slow that down further.
+        # A few minutes of training underfit; dropout would only slow learning down.
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
         dtype="float32",

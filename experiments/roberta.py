@@ -6,8 +6,8 @@ Corpus in the paper: 160 GB of text, a byte-level BPE vocabulary of 50,000. Here
 the corpus's own (WordPiece or SentencePiece): pass --model.vocab-size if it is not 30,522, and
 expect numbers to differ for that reason. 8,192 sequences of 512 a step, 500,000 steps.
 Hardware in the paper: 1,024 V100, about a day for the first 100,000 steps of LARGE.
-An input never goes on into the next document (DOC-SENTENCES in its section 4.2), where RoBERTa's does
-(FULL-SENTENCES), so the last input of a document is short.
+An input never crosses into the next document (DOC-SENTENCES in its section 4.2), so the last input of a
+document is short; RoBERTa's inputs do cross (FULL-SENTENCES).
 The decay from the end of warm-up and the bias-corrected moments are those of its training code.
 """
 

@@ -1,4 +1,4 @@
-"""Table 8, what becomes of the tokens to predict: MASK / SAME / RANDOM, in percent.
+"""Table 8, what replaces the tokens to predict: MASK / SAME / RANDOM, in percent.
 
     bert-jax pretrain mask_100_0_0 --workdir runs/mask_100_0_0 --data.corpus corpora/wiki_books
 
