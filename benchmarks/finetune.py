@@ -3,8 +3,8 @@
 Both sides start from the same weights, see the same token ids in the same order, and have the same
 optimizer, schedule, dropout and number of seeds; their answers are scored by the same code. transformers pads
 each batch to its longest sequence and predicts in the order of the file, as its Trainer does. Every run is
-a process of its own, the sides take turns, and a finished run is kept in OUTPUT/runs.jsonl: the same
-command goes on where it stopped.
+a process of its own, the sides take turns, and finished runs are kept in OUTPUT/runs.jsonl, so the same
+command resumes where it stopped.
 
     python benchmarks/finetune.py --model MODEL --glue GLUE --squad SQUAD --output OUTPUT
 """
@@ -32,7 +32,7 @@ class Recipe:
     batch_size: int = 32
     epochs: float = 3.0
     train_rows: int | None = None
-    """The first so many; None for all."""
+    """Number of training rows used, from the first; None for all."""
 
 
 RECIPES = {
@@ -68,7 +68,7 @@ def run_job(args: argparse.Namespace, task: str, side: str, seed: int) -> dict[s
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of one side's runs of one task."""
+    """Summary of one side's runs of one task."""
     metric = runs[0]["metric"]
     scores = [run["figures"][metric] for run in runs]
     spread = statistics.stdev(scores) if len(scores) > 1 else 0.0

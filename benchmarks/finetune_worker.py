@@ -26,7 +26,7 @@ Outputs = Iterator[tuple[np.ndarray, np.ndarray]]
 
 @dataclass
 class Job:
-    """One run of one side: what is to be learnt, in the form that both sides need."""
+    """What one run is to learn, in the form that both sides need."""
 
     model: Path
     data: Any
@@ -58,14 +58,14 @@ class Job:
 
 @dataclass
 class Trained:
-    """What a side's training came to."""
+    """The result of one side's training."""
 
     seconds: float
     compile_seconds: float
     apply: Callable[[Any], Outputs]
     """Rows -> (row numbers, outputs), as `TaskData.evaluate` takes it."""
     warm_up: Callable[[Any], None]
-    """Compiles what `apply` will need for some rows."""
+    """Compiles what `apply` needs for the given rows."""
     positions_per_token: float
     """Positions of the training batches for each real token in them."""
 
@@ -91,7 +91,7 @@ def train_ours(job: Job) -> Trained:
         kind=job.data.kind,
         model=pretrained.config,
         num_labels=max(len(job.data.labels), 1),
-        # As the other side: Adam as published, and a decay that begins where warm-up ends.
+        # Same as the other side: Adam as published, and a decay that begins where warm-up ends.
         optimizer=OptimizerConfig(bias_correction="adam", decay_start="warmup_end"),
     )
     cell = Cell(job.learning_rate, job.batch_size, job.epochs, job.seed)
@@ -238,7 +238,7 @@ def torch_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def make_job(args: argparse.Namespace) -> Job:
-    """Reads the data."""
+    """Reads the task's data."""
     from tokenizers import Tokenizer
 
     from bert_jax.downstream import TASKS

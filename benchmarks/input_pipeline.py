@@ -123,7 +123,7 @@ def make_collators(corpus: str) -> dict[str, tuple[Callable[[int], None], int]]:
 
 
 def ready_made_rows(corpus: str) -> list[dict[str, list[int]]]:
-    """A batch of full rows; their special tokens are marked, which spares the collator finding them."""
+    """A batch of full rows; their special tokens are marked, so that the collator need not find them."""
     from data_pipeline.corpus import open_corpus
 
     opened = open_corpus(corpus, "train")
@@ -134,7 +134,8 @@ def ready_made_rows(corpus: str) -> list[dict[str, list[int]]]:
 
 
 def first_batch_seconds(corpus: str, repeats: int) -> dict[str, float]:
-    """From nothing open to the first batch, modules imported; medians of repeats in turns."""
+    """Seconds from nothing open (but modules imported) to the first batch, at step 0 and far into a run;
+    medians over the repeats."""
     seconds: dict[int, list[float]] = {0: [], FAR_STEP: []}
     for _ in range(repeats):
         for step, times in seconds.items():

@@ -2,9 +2,9 @@
 
     python benchmarks/packing.py CORPUS
 
-CORPUS is a folder made by `bert-jax prepare`. Both sides train the same small model on the same devices, in
-turns, on batches that were made before. `gain` is the ratio of their tokens a second, `expected_gain`
-that of their shares of real tokens: what it would be if a packed row took as long as any other.
+CORPUS is a folder made by `bert-jax prepare`. Both sides train the same small model on the same device, in
+turns, on batches that were made before. `gain` is the ratio of their tokens a second. `expected_gain` is
+the ratio of their shares of real tokens: the gain if a packed row took as long as any other.
 Prints JSON.
 """
 
@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# A step takes as long whatever its rows hold, so the share of real positions may come from more of them.
+# Rows over which the share of real positions is measured. A step takes equally long whatever its rows hold,
+# so these may be more rows than are timed.
 ROWS_COUNTED = 4096
 
 

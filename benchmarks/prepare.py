@@ -1,4 +1,4 @@
-"""Measures `bert-jax prepare`: megabytes of text a second, and memory for much and for little text.
+"""Measures `bert-jax prepare`: megabytes of text a second, and memory for a large and for a small text.
 
     python benchmarks/prepare.py TEXT_FOLDER --vocab vocab.txt > prepare.json
 
@@ -38,7 +38,7 @@ class Flags:
     workers: int = 2
     repeats: int = 3
     prefix_megabytes: float = 8.0
-    """Size of the little text."""
+    """Size of the small text, taken from the first files."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def _make_prefix(flags: Flags, folder: Path) -> Path:
 
 
 def _measure(text: Path, output: Path, flags: Flags) -> dict[str, float]:
-    """Prepare `text` once. Seconds are those of the whole command, start-up included."""
+    """Prepares `text` once. Seconds are those of the whole command, start-up included."""
     command = [sys.executable, "-m", "bert_jax.cli.main", "prepare", str(text), "--output", str(output)]
     command += ["--vocab", str(flags.vocab), "--format", flags.format, "--workers", str(flags.workers)]
     begun, cpu_before = time.perf_counter(), _cpu_seconds()
@@ -115,7 +115,7 @@ class _PeakMemory(threading.Thread):
 
 
 def _cpu_seconds() -> float:
-    """Of all ended children, theirs included; hardly depends on what else the machine is doing."""
+    """CPU seconds of all ended child processes and of theirs; other load on the machine hardly matters."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -132,7 +132,7 @@ def _pss_mb(pid: int) -> float:
 
 
 def _read(path: Path) -> str:
-    """Empty if the process has just ended."""
+    """The text of a file; empty if the process has just ended."""
     try:
         return path.read_text()
     except OSError:

@@ -4,7 +4,7 @@ Each side lives in a process of its own and the two take turns, so that a machin
 drifts treats them alike. Where torch or transformers is absent our side runs alone. Both do the
 same work: masked LM + next sentence loss, dropout 0.1, gradient clipping, AdamW. On a GPU the model of
 transformers is compiled by torch.compile. Its attention is PyTorch's own choice of kernel (sdpa) unless
---attention names another; all rows are full, so it is given no mask, with which PyTorch would not take its
+--attention names another; all rows are full, so it is given no mask, which would keep PyTorch from its
 fastest kernel. The report names the device; where jax and torch see a GPU the same commands measure the GPU.
 Speeds are also given as a share of what large matrix products reach on the same device in the same run.
 
@@ -76,9 +76,9 @@ class Side:
     """One side's step, ready to be timed."""
 
     step: Callable[[], None]
-    """Starts one more step; it may go on in the background."""
+    """Starts one more step, which may run in the background."""
     loss: Callable[[], float]
-    """Waits for all steps; a running loss."""
+    """Waits for all steps and returns a loss."""
     device: str
     platform: str
     """cpu, gpu or tpu."""
@@ -219,7 +219,7 @@ def flops_per_sequence(args: argparse.Namespace) -> int:
 
 
 def matmul_flops_per_second(dtype: str) -> float:
-    """What products of large square matrices reach on the device, the best of five."""
+    """FLOP/s that products of large square matrices reach on the device, the best of five."""
     import jax
     import jax.numpy as jnp
 
@@ -239,7 +239,7 @@ def start_worker(side: str) -> subprocess.Popen:
     command = [sys.executable, __file__, *sys.argv[1:], "--worker", side]
     # Both sides get the huge pages that `bert-jax pretrain` asks glibc for.
     environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
-    # They share a GPU's memory, most of which jax would take at once.
+    # Both sides share a GPU's memory, most of which jax would otherwise take at once.
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
