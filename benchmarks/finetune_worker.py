@@ -78,10 +78,10 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
     from bert_jax.inference.open_model import open_model
-    from bert_jax.parallel.program import make_program
+    from bert_jax.parallel.interrupt import Interrupt
     from bert_jax.training.checkpoints import load_params
-    from bert_jax.training.interrupt import Interrupt
     from bert_jax.training.loop import Data, train
+    from bert_jax.training.program import make_program
     from bert_jax.training.warm_start import start_from
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 

@@ -60,8 +60,8 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
     import jax
     import numpy as np
 
-    from bert_jax.parallel.program import make_program
     from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.training.program import make_program
     from data_pipeline.batches import training_batches
 
     experiment = make_experiment(args, max_instances)

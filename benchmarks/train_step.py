@@ -91,8 +91,8 @@ def make_ours(args: argparse.Namespace) -> Side:
     import jax
 
     from bert_jax.config import Experiment, OptimizerConfig, ParallelConfig
-    from bert_jax.parallel.program import make_program
     from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.training.program import make_program
     from data_pipeline.config import DataConfig, Phase
 
     model = model_config(args)

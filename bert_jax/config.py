@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from bert_jax.pretraining.objective import OBJECTIVES, Attention, Objective, ObjectiveName
+from bert_jax.objective import OBJECTIVES, Attention, Objective, ObjectiveName
 from data_pipeline.config import DataConfig
 from data_pipeline.errors import UserError
 

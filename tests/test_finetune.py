@@ -18,7 +18,7 @@ from bert_jax.downstream.results import report
 from bert_jax.finetuning.config import Cell, FineTuning
 from bert_jax.finetuning.predict import gather
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
-from bert_jax.training import interrupt
+from bert_jax.parallel import interrupt
 from bert_jax.training.checkpoints import load_params
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError

@@ -17,7 +17,7 @@ from bert_jax.downstream.outputs import write_lines
 from bert_jax.downstream.tagging import TaggingSettings
 from bert_jax.downstream.text_classification import TableSettings
 from bert_jax.finetuning.record import read_record, write_record
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.rows import Rows
 from tests.bert_jax.small_run import make_run

@@ -13,7 +13,7 @@ from bert_jax.cli.main import main
 from bert_jax.finetuning.config import FineTuning, HeadKind
 from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.record import write_record as write_finetuning_record
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from bert_jax.workdir.record import RunRecord, write_record
 from tests.bert_jax.small_run import make_experiment
 

@@ -11,7 +11,7 @@ from bert_jax.cli.model_source import ModelSource, note_assumed
 from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:
-    from bert_jax.inference.pretrained import Pretrained
+    from bert_jax.formats.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,10 +50,10 @@ def run(args: Evaluate) -> None:
 
     from bert_jax.cli import run_data
     from bert_jax.parallel.compilation_cache import keep_compiled
-    from bert_jax.parallel.program import make_program
     from bert_jax.pretraining.evaluation import evaluate
     from bert_jax.pretraining.task import PretrainingTask
     from bert_jax.training.checkpoints import load_params
+    from bert_jax.training.program import make_program
     from bert_jax.workdir.folder import corpus_of
     from bert_jax.workdir.record import read_record
 

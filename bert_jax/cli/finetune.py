@@ -119,8 +119,8 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
 def _train_grid(grid: "Grid") -> int:
     from bert_jax import exit_status
     from bert_jax.downstream.results import report
+    from bert_jax.parallel.interrupt import listen
     from bert_jax.training.failures import out_of_memory_as_user_error, storage_errors_as_unfinished
-    from bert_jax.training.interrupt import listen
     from bert_jax.training.nonfinite import NonFiniteError
 
     with listen() as interrupt:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bert_jax.config import MODEL_SHAPE, Experiment
-from bert_jax.inference.pretrained import Pretrained
+from bert_jax.formats.pretrained import Pretrained
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 

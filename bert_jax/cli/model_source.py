@@ -10,7 +10,7 @@ import tyro
 from bert_jax.config import Activation
 
 if TYPE_CHECKING:
-    from bert_jax.inference.pretrained import Pretrained
+    from bert_jax.formats.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)

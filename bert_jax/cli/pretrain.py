@@ -20,9 +20,9 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
-    from bert_jax.inference.pretrained import Pretrained
-    from bert_jax.parallel.program import Program
+    from bert_jax.formats.pretrained import Pretrained
     from bert_jax.training.loop import Data, Evaluation
+    from bert_jax.training.program import Program
     from bert_jax.training.speed import StartClock
     from bert_jax.training.step_trace import StepTrace
     from bert_jax.training.train_step import TrainState
@@ -160,11 +160,12 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
     from bert_jax.config_text import from_json
     from bert_jax.parallel import processes
     from bert_jax.parallel.compilation_cache import keep_compiled
+    from bert_jax.parallel.interrupt import listen
     from bert_jax.pretraining.later_phases import compile_later_phases
     from bert_jax.training.checkpoints import saved_steps
-    from bert_jax.training.interrupt import listen
     from bert_jax.training.loop import Ending, train
     from bert_jax.training.nonfinite import NonFiniteError
+    from bert_jax.training.retention import Kept
     from bert_jax.workdir import record
 
     keep_compiled(args.workdir)
@@ -192,7 +193,7 @@ def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> i
                     clock=clock,
                     trace=_trace(args),
                     before_save=lambda: processes.by_first(check_start),
-                    kept=from_json(record.Kept, begun["kept"]),
+                    kept=from_json(Kept, begun["kept"]),
                 )
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}; {_advice_after_nan(args.workdir)}", file=sys.stderr)
@@ -249,8 +250,8 @@ def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program,
       UserError: what is asked for cannot be done, or not in this work directory.
     """
     from bert_jax.cli import run_data
-    from bert_jax.parallel.program import make_program
     from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.training.program import make_program
 
     corpus = _corpus(args)
     run_data.note_few_slots(args.experiment, _say)
@@ -332,13 +333,14 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
     """Writes this start of the run into the work directory, unless another run lives there."""
     from bert_jax.cli import run_data
     from bert_jax.training.checkpoints import saved_steps
+    from bert_jax.training.retention import Kept
     from bert_jax.workdir import branch, record
     from bert_jax.workdir import folder as workdir
     from bert_jax.workdir.provenance import describe_code_changes, this_start
 
     folder, start, origin = args.workdir, this_start(), None
     earlier: tuple[dict[str, Any], ...] = ()
-    kept = record.Kept.asked_for_by(now.experiment)
+    kept = Kept.asked_for_by(now.experiment)
     if steps := saved_steps(folder):
         before = record.read_record(folder)
         record.check_same_run(folder, before, now, steps[-1])

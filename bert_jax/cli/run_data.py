@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bert_jax.config import Experiment
-from bert_jax.parallel.program import Program
 from bert_jax.training.accounting import flops_left
 from bert_jax.training.loop import Data, Evaluation, HostBatches
+from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.config import Phase, phase_ends

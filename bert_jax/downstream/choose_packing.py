@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning.config import FineTuning
-from bert_jax.parallel.program import batch_unit
 from bert_jax.training.accounting import encoder_flops
+from bert_jax.training.program import batch_unit
 from data_pipeline.tasks.bin_packing import Packing, choose_packing
 from data_pipeline.tasks.rows import Rows
 

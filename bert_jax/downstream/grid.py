@@ -31,13 +31,13 @@ from bert_jax.finetuning.finetuned import (
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
-from bert_jax.inference.pretrained import Pretrained
-from bert_jax.parallel.program import Program, batch_unit, check_batch
+from bert_jax.formats.pretrained import Pretrained
+from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.checkpoints import FOLDER, load_params, saved_steps
-from bert_jax.training.interrupt import Interrupt
 from bert_jax.training.loop import Ending
 from bert_jax.training.nonfinite import NonFiniteError
+from bert_jax.training.program import Program, batch_unit, check_batch
 from bert_jax.training.progress import duration
 from bert_jax.training.train_step import Params
 from bert_jax.workdir.provenance import describe_code_changes, this_start

@@ -15,9 +15,9 @@ from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
-from bert_jax.inference.pretrained import check_ids
-from bert_jax.parallel.program import Program, make_program
+from bert_jax.formats.pretrained import check_ids
 from bert_jax.training.checkpoints import load_params, saved_steps
+from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
 from bert_jax.workdir.record import FILE_NAME
 from data_pipeline.errors import UserError

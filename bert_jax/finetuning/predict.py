@@ -10,7 +10,7 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from bert_jax.parallel.program import Program
+from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 
 NumpyBatch: TypeAlias = Mapping[str, np.ndarray]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.finetuning.config import Cell, FineTuning, make_optimizer_config, make_task
-from bert_jax.parallel.program import Program, make_program
-from bert_jax.training.interrupt import Interrupt
+from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.training.loop import Data, Ending, Evaluation, HostBatches, train
+from bert_jax.training.program import Program, make_program
 from bert_jax.training.warm_start import start_from
 
 # Enough rows of metrics for a curve, however short the run.

@@ -6,7 +6,7 @@ from pathlib import Path
 from bert_jax.finetuning.finetuned import find_cell, load_cell
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
-from bert_jax.inference.pretrained import HEADS, Pretrained, TaskHead
+from bert_jax.formats.pretrained import HEADS, Pretrained, TaskHead
 from bert_jax.workdir.record import FILE_NAME
 
 

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.pretrained import Pretrained
 from bert_jax.formats.tensors import Entry, expand, from_tensors, left_out, to_tensors
-from bert_jax.inference.pretrained import Pretrained
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import FILES, Vocabulary, guess_casing

@@ -19,8 +19,8 @@ from bert_jax.formats.configuration import SIZES, make_model_config, read_json, 
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
+from bert_jax.formats.pretrained import Pretrained, TaskHead
 from bert_jax.formats.tensors import Entry, Tensors, expand, from_tensors, left_out, to_tensors
-from bert_jax.inference.pretrained import Pretrained, TaskHead
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.vocabulary_file import PAD

@@ -2,7 +2,7 @@
 
 import jax
 
-from bert_jax.inference.pretrained import Pretrained
+from bert_jax.formats.pretrained import Pretrained
 
 
 def model_card(model: Pretrained, loader: str) -> str:

@@ -11,8 +11,8 @@ from bert_jax.config import ModelConfig
 from bert_jax.config_text import from_json
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
+from bert_jax.formats.pretrained import Pretrained
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
-from bert_jax.inference.pretrained import Pretrained
 from bert_jax.model.pretraining import abstract_params
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.inference.pretrained import Pretrained
+from bert_jax.formats.pretrained import Pretrained
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import FILE_NAME as METRICS_FILE
 from bert_jax.training.metric_log import read_rows

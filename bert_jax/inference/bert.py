@@ -19,9 +19,9 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax.config import ModelConfig
+from bert_jax.formats.pretrained import Pretrained
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.inference.padding import padded_count, padded_lengths
-from bert_jax.inference.pretrained import Pretrained
 from bert_jax.model.pretraining import BertForPreTraining
 from data_pipeline.errors import UserError
 

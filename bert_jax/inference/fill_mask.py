@@ -8,8 +8,8 @@ import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
+from bert_jax.formats.pretrained import Pretrained
 from bert_jax.inference.padding import padded_count, padded_lengths
-from bert_jax.inference.pretrained import Pretrained
 from bert_jax.model.pretraining import BertForPreTraining
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import MASK

@@ -1,1 +1,1 @@
-"""The step compiled for devices: by jit over a mesh or by pmap, in one process or several."""
+"""Devices and processes: the mesh, what processes say to each other, signals."""

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.exit_status import MAY_PASS
-from bert_jax.training.interrupt import Interrupt
+from bert_jax.parallel.interrupt import Interrupt
 from data_pipeline.errors import Unfinished, UserError, may_pass
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from bert_jax.parallel.program import Program
 from bert_jax.pretraining.metrics import GuessCounter
 from bert_jax.pretraining.task import PretrainingTask
+from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 from data_pipeline.errors import UserError
 

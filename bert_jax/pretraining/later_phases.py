@@ -12,8 +12,8 @@ import numpy as np
 
 from bert_jax.config import Experiment
 from bert_jax.parallel import processes
-from bert_jax.parallel.program import Program
 from bert_jax.pretraining.task import abstract_batch
+from bert_jax.training.program import Program
 from data_pipeline.config import phase_ends
 
 

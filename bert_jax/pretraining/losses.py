@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.model.packed_rows import instance_weights, instances_of
-from bert_jax.pretraining.objective import Objective
+from bert_jax.objective import Objective
 from bert_jax.task import Batch, Sums
 
 Logits = tuple[jax.Array, jax.Array]

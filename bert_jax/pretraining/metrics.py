@@ -7,9 +7,9 @@ from typing import cast
 import numpy as np
 
 from bert_jax.model.packed_rows import instance_weights
+from bert_jax.objective import Objective
 from bert_jax.parallel import processes
 from bert_jax.pretraining.losses import language_model_targets
-from bert_jax.pretraining.objective import Objective
 from bert_jax.task import Batch
 
 # Larger losses are reported with the perplexity of this one, 5.5e34; exp overflows a float above 709.

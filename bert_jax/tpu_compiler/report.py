@@ -8,12 +8,12 @@ import time
 import jax
 
 from bert_jax.config import Experiment
-from bert_jax.parallel.program import make_program
 from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.hlo import Costs, read_costs
 from bert_jax.tpu_compiler.kernel_cycles import kernel_cycles
 from bert_jax.tpu_compiler.topology import Slice
 from bert_jax.training.accounting import flops_per_row
+from bert_jax.training.program import make_program
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 

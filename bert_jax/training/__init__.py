@@ -1,1 +1,1 @@
-"""The training step and the loop around it: optimizer, checkpoints, metrics, progress."""
+"""The training step, compiled by jit over a mesh or by pmap, and the loop around it."""

@@ -16,19 +16,19 @@ import jax
 import numpy as np
 
 from bert_jax.parallel import processes
-from bert_jax.parallel.program import Program
+from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.interrupt import Interrupt
 from bert_jax.training.metric_log import open_log
 from bert_jax.training.nonfinite import report_nonfinite
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
+from bert_jax.training.program import Program
 from bert_jax.training.progress import ProgressDisplay
+from bert_jax.training.retention import Kept
 from bert_jax.training.speed import StartClock, Stopwatch
 from bert_jax.training.step_trace import StepTrace
 from bert_jax.training.train_step import Params, TrainState
-from bert_jax.workdir.record import Kept
 
 HostBatches: TypeAlias = Iterator[Mapping[str, np.ndarray]]
 

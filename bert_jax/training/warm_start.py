@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.parallel.program import Program
+from bert_jax.training.program import Program
 from bert_jax.training.train_step import TrainState
 from data_pipeline.errors import UserError
 

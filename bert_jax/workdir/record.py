@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig, RunConfig
+from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.config_text import differences, flatten, from_json
+from bert_jax.training.retention import Kept
 from data_pipeline.atomic import write_json
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError, bad_input
@@ -38,25 +39,6 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
         "data.corpus",
     )
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Kept:
-    """Which checkpoints of a run stay."""
-
-    newest: int = 0
-    """So many of the newest; 0 in a file that is older than this field."""
-    every: tuple[int, ...] = ()
-    """Those of the steps that one of these divides."""
-
-    @classmethod
-    def asked_for_by(cls, run: RunConfig) -> "Kept":
-        """What the settings of one start ask for."""
-        return cls(run.keep_checkpoints, () if run.keep_every is None else (run.keep_every,))
-
-    def union(self, other: "Kept") -> "Kept":
-        """Whatever one of the two keeps."""
-        return Kept(max(self.newest, other.newest), tuple(sorted({*self.every, *other.every})))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,10 +37,10 @@ from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import processes
-from bert_jax.parallel.program import Program, make_program
 from bert_jax.parallel.sharding import BATCH_SPEC, make_mesh
 from bert_jax.pretraining.task import PretrainingTask
 from bert_jax.task import Batch
+from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase

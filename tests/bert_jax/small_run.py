@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.config import Experiment, ModelConfig
 from bert_jax.model.pretraining import abstract_params
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase

@@ -13,7 +13,7 @@ from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, train_step
 from data_pipeline.tasks.batches import training_batches

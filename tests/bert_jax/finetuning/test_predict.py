@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.finetuning.config import FineTuning, make_task
 from bert_jax.finetuning.predict import predict
-from bert_jax.parallel.program import Program, make_program
+from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
 from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, make_batch
 

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuning, HeadKind, check_negatives, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError

@@ -15,7 +15,7 @@ from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder, layer_norm
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.pretraining.objective import Objective, ObjectiveName
+from bert_jax.objective import Objective, ObjectiveName
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.reference_check import differences
 from tests.bert_jax.small_run import random_params

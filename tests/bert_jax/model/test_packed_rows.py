@@ -11,7 +11,7 @@ import pytest
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.packed_rows import instance_of_each_position, instance_weights
-from bert_jax.pretraining.objective import ObjectiveName
+from bert_jax.objective import ObjectiveName
 from bert_jax.pretraining.task import PretrainingTask
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY

@@ -10,9 +10,9 @@ import pytest
 
 from bert_jax.config import Experiment, ParallelConfig, ParallelMode
 from bert_jax.parallel.compiler_memory import COMPILED
-from bert_jax.parallel.program import make_program
 from bert_jax.pretraining.later_phases import compile_later_phases
 from bert_jax.pretraining.task import PretrainingTask, abstract_batch
+from bert_jax.training.program import make_program
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
 

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.objective import OBJECTIVES, ObjectiveName
 from bert_jax.pretraining.losses import denominators, numerators, objective_loss
-from bert_jax.pretraining.objective import OBJECTIVES, ObjectiveName
 
 VOCABULARY = 11
 MLM_NSP = OBJECTIVES["mlm_nsp"]

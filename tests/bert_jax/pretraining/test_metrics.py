@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax.objective import OBJECTIVES
 from bert_jax.pretraining.metrics import GuessCounter, means
-from bert_jax.pretraining.objective import OBJECTIVES
 from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
 
 SUMS = {

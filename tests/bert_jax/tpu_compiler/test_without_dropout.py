@@ -3,9 +3,9 @@
 import pytest
 
 from bert_jax.config import Experiment
-from bert_jax.parallel.program import make_program
 from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.tpu_compiler.topology import open_slice
+from bert_jax.training.program import make_program
 from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
 
 pytestmark = pytest.mark.tpu

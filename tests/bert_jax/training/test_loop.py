@@ -18,7 +18,6 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.parallel.program import Program
 from bert_jax.pretraining import evaluation, later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
@@ -26,6 +25,7 @@ from bert_jax.training.failures import takeover_checked_on_failure
 from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
+from bert_jax.training.program import Program
 from bert_jax.training.train_step import TrainState
 from bert_jax.workdir.record import read_record, write_record
 from data_pipeline.batches import training_batches

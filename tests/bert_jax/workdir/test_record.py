@@ -8,9 +8,9 @@ import pytest
 
 from bert_jax.config import Experiment
 from bert_jax.config_text import flatten
+from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import (
     FILE_NAME,
-    Kept,
     RunRecord,
     begun_on_other_corpus,
     check_same_run,

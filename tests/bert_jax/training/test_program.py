@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
-from bert_jax.parallel.program import COMPILER_OPTIONS, make_program
 from bert_jax.parallel.sharding import join_blocks, make_mesh
 from bert_jax.pretraining.task import PretrainingTask, abstract_batch
+from bert_jax.training.program import COMPILER_OPTIONS, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
