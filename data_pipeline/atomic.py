@@ -13,19 +13,19 @@ from typing import Any
 
 @contextlib.contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A free name beside `path`; the file or folder that the block makes there becomes `path`.
+    """Yields a free name beside `path`; the file or folder that the block makes there is renamed to `path`.
 
-    Its content is on the disk before it has the name, so a power cut leaves it whole or not there.
-    If the block fails nothing is left of it, and `path` is as it was; a process that is killed leaves the
-    hidden one. Several processes may do so at once: the last one's stays. A folder takes the place of no
-    other that holds anything. What cannot be replaced, such as /dev/stdout when it is a pipe, is written as
-    it is.
+    The content is synced to disk before the rename, so a power cut never leaves half of it under `path`.
+    If the block fails, what it made is removed and `path` is unchanged; a killed process leaves the hidden
+    partial file behind. If several processes write `path` at once, the last one wins. A folder does not
+    replace a folder that holds anything. A path that cannot be replaced, such as /dev/stdout when it is a
+    pipe, is written directly.
     """
     asked_for = str(path)
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    path = path.resolve()  # a link stays, what it points to is replaced
+    path = path.resolve()  # if `path` is a link, its target is replaced and the link stays
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial
@@ -33,7 +33,7 @@ def atomically(path: Path) -> Iterator[Path]:
         partial.replace(path)
     except OSError as error:
         if error.filename == str(partial):
-            error.filename = asked_for  # which the user knows
+            error.filename = asked_for  # the name that the user knows
         raise
     finally:
         if partial.is_dir():
@@ -49,15 +49,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, indented. JSON has no NaN; null stands for it."""
+    """Writes an indented JSON file. NaN, which JSON lacks, becomes null."""
     text = json.dumps(_null_for_nan(value), indent=2, ensure_ascii=False, allow_nan=False)
     with atomically(path) as partial:
-        # A name that is not UTF-8 holds lone surrogates; as backslash escapes they are JSON's own.
+        # A file name that is not UTF-8 holds lone surrogates; as backslash escapes they are valid JSON.
         partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def synchronize(path: Path) -> None:
-    """Puts what is in a file, or in the files of a folder, on the disk: a power cut does not take it."""
+    """Syncs a file, or all files below a folder, to disk, so that their content survives a power cut."""
     for file in [path, *path.rglob("*")]:
         if file.is_file() and not file.is_symlink():
             descriptor = os.open(file, os.O_RDONLY)

@@ -1,7 +1,8 @@
 """Batches of a run: step -> examples -> pairs -> masks, as a few small dataset -> dataset functions.
 
 A batch is a function of (corpus, settings, seed, step) and nothing else: not of the number of
-processes or threads, nor of where a run was interrupted. Any step can be had at once.
+processes or threads, nor of where a run was interrupted. The batch of any step can be made directly,
+without those before it.
 """
 
 import dataclasses
@@ -30,7 +31,8 @@ NumpyBatch = dict[str, np.ndarray]
 RowRanges: TypeAlias = tuple[tuple[int, int], ...]
 """Rows of a batch as half-open ranges in ascending order, such as ((0, 4), (8, 12))."""
 
-# Evaluation does not depend on the seed of a run, so that runs compare. Phases have streams 0, 1, ...
+# Evaluation has a fixed seed, so that runs with different seeds are comparable. Training phases use
+# streams 0, 1, ...
 EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
 
 
@@ -39,18 +41,18 @@ class Source(Protocol):
 
     @property
     def num_draws(self) -> int:
-        """Draws of 32 random bits that a row takes."""
+        """Number of 32-bit random draws needed for one row."""
 
     @property
     def instances_per_row(self) -> int:
-        """Numbers that a row takes."""
+        """Number of instance numbers needed for one row."""
 
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_spec`.
 
-        The dataset does not keep the source alive: TensorFlow never lets go of a Python function that it was
+        The dataset does not keep the source alive: TensorFlow never releases a Python function that it was
         given, so a function that held a corpus would keep it mapped until the process ends.
         """
 
@@ -66,23 +68,23 @@ def training_batches(
     rows: RowRanges | None = None,
     num_threads: int = 0,
 ) -> Iterator[NumpyBatch]:
-    """The batches, or some of their rows, of steps first_step, first_step + 1, ..., num_train_steps - 1.
+    """Yields the batches, or some of their rows, of steps first_step, ..., num_train_steps - 1.
 
     Args:
       corpus_dir: a folder made by `bert-jax prepare`, or a folder or glob of TFRecords.
       seed: from 0 to 2**32 - 1.
-      rows: which rows of each batch; None is all. Only they are made, so that each process of a run can
-        make what its devices hold.
-      num_threads: of tf.data; 0 is its own choice.
+      rows: the rows of each batch to make; None: all. Each process of a run makes only the rows that its
+        devices hold.
+      num_threads: size of tf.data's thread pool; 0 lets tf.data choose.
 
     Returns:
       dicts of input_ids, input_mask, segment_ids int32 [b, T]; masked_lm_positions, masked_lm_ids int32
       [b, P]; masked_lm_weights float32 [b, P]; next_sentence_labels int32 [b]. T and P are the phase's.
       With data.max_instances_per_row K above 1: next_sentence_labels int32 [b, K], and instance_starts
-      int32 [b, K], the column of each instance's [CLS]; both are 0 where there is no further one.
+      int32 [b, K], the column of each instance's [CLS]; both are 0 after a row's last instance.
 
     Raises:
-      UserError: now, not at the first batch, if the corpus or the settings can't give batches.
+      UserError: from this call, not from the first batch, if the corpus or the settings can't give batches.
     """
     store = open_store(corpus_dir, "train")
     ends = phase_ends(data.phases, num_train_steps)
@@ -106,11 +108,11 @@ def evaluation_batches(
     examples: int,
     rows: RowRanges | None = None,
 ) -> Iterator[NumpyBatch]:
-    """At most `examples` held-out examples, spread over the whole split: always the same, masked the same.
+    """Yields at most `examples` held-out examples, evenly spaced over the split, always with the same masks.
 
-    Each has a row to itself, so that runs with and without packing compare. The last batch is filled up with
-    rows of zeros, which count nowhere. Keys, shapes, types and `rows` are as in `training_batches`. Raises
-    UserError, now, if there is nothing held out or it can't give examples.
+    Each has a row to itself, so that runs with and without packing are comparable. The last batch is padded
+    with rows of zeros, which have no weight in any metric. Keys, shapes, dtypes and `rows` are as in
+    `training_batches`. Raises UserError, from this call, if nothing is held out or it can't give examples.
     """
     data = dataclasses.replace(data, max_instances_per_row=1)
     source = make_source(open_store(corpus_dir, "heldout"), data, phase)
@@ -124,7 +126,7 @@ def evaluation_batches(
 
 
 def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
-    """Raises UserError if the store can't give examples for the phase."""
+    """Returns the instances of a store. Raises UserError if it can't give examples for the phase."""
     if isinstance(store, Records):
         check_shapes(store, phase)
         check_settings(store, data)
@@ -133,7 +135,7 @@ def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
 
 
 def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "CorpusSource":
-    """Raises UserError if the corpus can't give examples for the phase."""
+    """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
             "prepare more documents, or train without NSP: --model.objective mlm --data.pairing contiguous"
@@ -153,21 +155,21 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Drawn:
-    """A batch with what it was made from: n instances in b rows."""
+    """A batch and what it was made from: n instances in b rows."""
 
     spans: Spans
     """[n]"""
     places: Places
     """[n]"""
     sequences: Sequences
-    """[n], each instance's text from column 0 on."""
+    """[n], the text of each instance before masking, from column 0 on."""
     batch: NumpyBatch
     """The keys of `batch_spec`, [b]."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CorpusSource:
-    """Instances of a prepared corpus: pairs and masks are drawn at each visit."""
+    """Instances of a prepared corpus; pairs and masks are drawn anew at each visit."""
 
     corpus: Corpus
     instances: Instances
@@ -203,7 +205,7 @@ class CorpusSource:
         return examples.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
     def draw(self, numbers: np.ndarray, bits: np.ndarray) -> Drawn:
-        """The rows of the instances `numbers` [b, instances_per_row] at the visit with these `bits`."""
+        """Makes the rows of the instances `numbers` [b, instances_per_row] from `bits` [b, num_draws]."""
         length, limit = self.phase.max_seq_length, self.instances_per_row
         spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
         sequences = write_sequences(self.corpus, spans, length)
@@ -217,7 +219,7 @@ class CorpusSource:
         return Drawn(spans, places, sequences, join_rows(self._mask(sequences, bits, room), places, limit))
 
     def _mask(self, sequences: Sequences, bits: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
-        """The seven keys, of rows of one instance each."""
+        """Returns the seven keys of an unpacked batch, a row for each instance."""
         columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
         is_token = columns < sequences.ends[:, np.newaxis]
         is_second = is_token & (columns >= sequences.second_starts[:, np.newaxis])
@@ -240,12 +242,12 @@ class CorpusSource:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordSource:
-    """Examples of TFRecords: what they hold is what is seen."""
+    """Examples of TFRecords, used as they are stored: the same pairs and masks at every visit."""
 
     records: Records
     phase: Phase
     num_draws: int = 4
-    """Not used, but a stream has at least one count of the generator."""
+    """Unused; 4 draws, one count of the generator, are the fewest that `random_bits` makes."""
     instances_per_row: int = 1
 
     def __len__(self) -> int:
@@ -292,7 +294,7 @@ def _spread(firsts: tf.data.Dataset, source: Source, rows: RowRanges, wanted: in
 def _positions_and_bits(
     ranges: list[tuple[tf.Tensor, tf.Tensor]], source: Source, seed: int, stream: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """int64 [n] positions of half-open ranges, one behind the other, and the random bits of each."""
+    """Returns the positions in half-open ranges, int64 [n], range by range, and the random bits of each."""
     positions = [tf.range(start, stop) for start, stop in ranges]
     bits = [random_bits(seed, stream, start, stop - start, source.num_draws) for start, stop in ranges]
     return tf.concat(positions, axis=0), tf.concat(bits, axis=0)
@@ -307,9 +309,9 @@ def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:
 
 
 def _iterate(dataset: tf.data.Dataset, source: Source) -> Iterator[NumpyBatch]:
-    """The batches of a dataset, whose source lives as long as they are asked for, and no longer."""
+    """Yields the batches of a dataset, and keeps its source alive only while they are iterated over."""
     yield from dataset.as_numpy_iterator()
-    del source  # which this frame held until now
+    del source  # the dataset has only a weak reference; this frame held the strong one
 
 
 def _run_ahead(dataset: tf.data.Dataset, num_threads: int) -> tf.data.Dataset:

@@ -12,8 +12,8 @@ from data_pipeline.errors import UserError
 Pairing = Literal["next_sentence", "contiguous"]
 MaskingUnit = Literal["token", "whole_word"]
 
-# A corpus of this name is not a folder: `pretrain` makes it from the documentation of the
-# Python packages that are installed beside this one.
+# Not a folder: `pretrain` makes the corpus of this name from the documentation of the installed
+# Python packages.
 INSTALLED_DOCUMENTATION = "installed-documentation"
 
 _SPECIAL_TOKENS_OF_A_PAIR = 3
@@ -24,7 +24,7 @@ class MaskingConfig:
     """How the masked language model's inputs are corrupted (paper, section 3.1 and Table 8)."""
 
     rate: float = 0.15
-    """Share of a sequence's tokens, special ones counted, that is predicted. 0 turns masking off."""
+    """Share of a sequence's tokens, special ones counted, that are predicted. 0 turns masking off."""
     mask: float = 0.8
     """Share of the predicted tokens replaced by [MASK]."""
     same: float = 0.1
@@ -39,7 +39,7 @@ class MaskingConfig:
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
         shares = (self.mask, self.same, self.random)
-        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # so put, NaN is refused too
+        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # in this form it refuses NaN too
             raise UserError(
                 f"data.masking.mask, same and random are {shares}; they must be shares that add up to 1"
             )
@@ -52,7 +52,7 @@ class Phase:
     max_seq_length: int = 128
     """Tokens in a sequence, special ones counted."""
     max_predictions_per_seq: int = 20
-    """Slots for predicted tokens; about rate x max_seq_length, or sequences are masked too little."""
+    """Slots for predicted tokens; fewer than about rate x max_seq_length mask long sequences too little."""
     fraction: float = 1.0
     """Share of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
 
@@ -79,9 +79,9 @@ class DataConfig:
     random_next_prob: float = 0.5
     """Probability that B comes from another document (pairing next_sentence)."""
     short_seq_prob: float = 0.1
-    """Probability that a sequence aims at a uniformly drawn shorter length."""
+    """Probability that a sequence gets a shorter target length, drawn uniformly."""
     max_instances_per_row: int = 1
-    """1: a row is one sequence. More: the space that it leaves is given to further ones, up to so many."""
+    """Most instances packed into one row; 1 disables packing."""
     masking: MaskingConfig = MaskingConfig()
     phases: tuple[Phase, ...] = (Phase(),)
 

@@ -1,7 +1,7 @@
-"""A prepared corpus, opened for training: every shard mapped into memory and seen as one long array.
+"""A prepared corpus, opened for training: its shards are mapped into memory and read as one long array.
 
-No token is read until it is asked for, and processes of one machine share the pages. Only where sentences
-and documents begin is read and kept: 8 bytes for each.
+Tokens are read from disk only when they are used, and processes of one machine share the pages. Only the
+starts of sentences and documents are read and kept in memory, 8 bytes each.
 """
 
 import concurrent.futures
@@ -24,13 +24,14 @@ from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 
-# Of the shards of all splits. Linux allows a process 65,530 (vm.max_map_count), and libraries need some.
+# Most shards mapped at once, over all splits. Linux allows a process 65,530 maps (vm.max_map_count), and
+# libraries need some of them.
 MOST_MAPS = 56_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """One split. Tokens have global positions, as if the shards were joined in order."""
+    """One split of a corpus. Positions of tokens are global, as if the shards were joined in order."""
 
     directory: Path
     split: Split
@@ -41,7 +42,7 @@ class Corpus:
     shard_starts: np.ndarray
     """int64 [shards + 1]: the global position of each shard's first token, then the number of tokens."""
     sentence_starts: np.ndarray
-    """int64 [sentences + 1]: the global position of each sentence's first token, then their number."""
+    """int64 [sentences + 1]: the global position of each sentence's first token, then `num_tokens`."""
     document_starts: np.ndarray
     """int64 [documents + 1]: the index of each document's first sentence, then the number of sentences."""
 
@@ -58,29 +59,29 @@ class Corpus:
         return len(self.document_starts) - 1
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """The ids at global positions [start, stop), a view; both inside one document."""
+        """Returns a view of the ids at global positions [start, stop), which lie in one document."""
         shard = int(self.shard_starts.searchsorted(start, side="right")) - 1
         first = int(self.shard_starts[shard])
         return self.shard_tokens[shard][start - first : stop - first]
 
     def verify(self) -> None:
-        """Read every shard and compare checksums. Raises UserError naming the first altered one."""
+        """Compares every shard with its checksum. Raises UserError naming the first altered one."""
         shards = _shards(self.manifest, self.split)
         paths = [self.directory / shard["file"] for shard in shards]
-        with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets go of the interpreter
+        with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing releases the GIL
             for path, shard, digest in zip(paths, shards, pool.map(checksum, paths), strict=True):
                 if digest != shard["sha256"]:
                     raise UserError(f"{path} was altered: its checksum is not the one in {MANIFEST_FILE}")
 
 
 class MappedTokens:
-    """The ids of each shard of a split, by number; those that were read last stay mapped, `most` at most.
+    """The ids of each shard of a split, by shard number; only the `most` recently read shards stay mapped.
 
-    Threads may read at once: whoever holds the ids of a shard keeps its map.
+    Threads may read concurrently: a shard stays mapped for as long as its ids are referenced.
     """
 
     def __init__(self, directory: Path, rows: Sequence[dict[str, Any]], most: int) -> None:
-        """`rows` are the manifest's of the shards."""
+        """`rows` are the shards' entries in the manifest."""
         self._length = len(rows)
         self.shard = functools.lru_cache(most)(functools.partial(_map_shard, directory, rows))
         """number -> Shard; raises UserError if the file is missing, truncated or no shard."""
@@ -93,7 +94,7 @@ class MappedTokens:
 
 
 def open_corpus(directory: str | Path, split: Split) -> Corpus:
-    """Open what `bert-jax prepare` made; sizes are checked, contents only by `verify`.
+    """Opens a corpus made by `bert-jax prepare`; checks the shards' sizes, and leaves contents to `verify`.
 
     Raises:
       UserError: no corpus there, or one of another format; a shard missing or truncated; a
@@ -114,7 +115,10 @@ def open_corpus(directory: str | Path, split: Split) -> Corpus:
 
 
 def has_manifest(directory: Path) -> bool:
-    """Whether a folder holds a corpus, of this format or another: other programs have manifests too."""
+    """Whether a folder holds a corpus, of this format version or another.
+
+    A manifest.json alone is no proof, since other programs write files of that name too.
+    """
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):

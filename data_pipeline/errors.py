@@ -2,7 +2,7 @@
 
 import errno
 
-# What is named is not there, is of another kind, or is not allowed. Everything else is the storage's.
+# The path is missing, of the wrong kind, or not permitted. Every other errno is a failure of the storage.
 _OF_THE_USER = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL),
@@ -17,13 +17,14 @@ class UserError(ValueError):
 
 
 class Unfinished(UserError):
-    """What was done so far is whole, and the same command resumes from there: status 69."""
+    """Interrupted work that was kept intact; the same command resumes it. Exit status 69."""
 
 
 def bad_input(error: Exception, path: object, message: str) -> Exception:
-    """What to raise where a file cannot be read: UserError(message), or if the storage failed, Unfinished.
+    """Returns the exception to raise where a file cannot be read.
 
-    A read that fails does not name its file: `path` does.
+    That is UserError(message) for wrong input, and Unfinished if the storage failed. Its message names
+    `path`, because the error of a failed read does not name the file.
     """
     if not may_pass(error):
         return UserError(message)
@@ -33,6 +34,6 @@ def bad_input(error: Exception, path: object, message: str) -> Exception:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same command may succeed another time: a disk or a network has failed, not its input."""
+    """Whether the same command may succeed if run again: a disk or a network failed, not the input."""
     failed = isinstance(error, OSError) and error.errno is not None and error.errno not in _OF_THE_USER
     return failed or isinstance(error, Unfinished)

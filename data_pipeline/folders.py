@@ -1,4 +1,4 @@
-"""What a folder must allow for a process to work in it: it is reached by a path, and it can be locked."""
+"""Checks that a process can work in a folder: it is given as a path, not a URL, and it can be locked."""
 
 import errno
 import fcntl
@@ -8,17 +8,17 @@ from typing import IO
 
 from data_pipeline.errors import UserError
 
-# A Path has one slash of the two.
+# `Path` merges the two slashes of a URL into one.
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(.+)")
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def check_path(path: str | Path, what: str) -> None:
-    """Raises UserError if `path` is a URL, such as a bucket's: it would become a folder named `gs:`.
+    """Raises UserError if `path` is a URL, such as a bucket's, which would become a folder named `gs:`.
 
     Args:
-      what: the path's part in the command, for the message.
+      what: what the path is in the command, such as "--output", for the message.
     """
     url = _URL.fullmatch(str(path))
     if url:
@@ -29,10 +29,10 @@ def check_path(path: str | Path, what: str) -> None:
 
 
 def lock_file(file: IO[str], folder: Path, busy: str) -> None:
-    """Locks an open file of `folder` until it is closed; the lock of a dead process does not count.
+    """Locks an open file of `folder` until it is closed; the lock of a process that dies is released.
 
     Raises:
-      UserError: another process has the lock (`busy` is the message), or the file system has none.
+      UserError: another process has the lock (`busy` is the message), or the file system has no locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """Instances: runs of consecutive sentences of one document that fill a sequence.
 
-They depend on sentence lengths alone and tile the corpus, so one array of first sentences holds
-them all. It is made when a run starts; there is no cache to go stale.
+They depend on sentence lengths alone and tile the corpus, so an array of their first sentences describes
+them all. It is made when a run starts; there is no cache that could go stale.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-# Documents are cut in blocks of about this many sentences: small enough for the cache, and memory is bounded.
+# Documents are cut in blocks of about this many sentences, which fit the CPU cache and bound the memory.
 _SENTENCES_PER_BLOCK = 1 << 17
 
 Ints = NDArray[np.int64]
@@ -29,14 +29,14 @@ class Instances:
 
 
 def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: int) -> Instances:
-    """Cuts each document greedily: sentences are added until the target is reached or the document ends.
+    """Cuts each document greedily: an instance grows until it reaches the target or the document ends.
 
     Args:
       sentence_starts: [S + 1], ascending token positions; sentence s ends where s + 1 starts.
       document_starts: [D + 1], ascending sentence numbers, likewise.
       target_tokens: at least 1. The last sentence of an instance may reach past it.
 
-    As google-research/bert, create_pretraining_data.py:241-250, for a fixed target length.
+    Same as google-research/bert, create_pretraining_data.py:241-250, with a fixed target length.
     """
     dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
     firsts = [
@@ -47,7 +47,7 @@ def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: i
 
 
 def _document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
-    """Ranges of whole documents, of about _SENTENCES_PER_BLOCK sentences, or one longer document."""
+    """Returns ranges of documents: at most _SENTENCES_PER_BLOCK sentences each, or one longer document."""
     blocks, lo, documents = [], 0, len(document_starts) - 1
     while lo < documents:
         limit = document_starts[lo] + _SENTENCES_PER_BLOCK
@@ -58,12 +58,12 @@ def _document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
 
 
 def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
-    """First sentences of the instances of some documents: all that can be reached from their beginnings.
+    """Returns the first sentences of the instances of a block of documents, in order.
 
     Where an instance begins depends on where the one before ended. To follow these links without a
     loop over sentences, `ahead` is doubled: after r rounds it leads 2**r instances on, and `reached`
-    holds the first 2**r of each document. A link out of a document leads to where the next begins,
-    which is reached anyway.
+    marks the first 2**r of each document. A link out of a document leads to where the next begins,
+    which is marked anyway.
     """
     starts = sentence_starts[documents[0] : documents[-1] + 1]
     beginnings = documents - documents[0]

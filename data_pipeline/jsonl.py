@@ -1,4 +1,4 @@
-"""JSON lines: an object a line."""
+"""JSON lines: one object per line."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ SUFFIXES = (".jsonl", ".ndjson")
 
 
 def parse_object(line: str, place: object) -> dict[str, Any]:
-    """The object of a line, whose place the message of a UserError names if it holds none."""
+    """Returns the object on a line. Raises UserError, whose message names `place`, if there is none."""
     try:
         fields = json.loads(line)
     except ValueError as error:

@@ -1,8 +1,8 @@
 """Masked language modelling, drawn anew at each visit (paper, section 3.1).
 
-A whole batch at once; every draw comes from bits that the caller hands in, so the masks are a
-function of those alone. In numpy, whose vectorised sort takes a twentieth of the time of TensorFlow's
-top_k.
+Works on a whole batch at once. All randomness comes from bits that the caller passes in, so the masks are
+a function of the arguments alone. In numpy, whose vectorised sort takes a twentieth of the time of
+TensorFlow's top_k.
 """
 
 import numpy as np
@@ -15,24 +15,24 @@ Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint32]
 
-# An example's draws of 32 bits stand in this order: a key for each of its T tokens; for each of its P
-# predictions what replaces the token; for each which random id. The three functions below know it.
+# The 32-bit draws of an example are, in this order: T sort keys, one per token; P draws that decide how a
+# predicted token is replaced; P draws of a random id. Only the three functions below know this order.
 
 
 def num_mask_draws(phase: Phase) -> int:
-    """How many draws of 32 bits an example's masks take."""
+    """Number of 32-bit draws for the masks of one example."""
     return phase.max_seq_length + 2 * phase.max_predictions_per_seq
 
 
 def share_draws(bits: Bits, starts: NDArray[np.int64], slots_before: NDArray[np.int64], phase: Phase) -> Bits:
-    """The draws of each of n instances that stand in rows together.
+    """Returns the draws of each of n packed instances, [n, num_mask_draws], out of those of their rows.
 
-    They are taken in order from the instance's first column and slot on, so none that is used serves two.
+    An instance's draws start at its first column and slot, so no two instances of a row use the same draw.
 
     Args:
-      bits: [n, num_mask_draws], those of the row that each instance stands in.
-      starts: [n], its first column.
-      slots_before: [n], predictions of the instances before it in the row.
+      bits: [n, num_mask_draws], the draws of the row that holds each instance.
+      starts: [n], the instance's first column.
+      slots_before: [n], number of predictions of the instances before it in the row.
     """
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
     keys = (starts[:, np.newaxis] + np.arange(length)) % length
@@ -60,13 +60,13 @@ def mask_sequences(
     Args:
       sequences: the text.
       bits: [b, num_mask_draws or more].
-      continues_word: [V], the ids that continue the word before them.
-      room: [b], predictions at most in each row; max_predictions_per_seq in all if None.
+      continues_word: [V], whether an id continues the word of the token before it.
+      room: [b], most predictions in each row; None: max_predictions_per_seq in every row.
 
     Returns:
-      input_ids int32 [b, T] corrupted; masked_lm_positions int32 [b, P] ascending, masked_lm_ids int32
-      [b, P] the text there, masked_lm_weights float32 [b, P] 1 for a prediction; unused slots are 0 in
-      all three (as google-research/bert, create_pretraining_data.py:130-150).
+      input_ids int32 [b, T], corrupted; masked_lm_positions int32 [b, P], ascending; masked_lm_ids int32
+      [b, P], the original ids there; masked_lm_weights float32 [b, P], 1 for a prediction. Unused slots are
+      0 in all three (same as google-research/bert, create_pretraining_data.py:130-150).
     """
     length, slots = sequences.input_ids.shape[1], max_predictions_per_seq
     keys, actions, id_draws = _split_draws(bits, length, slots)
@@ -79,7 +79,7 @@ def mask_sequences(
     positions, is_used = _choose_positions(keys, chosen, count, slots)
     ids = np.take_along_axis(sequences.input_ids, positions, axis=1)
     corrupted = sequences.input_ids.copy()
-    # Unused slots write what stands at their position 0 already.
+    # Unused slots have position 0, and write the id that is there already.
     now = np.where(is_used, _corrupt(ids, actions, id_draws, masking, mask_id, len(continues_word)), ids)
     np.put_along_axis(corrupted, positions, now, axis=1)
     return {
@@ -91,7 +91,7 @@ def mask_sequences(
 
 
 def text_positions(sequences: Sequences) -> Flags:
-    """[b, T]: where a token of the text stands, not [CLS], [SEP] or padding."""
+    """[b, T]: True at tokens of the text, False at [CLS], [SEP] and padding."""
     numbers = np.arange(len(sequences.input_ids))
     is_text = np.arange(sequences.input_ids.shape[1], dtype=np.int32) < sequences.ends[:, np.newaxis] - 1
     is_text[:, 0] = False
@@ -102,21 +102,20 @@ def text_positions(sequences: Sequences) -> Flags:
 def prediction_counts(
     ends: NDArray[np.integer], text_tokens: NDArray[np.int64], rate: float
 ) -> NDArray[np.int64]:
-    """[b]: max(1, round(length * rate)), special tokens counted in the length.
+    """[b]: max(1, round(length * rate)), where the length includes special tokens; at most `text_tokens` [b].
 
-    As google-research/bert, create_pretraining_data.py:357-358, before the limit of slots; never more
-    than there are text tokens [b], special ones not counted.
+    Same as google-research/bert, create_pretraining_data.py:357-358, before the limit by slots.
     """
     if rate == 0:
         return np.zeros(len(ends), np.int64)
-    rounded = np.round(ends * rate).astype(np.int64)  # half to even, as Python's
+    rounded = np.round(ends * rate).astype(np.int64)  # half to even, like Python's round
     return np.minimum(np.maximum(rounded, 1), text_tokens)
 
 
 def _choose_positions(
     keys: Bits, candidates: Flags, count: NDArray[np.int64], slots: int
 ) -> tuple[Ids, Flags]:
-    """A uniform subset of `count` [b] candidates: positions [b, slots] ascending, and which are used."""
+    """Draws `count` [b] candidates uniformly: returns positions [b, slots], ascending, and which are used."""
     length = keys.shape[1]
     largest = np.sort(_keys_with_columns(keys, candidates), axis=1)[:, ::-1][:, :slots]
     is_used = np.arange(slots) < count[:, np.newaxis]
@@ -126,7 +125,7 @@ def _choose_positions(
 
 
 def _keys_with_columns(keys: Bits, allowed: Flags) -> Bits:
-    """Keys whose low bits hold the column, so that sorting carries it along; allowed ones are the larger."""
+    """Puts the column into the low bits of each key, so that sorting keeps it; allowed keys sort highest."""
     low = np.uint32((1 << _column_bits(keys.shape[1])) - 1)
     high = np.where(allowed, keys >> np.uint32(1) | np.uint32(1 << 31), np.uint32(0))
     return high & ~low | np.arange(keys.shape[1], dtype=np.uint32)
@@ -143,10 +142,10 @@ def _column_bits(columns: int) -> int:
 def _choose_words(
     input_ids: Ids, candidates: Flags, keys: Bits, room: NDArray[np.int64], continues_word: Flags
 ) -> Flags:
-    """[b, T]: pieces of whole words, drawn in random order as far as they fit into `room` [b].
+    """[b, T]: pieces of whole words, drawn in random order and taken where they fit into `room` [b].
 
-    A word does not reach over a special token: a continuing piece after one (its beginning was cut
-    off) is a word of its own, where google-research/bert joins it to the last word before.
+    A word never extends over a special token: a continuing piece after one (its beginning was cut
+    off) is a word of its own, whereas google-research/bert joins it to the last word before.
     """
     rows, length = candidates.shape
     continues = continues_word[input_ids] & np.roll(candidates, 1, axis=1)
@@ -160,10 +159,10 @@ def _choose_words(
 
 
 def _fill(sizes: NDArray[np.int64], room: NDArray[np.int64]) -> Flags:
-    """[b, W]: words taken one after the other, skipping each that is larger than the room that is left.
+    """[b, W]: which words are taken, in order, skipping each that is larger than the room that is left.
 
-    What is larger than the room now will never fit, so the rest can be taken up to the first that does
-    not fit any more, all at once; a few rounds of this replace the loop over words.
+    A word that is larger than the room now will never fit. So each round drops those and takes all further
+    words up to the first that does not fit, at once; a few rounds replace the loop over words.
     """
     taken = np.zeros(sizes.shape, bool)
     while True:
@@ -177,7 +176,7 @@ def _fill(sizes: NDArray[np.int64], room: NDArray[np.int64]) -> Flags:
 def _corrupt(
     ids: Ids, actions: Bits, id_draws: Bits, masking: MaskingConfig, mask_id: int, vocab_size: int
 ) -> Ids:
-    """What stands in place of `ids` [b, P]: [MASK], the id itself, or a uniform one of the vocabulary."""
+    """Returns the replacements of `ids` [b, P]: [MASK], the id itself, or a uniformly drawn id."""
     mask_below = np.uint64(round(masking.mask * 2**32))
     same_below = np.uint64(round((masking.mask + masking.same) * 2**32))
     random_ids = ((id_draws.astype(np.uint64) * np.uint64(vocab_size)) >> np.uint64(32)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The words by which formats, splits and runners are chosen; the standard library alone, for flags."""
+"""Names of formats, splits and runners, as in flags. Imports nothing beyond the standard library."""
 
 from typing import Literal
 
@@ -7,10 +7,10 @@ Split = Literal["train", "heldout"]
 FileFormat = Literal["sentences", "lines", "text", "wikiextractor", "jsonl", "tsv", "csv", "parquet"]
 
 Format = Literal["auto", FileFormat]
-"""auto: all but the first three, which show themselves by name or first line."""
+"""auto: detects the format by file name or first line; not sentences, lines or text, which look alike."""
 
 EncodingErrors = Literal["strict", "replace"]
 """strict: bytes that are not UTF-8 are an error. replace: they become U+FFFD."""
 
 RunnerName = Literal["direct", "prism", "dataflow", "flink", "spark", "portable"]
-"""What runs a pipeline of Apache Beam."""
+"""Runner of an Apache Beam pipeline."""

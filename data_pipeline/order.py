@@ -1,4 +1,4 @@
-"""Which instance stands at which position of a stream, and the random bits that it is made with.
+"""The instance at each position of a stream, and the random bits that an example is made with.
 
 Both are pure functions of (seed, stream, position), where a position counts examples from the start
 of the stream. So any process can make any batch, in any order, at the same cost.
@@ -10,11 +10,11 @@ _PHILOX = 1
 # Four rounds, TensorFlow's default, leave a correlation between index and result that is visible at
 # 1,000 instances (standard deviation 2 where a random permutation has 1); eight do not.
 _SHUFFLE_ROUNDS = 8
-_DRAWS_PER_COUNT = 4  # of 32 bits; Philox makes 128 for each value of its counter
+_DRAWS_PER_COUNT = 4  # 32-bit draws; Philox makes 128 bits for each value of its counter
 
 
 def draws_per_example(needed: int) -> int:
-    """`needed` rounded up to what one count of the generator gives."""
+    """`needed` rounded up to a multiple of the draws that one count of the generator gives."""
     return -(-needed // _DRAWS_PER_COUNT) * _DRAWS_PER_COUNT
 
 
@@ -26,7 +26,7 @@ def random_bits(
     Args:
       seed, stream: below 2**32 each; together they are the generator's key.
       first_position: int64 scalar.
-      rows: how many consecutive positions.
+      rows: number of consecutive positions.
       num_draws: a multiple of 4, the same for all positions of a stream.
     """
     count = tf.cast(first_position, tf.uint64) * tf.constant(num_draws // _DRAWS_PER_COUNT, tf.uint64)
@@ -60,7 +60,8 @@ def shuffled_columns(
 ) -> tf.Tensor:
     """int64 [n, columns] of instances; column 0 is `shuffled_instances`.
 
-    Column c runs c / columns of an epoch ahead, so each column visits every instance once an epoch.
+    Column c is the same order, c / columns of an epoch ahead; so each column visits every instance once
+    per epoch.
     """
     ahead = [column * num_instances // columns for column in range(columns)]
     return tf.stack([shuffled_instances(seed, stream, positions + a, num_instances) for a in ahead], axis=1)

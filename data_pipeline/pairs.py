@@ -1,7 +1,7 @@
-"""Sequences from instances, drawn anew at each visit: where A ends, what B is, what is cut.
+"""Sequences from instances, drawn anew at each visit: where A ends, which text is B, what is truncated.
 
 Everything is computed for a whole batch at once, from the tables of sentence and document starts and
-16 draws of random bits an example; only copying the tokens goes row by row.
+16 random draws per example; only the tokens are copied row by row.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from data_pipeline.truncation import truncated_lengths
 Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 
-# Columns of an example's random bits, 32 in each; the last two are the first of four each.
+# Columns of an example's random bits, 32 bits each. _CUT_A and _CUT_B are the first of four columns each.
 _IS_SHORT, _TARGET, _FIRST_SENTENCE, _SPLIT, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE = range(7)
 _CUT_A, _CUT_B = 8, 12
 PAIR_DRAWS = 16
@@ -28,7 +28,7 @@ NUM_SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Which tokens of the corpus the sequences of a batch are made of; all arrays are [b]."""
+    """The tokens of the corpus that the sequences of a batch are made of; all arrays are [b]."""
 
     a_start: Ints
     a_length: Ints
@@ -38,24 +38,24 @@ class Spans:
     label: NDArray[np.int32]
     """1: B comes from another document (google-research/bert, run_pretraining.py:285)."""
     is_short: NDArray[np.bool_]
-    """Drawn with a shorter target length."""
+    """Whether the sequence was drawn with a shorter target length."""
     is_forced: NDArray[np.bool_]
-    """There was one sentence only, so B had to be random."""
+    """Whether the text has one sentence only, so that B has to be random."""
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of the sequences, special ones counted."""
+        """Number of tokens in each sequence, special ones counted."""
         return self.a_length + 2 + np.where(self.b_length > 0, self.b_length + 1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """Sequences of a batch without masks."""
+    """Sequences of a batch before masking."""
 
     input_ids: NDArray[np.int32]
     """[b, T], padded."""
     second_starts: NDArray[np.int32]
-    """[b], where segment 1 begins; equal to `ends` without a B."""
+    """[b], the column where segment 1 begins; equal to `ends` if there is no B."""
     ends: NDArray[np.int32]
     """[b], number of tokens, special ones counted."""
     labels: NDArray[np.int32]
@@ -72,13 +72,13 @@ def choose_spans(
 ) -> Spans:
     """Draws the sequences of the instances `numbers` [b], with `bits` [b, >= 16].
 
-    `max_seq_length` [b], or one for all, is at least 5. Of an instance that was cut for longer sequences
-    a part is taken, from a random sentence on.
+    `max_seq_length` [b], or one for all, is at least 5. If an instance was cut for longer sequences, only
+    a part of it is used, which starts at a random sentence.
 
-    As google-research/bert, create_pretraining_data.py:200-300, with two departures. B always is from
-    another document when it is labelled so: one of the *other* documents is drawn uniformly, where
-    the original gives up after ten draws. And a random B leaves the rest of its instance unused in this
-    visit, since the next visit draws anew, where the original goes on from there.
+    Same as google-research/bert, create_pretraining_data.py:200-300, with two differences. A B that is
+    labelled random always comes from another document: one of the *other* documents is drawn uniformly,
+    whereas the original gives up after ten draws. And a random B leaves the rest of its instance unused in
+    this visit, since the next visit draws anew; the original continues with that rest.
     """
     limit = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
@@ -108,12 +108,12 @@ def choose_spans(
 def _choose_text(
     corpus: Corpus, instances: Instances, numbers: Ints, bits: Bits, short_prob: float, limit: Ints | int
 ) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """Sentences [first, last) of each example, the number of tokens aimed at, and whether that is short."""
+    """Returns each example's sentences [first, last), its target length in tokens, and if that is short."""
     first = instances.first_sentences[numbers].astype(np.int64)
     last = instances.first_sentences[numbers + 1].astype(np.int64)
     is_short = _happens(bits[:, _IS_SHORT], short_prob)
     target = np.where(is_short, 2 + _below(bits[:, _TARGET], np.int64(limit) - 1), limit)
-    # An instance cut for this limit reaches it with its last sentence at the earliest.
+    # An instance cut for this limit is shorter than it without its last sentence.
     is_part = is_short | (_tokens(corpus.sentence_starts, first, last - 1) >= limit)
     part_first = first + _below(bits[:, _FIRST_SENTENCE], last - first)
     part_last = _reach(corpus, part_first, target, _documents(corpus, first))
@@ -126,7 +126,10 @@ def _choose_text(
 
 
 def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, bits: Bits) -> tuple[Ints, Ints]:
-    """Sentences of a uniformly drawn other document, from a random one on, of `tokens` or a little more."""
+    """Draws another document uniformly, and a run of its sentences that begins at a random one.
+
+    The run has at least `tokens` tokens, or ends with the document. Returns its sentences [first, last).
+    """
     own = _documents(corpus, first)
     other = _below(bits[:, _OTHER_DOCUMENT], np.int64(len(corpus.document_starts) - 2))
     other += other >= own
@@ -159,9 +162,9 @@ def _one_span(
 
 
 def count_heads(flips: Ints, bits: Bits) -> Ints:
-    """Heads among `flips` [b] fair coins: how many of the cut tokens are taken from the front.
+    """Number of heads in `flips` [b] tosses of a fair coin: how many tokens to cut from the front.
 
-    Counts random bits, 32 to each of `bits` [b, 4]; flips past the 128th are split evenly.
+    Each toss is one of the 128 bits in `bits` [b, 4]; half of the tosses past the 128th are heads.
     """
     num_bits = 32 * bits.shape[1]
     counted = np.clip(flips[:, np.newaxis] - 32 * np.arange(bits.shape[1]), 0, 32).astype(np.uint64)
@@ -186,7 +189,7 @@ def write_sequences(corpus: Corpus, spans: Spans, max_seq_length: int) -> Sequen
 
 def _copy(corpus: Corpus, ids: NDArray[np.int32], columns: Ints, starts: Ints, lengths: Ints) -> None:
     """Writes the tokens [starts, starts + lengths) of the corpus into the rows of `ids` from `columns` on."""
-    # As Corpus.read does, but looking up the shards of all rows at once.
+    # Same as Corpus.read, but looks up the shards of all rows at once.
     shards = np.searchsorted(corpus.shard_starts, starts, side="right") - 1
     firsts = starts - corpus.shard_starts[shards]
     spans = zip(shards.tolist(), columns.tolist(), firsts.tolist(), lengths.tolist(), strict=True)

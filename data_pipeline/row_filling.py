@@ -1,8 +1,8 @@
-"""Rows of several instances: the space that an instance leaves in its row is given to further ones.
+"""Packing: the space that an instance leaves in its row is filled with further instances.
 
-Each is drawn and masked like one that has a row to itself, for a sequence as long as the space that
-is left. So nothing has to be sorted or remembered: a row is a function of its position in the run, as
-it is without packing.
+A further instance is drawn and masked like one with a row to itself, for a sequence as long as the space
+that is left. So nothing has to be sorted or remembered: a row is a function of its position in the run,
+just as without packing.
 """
 
 import dataclasses
@@ -20,23 +20,23 @@ Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 NumpyBatch = dict[str, np.ndarray]
 
-# Space below a sixteenth of a row stays empty: its sentences would be scraps, but each would count
-# as much as any other in next sentence prediction. A pair takes 5 tokens at least.
+# Space below a sixteenth of a row stays empty: it would hold scraps of text, each with as much weight in
+# next sentence prediction as any other instance. A pair takes at least 5 tokens.
 _SMALLEST_SHARE, _SMALLEST = 16, 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where in the rows of a batch its instances stand; all arrays are [n], the rows' first ones first."""
+    """Places of the n instances of a batch in its rows; all arrays are [n], first instances of rows first."""
 
     rows: Ints
     starts: Ints
     """The column of [CLS]."""
     numbers: Ints
-    """Of an instance in its row, from 0."""
+    """Number of each instance within its row, from 0."""
 
     def before(self, counts: Ints) -> Ints:
-        """The sum of `counts` [n] over the instances that stand before each one in its row: [n]."""
+        """The sum of `counts` [n] over the instances before each one in its row: [n]."""
         table = np.zeros((self.rows.max() + 1, self.numbers.max() + 1), np.int64)
         table[self.rows, self.numbers] = counts
         return (np.cumsum(table, axis=1) - table)[self.rows, self.numbers]
@@ -45,7 +45,7 @@ class Places:
 def fill_rows(
     corpus: Corpus, instances: Instances, numbers: Ints, bits: Bits, data: DataConfig, max_seq_length: int
 ) -> tuple[Spans, Places]:
-    """Draws the n instances of b rows, the first of `numbers` [b, K] that find space in each.
+    """Fills b rows with n instances: each row takes its `numbers` [b, K] in order until its space runs out.
 
     Args:
       bits: [b, K * 16 or more].
@@ -64,10 +64,10 @@ def fill_rows(
 
 
 def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBatch:
-    """A batch with a row for each of n instances -> the rows that they stand in together.
+    """Joins a batch with a row for each of n instances into the rows that they share.
 
-    The keys are the same but for `next_sentence_labels`, now [b, K], and `instance_starts` int32 [b, K],
-    the column of each instance's [CLS]; where there is no further one, both are 0.
+    The keys stay the same, except that `next_sentence_labels` becomes [b, K] and `instance_starts` is new:
+    int32 [b, K], the column of each instance's [CLS]. Both are 0 after a row's last instance.
     """
     is_token, is_used = batch["input_mask"] > 0, batch["masked_lm_weights"] > 0
     first_slots = places.before(is_used.sum(axis=1))
@@ -85,8 +85,8 @@ def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBat
 
 
 def _move(values: np.ndarray, is_used: NDArray[np.bool_], rows: Ints, columns: Ints) -> np.ndarray:
-    """Moves what is used of `values` [n, C] into `rows` [n], from `columns` [n] on."""
-    # The first instances of the rows stay where they are, and so does what fills up behind them.
+    """Moves the used entries of `values` [n, C] into `rows` [n], from `columns` [n] on."""
+    # The first instance of each row stays in place, and so does the padding behind it.
     first = int(rows.max()) + 1
     moved = values[:first].copy()
     instance, column = np.nonzero(is_used[first:])
@@ -96,6 +96,6 @@ def _move(values: np.ndarray, is_used: NDArray[np.bool_], rows: Ints, columns: I
 
 
 def _concatenate(parts):  # type: ignore[no-untyped-def]
-    """One dataclass of arrays from several."""
+    """Concatenates several dataclasses of arrays into one."""
     names = [field.name for field in dataclasses.fields(parts[0])]
     return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -1,6 +1,6 @@
 """One shard: whole documents as sentences of token ids, in an Arrow IPC file of one record batch.
 
-Its single column `documents` has a row a document: a list of sentences, each a list of ids. Any Arrow
+Its single column `documents` has one row per document: a list of sentences, each a list of ids. Any Arrow
 reader opens it; here it is memory-mapped without copying.
 """
 
@@ -19,7 +19,7 @@ COLUMN = "documents"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """The arrays of a shard; views of the mapped file where they come from one."""
+    """The arrays of a shard; views of the mapped file if it was read from one."""
 
     tokens: np.ndarray
     """uint16 or uint32 [tokens]"""
@@ -30,7 +30,7 @@ class Shard:
 
 
 def make_shard(documents: Sequence[Sequence[Sequence[int] | np.ndarray]], dtype: np.dtype) -> Shard:
-    """Lay documents of sentences of ids end to end. Empty sentences and documents are left out."""
+    """Joins documents, lists of sentences of ids, into a shard. Drops empty sentences and documents."""
     kept = [[ids for ids in document if len(ids)] for document in documents]
     kept = [document for document in kept if document]
     sentences = [ids for document in kept for ids in document]
@@ -43,7 +43,7 @@ def make_shard(documents: Sequence[Sequence[Sequence[int] | np.ndarray]], dtype:
 
 
 def write_shard(path: Path, shard: Shard) -> None:
-    """Write `path` whole or not at all, even if several do at once; the same shard gives the same bytes."""
+    """Writes `path` atomically, even if several processes do so; the same shard gives the same bytes."""
     sentences = pa.ListArray.from_arrays(pa.array(shard.sentence_starts), pa.array(shard.tokens))
     documents = pa.ListArray.from_arrays(pa.array(shard.document_starts), sentences)
     batch = pa.record_batch([documents], names=[COLUMN])
@@ -56,7 +56,7 @@ def write_shard(path: Path, shard: Shard) -> None:
 
 
 def read_shard(path: Path) -> Shard:
-    """Map `path` into memory; nothing is copied and no file stays open.
+    """Maps `path` into memory; nothing is copied and no file stays open.
 
     Raises UserError if it is not a shard.
     """

@@ -1,7 +1,7 @@
-"""What batches are made of, against what the settings promise.
+"""Statistics of batches, compared with what the settings promise.
 
-The examples are those that a run with the same settings and seed starts with, drawn by the same code;
-what is expected of them is worked out here, from the definitions, with numpy alone.
+The examples are those that a run with the same settings and seed starts with, drawn by the same code.
+The expected values are computed here independently, from the definitions, with numpy alone.
 """
 
 import dataclasses
@@ -14,20 +14,20 @@ from data_pipeline.order import random_bits, shuffled_columns
 from data_pipeline.tensorflow_cpu import tf
 
 _BATCH = 256
-# Four standard errors: one sound row in 16,000 is flagged.
+# At four standard errors, one correct check in 16,000 is flagged by chance.
 _STANDARD_ERRORS = 4.0
 _MANY_CUT_PREDICTIONS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A share that is expected, and the share that was found."""
+    """An expected share and the observed one."""
 
     name: str
     expected: float
     observed: float
     tolerance: float
-    """How far the observed share may be off."""
+    """Largest acceptable difference between the two."""
 
     @property
     def is_within(self) -> bool:
@@ -36,23 +36,23 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What was measured on the first batches of one phase."""
+    """Measurements on the first batches of one phase."""
 
     examples: int
-    """Sequences; of packed rows each instance is one."""
+    """Number of sequences; each instance of a packed row is one."""
     rows: int
     most_in_a_row: int
-    """Most sequences that a row holds."""
+    """Largest number of sequences in one row."""
     checks: tuple[Check, ...]
     lengths: tuple[int, ...]
-    """Tokens of a sequence, special ones counted: minimum, quartiles and median, maximum."""
+    """Tokens in a sequence, special ones counted: minimum, the three quartiles, maximum."""
     mean_length: float
     padding: float
     """Share of positions that hold no token."""
     cut_predictions: float
-    """Share of the predictions wanted by the masking rate for which there is no slot."""
+    """Share of the predictions asked for by the masking rate that have no slot."""
     wanted_slots: int
-    """Slots for which none would be cut."""
+    """Smallest number of slots with which no prediction would be cut."""
 
     def warnings(self, phase: Phase) -> list[str]:
         if self.cut_predictions <= _MANY_CUT_PREDICTIONS:
@@ -64,7 +64,7 @@ class Statistics:
 
 
 def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size: int) -> Drawn:
-    """The rows at positions first, ..., first + size - 1 of a stream."""
+    """Draws the rows at positions first, ..., first + size - 1 of a stream."""
     positions = tf.range(first, first + size, dtype=tf.int64)
     numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
     bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws).numpy()
@@ -78,7 +78,7 @@ def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Stat
 
 
 def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
-    """What the settings of `source` promise against what was drawn."""
+    """Compares what was drawn with what the settings of `source` promise."""
     ends = np.concatenate([d.sequences.ends for d in drawn])
     phase, masking = source.phase, source.data.masking
     wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
@@ -106,7 +106,7 @@ def _check_amount(drawn: list[Drawn], counts: np.ndarray, masking: MaskingConfig
     tokens = sum(int(d.sequences.ends.sum()) for d in drawn)
     predicted = sum(float(d.batch["masked_lm_weights"].sum()) for d in drawn)
     expected = float(counts.sum()) / tokens
-    # Nothing is random about how many tokens are chosen, but whole words may not fit exactly.
+    # The number of chosen tokens is not random, but whole words may not fill it exactly.
     tolerance = 0.05 * expected if masking.unit == "whole_word" else 1e-9
     return Check("tokens to predict", expected, predicted / tokens, tolerance)
 
@@ -139,7 +139,7 @@ def _check_pairs(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
 
 
 def _binomial(name: str, hits: np.ndarray, probability: float, certain: int = 0) -> Check:
-    """`certain` of the `hits` [n] were no draw but sure to happen."""
+    """Compares the share of `hits` [n] with `probability`; `certain` of the n were sure hits, not draws."""
     draws = len(hits) - certain
     deviation = (max(probability * (1 - probability), 0.0) * draws) ** 0.5
     return Check(
@@ -151,7 +151,7 @@ def _binomial(name: str, hits: np.ndarray, probability: float, certain: int = 0)
 
 
 def _sum_rows(drawn: list[Drawn], values: np.ndarray) -> np.ndarray:
-    """`values` [n] of all instances, added up in their rows."""
+    """Returns the sum of the instances' `values` [n] for each row."""
     firsts = np.cumsum([0] + [len(d.batch["input_ids"]) for d in drawn])
     rows = np.concatenate([d.places.rows + first for d, first in zip(drawn, firsts, strict=False)])
     return np.bincount(rows, values)

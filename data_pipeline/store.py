@@ -1,6 +1,6 @@
-"""What `data.corpus` names: a folder made by `bert-jax prepare`, or TFRecords by their folder or a glob.
+"""The data that `data.corpus` names: a folder made by `bert-jax prepare`, or a folder or glob of TFRecords.
 
-Nothing else tells them apart.
+Only this module tells the two apart.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SPLITS: tuple[Split, ...] = ("train", "heldout")
 
 
 def is_prepared(corpus: str) -> bool:
-    """Whether `bert-jax prepare` made it; otherwise it is TFRecords. Raises UserError if it is neither."""
+    """True for a corpus of `bert-jax prepare`, False for TFRecords. Raises UserError if it is neither."""
     if (Path(corpus) / MANIFEST_FILE).exists():
         return True
     if any(find_records(corpus, split) for split in _SPLITS):
@@ -38,7 +38,7 @@ def is_prepared(corpus: str) -> bool:
 
 
 def open_store(corpus: str, split: Split) -> Store:
-    """Raises UserError if it is no corpus, is damaged, or has nothing in this split."""
+    """Opens one split of a corpus. Raises UserError if it is no corpus, is damaged, or the split is empty."""
     if is_prepared(corpus):
         return open_corpus(corpus, split)
     paths = find_records(corpus, split)
@@ -48,7 +48,7 @@ def open_store(corpus: str, split: Split) -> Store:
 
 
 def has_heldout(corpus: str) -> bool:
-    """Whether anything is kept aside for evaluation. Raises UserError if it is no corpus."""
+    """Whether a corpus has held-out documents. Raises UserError if it is no corpus."""
     if is_prepared(corpus):
         return bool(read_manifest(Path(corpus))["splits"]["heldout"]["documents"])
     return bool(find_records(corpus, "heldout"))
@@ -77,13 +77,13 @@ def find_vocabulary(corpus: str) -> Vocabulary | None:
 
 
 def fingerprint(corpus: str) -> str:
-    """A hash of a corpus's tokens and vocabulary, the same wherever it lies.
+    """A hash of a corpus's tokens and vocabulary, the same wherever it is stored.
 
-    Of TFRecords, which have no checksum of a file, names and sizes must do. Raises UserError if it is no
-    corpus.
+    TFRecords have no checksum of a whole file, so theirs is a hash of file names and sizes. Raises UserError
+    if it is no corpus.
     """
     if not is_prepared(corpus):
-        # In the order in which they are read, which decides the batches.
+        # In reading order, which decides the batches.
         paths = [path for split in _SPLITS for path in find_records(corpus, split)]
         return _hash([(path.name, path.stat().st_size) for path in paths])
     manifest = read_manifest(Path(corpus))

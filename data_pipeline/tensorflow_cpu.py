@@ -1,7 +1,7 @@
 """TensorFlow for the input pipeline alone: imported quietly, and kept off every accelerator.
 
-Its start-up chatter ignores TF_CPP_MIN_LOG_LEVEL, so stderr goes to /dev/null during the import;
-and a TensorFlow that sees a GPU would take all its memory from jax.
+Some of its start-up messages ignore TF_CPP_MIN_LOG_LEVEL, so stderr goes to /dev/null during the import.
+A TensorFlow that saw a GPU would take all of its memory and leave none for jax.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def _quiet_stderr() -> Iterator[None]:
 with _quiet_stderr():
     import tensorflow as tf
 
-    # Too late when someone else has started TensorFlow; then the choice was theirs.
+    # RuntimeError: other code has initialised TensorFlow already, and so has made this choice.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
 

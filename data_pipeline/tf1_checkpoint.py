@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints to and from safetensors, for programs that have no TensorFlow in them.
+"""TensorFlow checkpoints to and from safetensors, for programs that do not import TensorFlow themselves.
 
     python -m data_pipeline.tf1_checkpoint read PREFIX FILE
     python -m data_pipeline.tf1_checkpoint write PREFIX FILE
@@ -13,15 +13,15 @@ from safetensors.numpy import load_file, save_file
 
 from data_pipeline.errors import UserError
 
-# What tf.train.Checkpoint keeps beside its variables, and TensorFlow 1 does not.
+# An entry of every checkpoint by tf.train.Checkpoint (TensorFlow 2), and of none by TensorFlow 1.
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_checkpoint(prefix: str, file: Path) -> None:
-    """Writes a checkpoint's variables to a safetensors file, all but the optimizer's and the step.
+    """Writes a checkpoint's variables to a safetensors file, without optimizer state and global step.
 
     Raises:
-      UserError: the checkpoint is damaged or not whole, or holds objects of TensorFlow 2.
+      UserError: the checkpoint is damaged or incomplete, or was written by TensorFlow 2.
     """
     from data_pipeline.tensorflow_cpu import tf
 
@@ -33,7 +33,7 @@ def read_checkpoint(prefix: str, file: Path) -> None:
                 f"checkpoint {prefix} is of TensorFlow 2 (Model Garden), whose names are others; give one of "
                 "google-research/bert (TensorFlow 1), or the model in Hugging Face's form"
             )
-        # An optimizer keeps its moments under the name of their variable: `.../kernel/adam_m`.
+        # An optimizer's moments are stored below the name of their variable, such as `.../kernel/adam_m`.
         kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]
         tensors = {name: reader.get_tensor(name) for name in kept}
     except UserError:

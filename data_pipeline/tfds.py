@@ -1,4 +1,4 @@
-"""TensorFlow datasets: what `tfds:NAME` stands for where a folder or a file could be named."""
+"""TensorFlow Datasets (TFDS): `tfds:NAME` in place of a folder or a file."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ _PREFIX = "tfds:"
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A part of a data set, read as a file of records would be."""
+    """A split of a TFDS data set, which is read like a file of records."""
 
     source: str
     """`tfds:NAME`"""
@@ -29,14 +29,14 @@ class TfdsSplit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the fields, in the data set's order."""
+        """Names of the fields, in the data set's order."""
         return tuple(self._builder.info.features)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The examples in the order of the data set's files, as JSON would hold them.
+        """Yields the examples in the order of the data set's files, with values of JSON's types.
 
-        A class is its word, or None where TFDS has -1, as in test sets without labels. Raises UserError if
-        a text is not UTF-8.
+        A class label becomes its name, or None where TFDS has -1, as in test sets without labels. Raises
+        UserError if a text is not UTF-8.
         """
         features = self._builder.info.features
         examples = read_split(self._builder, self.split).as_numpy_iterator()
@@ -49,7 +49,7 @@ def is_tfds(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-@functools.cache  # a data set has several parts, each of which asks for it
+@functools.cache  # every split of a data set opens it
 def open_tfds(
     source: str, data_dir: str | None = None, advice: str = "name a folder with the data set's files"
 ) -> Any:
@@ -57,15 +57,15 @@ def open_tfds(
 
     Args:
       data_dir: where TFDS keeps its data; None for its default.
-      advice: what else the user may do, for the message.
+      advice: what else the user can do, for the error message.
 
     Raises:
-      UserError: there is no such data set, or it cannot be had.
+      UserError: there is no such data set, or it cannot be downloaded or read.
     """
     try:
         import tensorflow_datasets as tfds
 
-        import data_pipeline.tensorflow_cpu  # noqa: F401  leaves a GPU to jax
+        import data_pipeline.tensorflow_cpu  # noqa: F401  hides GPUs from TensorFlow, for jax
 
         builder = tfds.builder(source.removeprefix(_PREFIX), data_dir=data_dir)
         builder.download_and_prepare()
@@ -76,18 +76,19 @@ def open_tfds(
 
 
 def read_split(builder: Any, split: str) -> Any:
-    """The tf.data.Dataset of a part, in the order of its files."""
+    """The tf.data.Dataset of a split, in the order of its files."""
     import tensorflow_datasets as tfds
 
-    # Not kept in memory: TensorFlow would warn where reading ends before the last example.
+    # Without autocache, because TensorFlow warns if reading stops before the last example of a cached one.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
 
 
 def check_config(source: str, builder: Any, name: str, config: str, task: str) -> None:
-    """Raises UserError if this is the data set `name`, but another configuration of it than the task's.
+    """Raises UserError if this is the data set `name`, but not in the configuration of the task.
 
-    TFDS takes the first one where none is named, and those of GLUE are like enough to train on.
+    TFDS takes the first configuration if none is named, and those of GLUE are similar enough that training
+    on the wrong one would not fail.
     """
     info = builder.info
     if info.name == name and info.config_name != config:
@@ -101,7 +102,7 @@ def text_fields(builder: Any) -> list[str]:
 
 
 def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
-    """The first of `names` that is a part of the data set. Raises UserError if none is."""
+    """Returns the first of `names` that is a split of the data set. Raises UserError if none is."""
     splits = builder.info.splits
     for name in names:
         if name in splits:
@@ -110,7 +111,7 @@ def choose_split(source: str, builder: Any, names: Sequence[str]) -> str:
 
 
 def decode(text: bytes, place: object) -> str:
-    """The characters of a text. Raises UserError if it is not UTF-8."""
+    """Decodes UTF-8. Raises UserError, whose message names `place`, if it is not UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -118,7 +119,7 @@ def decode(text: bytes, place: object) -> str:
 
 
 def _plain(value: Any, feature: Any, place: str) -> Any:
-    feature = getattr(feature, "feature", feature)  # what a Sequence holds
+    feature = getattr(feature, "feature", feature)  # the element type of a Sequence
     if isinstance(value, dict):
         return {name: _plain(part, feature[name], place) for name, part in value.items()}
     if isinstance(value, np.ndarray):

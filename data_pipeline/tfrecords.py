@@ -1,7 +1,7 @@
 """Static mode: training on TFRecords that google-research/bert's create_pretraining_data.py wrote.
 
-Pairs and masks are in the records already. An index of where each record lies gives them the same
-order and the same resume as a prepared corpus.
+Pairs and masks are in the records already. An index of the records' positions makes shuffling and resuming
+work as with a prepared corpus.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
 from data_pipeline.vocabulary_file import FILES
 
-# A record is its length (8 bytes), a checksum of that (4), the data and a checksum of the data (4).
+# A record consists of its length (8 bytes), a checksum of that (4), the data and its checksum (4).
 _HEADER, _FOOTER = 12, 4
 _LENGTH = struct.Struct("<Q")
 _HELDOUT = "heldout"
@@ -31,16 +31,16 @@ _HELDOUT = "heldout"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Records:
-    """Where the records of some files lie; the files are mapped into memory."""
+    """Positions of the records in some files; the files are mapped into memory."""
 
     paths: tuple[Path, ...]
     files: tuple[memoryview, ...]
     file_numbers: NDArray[np.int32]
-    """[N]"""
+    """[N], the index into `files` of each record's file."""
     starts: NDArray[np.int64]
     """[N], the first byte of each record's data in its file."""
     lengths: NDArray[np.int64]
-    """[N], in bytes."""
+    """[N], bytes of each record's data."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -57,7 +57,7 @@ def find_records(corpus: str, split: str) -> list[Path]:
     """The TFRecord files of a split: of a folder those named *tfrecord*, of a glob all that match but a
     `vocab.txt`.
 
-    Files whose name begins with "heldout" are the held-out split, all others are for training.
+    Files whose names begin with "heldout" are the held-out split, all others the training split.
     """
     path = Path(corpus)
     found = path.glob("*tfrecord*") if path.is_dir() else map(Path, glob.glob(corpus))
@@ -66,7 +66,7 @@ def find_records(corpus: str, split: str) -> list[Path]:
 
 
 def index_records(paths: Sequence[Path]) -> Records:
-    """Finds where each record lies. Raises UserError naming a file that is truncated or has no records."""
+    """Finds the position of each record. Raises UserError naming a file that is truncated or empty."""
     files = tuple(_map(path) for path in paths)
     spans = [_spans(path, file) for path, file in zip(paths, files, strict=True)]
     joined = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
@@ -75,25 +75,25 @@ def index_records(paths: Sequence[Path]) -> Records:
 
 
 def verify_records(paths: Sequence[Path]) -> None:
-    """Compares every record with the checksums beside it. Raises UserError naming the first altered file."""
-    with concurrent.futures.ThreadPoolExecutor() as pool:  # TensorFlow lets go of the interpreter
+    """Compares every record with its checksums. Raises UserError naming the first altered file."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # TensorFlow releases the GIL
         for path, fault in zip(paths, pool.map(_find_fault, paths), strict=True):
             if fault:
                 raise UserError(f"{path} was altered or is not a file of TFRecords: {fault}")
 
 
 def _find_fault(path: Path) -> str:
-    """What is wrong with the records of a file; empty if nothing is."""
+    """Returns what is wrong with the records of a file; empty if nothing is."""
     try:
         tf.data.TFRecordDataset(str(path)).reduce(0, lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
-        # What is between braces names a node of TensorFlow's.
+        # The part in braces is the name of a TensorFlow node.
         return re.sub(r"^\{\{.*?\}\} ", "", error.message).partition(" [Op:")[0]
     return ""
 
 
 def _map(path: Path) -> memoryview:
-    """The bytes of a file, which does not stay open."""
+    """Maps a file into memory, without keeping it open."""
     if not path.stat().st_size:
         raise UserError(f"{path} is empty; it must be a file of TFRecords")
     with pa.memory_map(str(path)) as file:
@@ -116,7 +116,7 @@ def _spans(path: Path, file: memoryview) -> NDArray[np.int64]:
 
 
 def check_settings(records: Records, data: DataConfig) -> None:
-    """Raises UserError naming a setting that asks for other examples than the records hold."""
+    """Raises UserError naming a setting that does not apply to TFRecords and is not at its default."""
     others = ("corpus", "phases", "masking")
     parts = (("data", data, DataConfig()), ("data.masking", data.masking, MaskingConfig()))
     for prefix, ours, default in parts:
@@ -130,7 +130,7 @@ def check_settings(records: Records, data: DataConfig) -> None:
 
 
 def check_shapes(records: Records, phase: Phase) -> None:
-    """Compares the first record of each file with the phase. Raises UserError naming both."""
+    """Compares the first record of each file with the phase. Raises UserError naming both if they differ."""
     wanted = {name: feature.shape[0] for name, feature in _features(phase).items()}
     for number in np.unique(records.file_numbers, return_index=True)[1]:
         path = records.paths[records.file_numbers[number]]
@@ -154,7 +154,7 @@ def _feature_lengths(path: Path, record: bytes) -> dict[str, int]:
 
 
 def parse_records(serialized: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
-    """The batch of records as strings [b], with the keys, shapes and types of every other batch."""
+    """Parses records, strings [b], into a batch with the keys, shapes and dtypes of `batch_features`."""
     serialized.set_shape([None])
     parsed = tf.io.parse_example(serialized, _features(phase))
     batch = {name: tf.cast(values, tf.int32) for name, values in parsed.items() if values.dtype == tf.int64}

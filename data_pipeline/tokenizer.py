@@ -1,7 +1,7 @@
 """Text to ids and back: WordPiece (Hugging Face `tokenizers`) or SentencePiece, behind one interface.
 
-Text is only ever text here: a literal "[MASK]" in it is a bracket, a word and a bracket, so no
-document can smuggle a special token into a corpus. Whoever means the token puts `mask_id`.
+Text never becomes a special token: a literal "[MASK]" is a bracket, a word and a bracket, so no document
+can smuggle a special token into a corpus. Code that means the token writes `mask_id`.
 """
 
 import abc
@@ -35,21 +35,21 @@ from data_pipeline.vocabulary_file import (
 
 _WORD_START = "\u2581"  # how SentencePiece writes the space before a word
 
-# Scripts that put no space between words, as the Unicode names of their characters begin.
+# Scripts without spaces between words, by the first word of their characters' Unicode names.
 _UNSPACED_SCRIPTS = frozenset(
     ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 )
 
 
 class Tokenizer(abc.ABC):
-    """A vocabulary and the one way of cutting text into its pieces."""
+    """A vocabulary and the way of splitting text into its pieces."""
 
     kind: TokenizerKind
     casing: Casing
     vocab_size: int
     """Number of ids; every id is below it."""
     sha256: str
-    """Of everything that decides which ids a text gets."""
+    """Hash of everything that decides which ids a text gets."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -57,7 +57,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text; blanks around punctuation may differ from the original."""
+        """The text of ids, readable; blanks around punctuation may differ from the original."""
 
     @abc.abstractmethod
     def id_to_token(self, index: int) -> str: ...
@@ -68,21 +68,21 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def follows_space(self, token: str) -> bool:
-        """Whether a piece that is not special stands after a space, or at the beginning of a text."""
+        """Whether a piece, not a special one, begins a word: after a space or at the start of a text."""
 
     def _continues(self, token: str) -> bool:
         return not self.follows_space(token)
 
     @abc.abstractmethod
     def _content(self) -> bytes:
-        """Of the vocabulary's file."""
+        """Content of the vocabulary's file."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without special tokens."""
         return self.encode_batch([text])[0]
 
     def save(self, directory: Path) -> None:
-        """Write the vocabulary in the form that Hugging Face reads, and what else loading needs."""
+        """Writes the vocabulary's file, as Hugging Face reads it, and the settings for loading it."""
         write_vocabulary(directory, Vocabulary(self.kind, self.casing, self._content()))
 
     @functools.cached_property
@@ -92,12 +92,12 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
-        """bool [vocab_size]: does this piece go on with the word of the piece before it?"""
+        """bool [vocab_size]: whether a piece continues the word of the piece before it."""
         return np.array([t not in SPECIAL_TOKENS and self._continues(t) for t in self.tokens], bool)
 
     @functools.cached_property
     def id_dtype(self) -> np.dtype:
-        """The smallest unsigned type of a shard's ids: uint16 up to 65,536 ids, else uint32."""
+        """dtype of the ids in a shard: uint16 for at most 65,536 ids, else uint32."""
         return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
 
     @property
@@ -127,12 +127,12 @@ class Tokenizer(abc.ABC):
 
 
 class WordPiece(Tokenizer):
-    """BERT's own: basic tokenising on blanks, punctuation and Han characters, then longest match."""
+    """BERT's own tokenizer: splits at blanks, punctuation and Han characters, then takes longest matches."""
 
     kind: TokenizerKind = "wordpiece"
 
     def __init__(self, tokens: Sequence[str], casing: Casing) -> None:
-        """`tokens` by id; a repeated token keeps its last id, as in Hugging Face."""
+        """`tokens` are in order of id; a repeated token gets its last id, as in Hugging Face."""
         self.casing = casing
         self._lines = tuple(tokens)
         self.vocab_size = len(self._lines)
@@ -149,7 +149,7 @@ class WordPiece(Tokenizer):
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
-        # The library's decode drops ids that a repeated token has lost; ours come from the lines.
+        # The library's own decode drops the earlier ids of a repeated token; the lines have them all.
         return str(self._tokenizer.decoder.decode([self._lines[index] for index in ids]))
 
     def id_to_token(self, index: int) -> str:
@@ -180,14 +180,14 @@ class SentencePiece(Tokenizer):
 
     @property
     def is_unigram(self) -> bool:
-        """Whether it is the kind that exports can rebuild."""
+        """Whether it is a unigram model, the only kind that exports can rebuild."""
         from sentencepiece import sentencepiece_model_pb2
 
         trained = sentencepiece_model_pb2.ModelProto.FromString(self._model).trainer_spec  # type: ignore[attr-defined]
         return trained.model_type == trained.UNIGRAM
 
     def find_unprotected(self) -> list[str]:
-        """The special tokens that text can become, or, of [UNK], that unknown text does not become."""
+        """Returns the special tokens that text can become, and [UNK] if unknown text does not become it."""
         processor = self._processor
         unknown = [] if processor.is_unknown(self.unk_id) else [UNK]
         symbols = (self.pad_id, self.cls_id, self.sep_id, self.mask_id)
@@ -203,14 +203,14 @@ class SentencePiece(Tokenizer):
         return str(self._processor.id_to_piece(int(index)))
 
     def token_to_id(self, token: str) -> int | None:
-        index = self._processor.piece_to_id(token)  # [UNK]'s for a piece that it lacks
+        index = self._processor.piece_to_id(token)  # the id of [UNK] if the model lacks the piece
         return index if self._processor.id_to_piece(index) == token else None
 
     def follows_space(self, token: str) -> bool:
         return token.startswith(_WORD_START)
 
     def _continues(self, token: str) -> bool:
-        # Without spaces a sentence would be one word, too long to be masked: there each piece is one.
+        # Without spaces a whole sentence would be one word, too long to mask; so each piece is a word.
         script = unicodedata.name(token[0], "").partition(" ")[0]
         return super()._continues(token) and script not in _UNSPACED_SCRIPTS
 
@@ -219,13 +219,13 @@ class SentencePiece(Tokenizer):
 
 
 def bert_normalizer(casing: Casing) -> normalizers.BertNormalizer:
-    """Cleans control characters, parts Han characters; uncased also lowercases and strips accents."""
+    """Removes control characters and separates Han characters; uncased also lowercases and strips accents."""
     uncased = casing == "uncased"
     return normalizers.BertNormalizer(lowercase=uncased, strip_accents=uncased)
 
 
 def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
-    """A tokenizer from a vocab.txt (a piece a line) or a SentencePiece .model file.
+    """Loads a tokenizer from a vocab.txt (one piece per line) or a SentencePiece .model file.
 
     Raises:
       UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
@@ -238,7 +238,7 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
 
 
 def take_vocabulary(vocabulary: Vocabulary, place: Path) -> Tokenizer:
-    """A tokenizer of a vocabulary that was read at a place. Raises UserError as `load_vocabulary`."""
+    """Makes a tokenizer of a vocabulary read from `place`. Raises the UserErrors of `load_vocabulary`."""
     tokenizer = _make_tokenizer(vocabulary, place)
     if isinstance(tokenizer, SentencePiece):
         _check_sentencepiece(tokenizer, place)
@@ -246,7 +246,7 @@ def take_vocabulary(vocabulary: Vocabulary, place: Path) -> Tokenizer:
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote. Raises UserError where there is none."""
+    """Loads what `Tokenizer.save` wrote. Raises UserError if there is none."""
     vocabulary = read_vocabulary(directory)
     return _make_tokenizer(vocabulary, directory / vocabulary.file_name)
 

@@ -1,6 +1,7 @@
-"""A vocabulary as it is kept: one file and its settings, in the `tokenizer` folder of a corpus or of a run.
+"""The stored form of a vocabulary: one file and its settings, in the `tokenizer` folder of a corpus or a run.
 
-On the standard library alone, so that whoever trains, exports or serves a model reads it by the same rules.
+Imports nothing beyond the standard library, so that all code that trains, exports or serves a model can
+read it by the same rules.
 """
 
 import dataclasses
@@ -17,33 +18,34 @@ TokenizerKind = Literal["wordpiece", "sentencepiece"]
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 TOKENIZER_FOLDER = "tokenizer"
-"""In the folder of a run as in that of a corpus."""
+"""Name of the vocabulary's folder, both in a corpus and in a run."""
 
 FILES: dict[TokenizerKind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "spiece.model"}
-"""What Hugging Face and google-research/bert call them."""
+"""File names, as in Hugging Face and google-research/bert."""
 
-# Characters. A longer word is one [UNK] in WordPiece. Hugging Face's limit, so that exports tokenise alike;
-# google-research/bert allows 200 (tokenization.py:304).
+# In characters. WordPiece makes a longer word one [UNK]. This is Hugging Face's limit, so that exports
+# tokenise alike; google-research/bert allows 200 (tokenization.py:304).
 LONGEST_WORD = 100
 
 NOT_UNIGRAM = "is a SentencePiece model, but not a unigram one; only those are supported"
-"""Of a vocabulary, for messages: BPE and the others have no tokenizer here and in exports."""
+"""End of error messages about a vocabulary: neither this package nor its exports have a tokenizer for BPE
+and the other kinds of SentencePiece models."""
 
 _SETTINGS_FILE = "settings.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """All that decides which ids a text gets."""
+    """Everything that decides which ids a text gets."""
 
     kind: TokenizerKind
     casing: Casing
     content: bytes = dataclasses.field(repr=False)
-    """Of `vocab.txt`, a piece a line, or of `spiece.model`."""
+    """Content of `vocab.txt`, one piece per line, or of `spiece.model`."""
 
     @property
     def file_name(self) -> str:
-        """What the file is called in a model's folder."""
+        """Name of the file in a model's folder."""
         return FILES[self.kind]
 
     def pieces(self) -> list[str]:
@@ -54,10 +56,10 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """What `write_vocabulary` wrote, in the `tokenizer` folder of a prepared corpus or of a run.
+    """Reads what `write_vocabulary` wrote, from the `tokenizer` folder of a prepared corpus or of a run.
 
     Raises:
-      UserError: the folder holds none.
+      UserError: the folder holds no vocabulary.
     """
     try:
         settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
@@ -94,7 +96,7 @@ def read_records_vocabulary(corpus: str) -> Vocabulary | None:
 
 
 def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    """Makes the folder if it is not there: the file, and the settings that loading it needs."""
+    """Writes a vocabulary's file, and the settings for loading it, to a folder, which is made if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / vocabulary.file_name).write_bytes(vocabulary.content)
     settings = {"kind": vocabulary.kind, "casing": vocabulary.casing}
@@ -102,7 +104,7 @@ def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def guess_casing(content: bytes) -> Casing:
-    """The casing of a `vocab.txt` whose folder does not tell it: uncased ones have no capital letters.
+    """Guesses the casing of a `vocab.txt` whose folder does not record it: cased if a word has capitals.
 
     Raises UserError if it is not UTF-8.
     """

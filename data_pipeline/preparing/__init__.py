@@ -1,1 +1,1 @@
-"""Text to a corpus: found, read, split, tokenised and written as shards, here or on many machines."""
+"""Text to a corpus: finds, reads, splits and tokenises it, and writes shards, here or on many machines."""

@@ -1,4 +1,4 @@
-"""Apache Beam, imported where it is asked for alone, and quietly: it warns of Google's libraries unasked."""
+"""Apache Beam, imported only where it is used, and without its warnings about Google's libraries."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from data_pipeline.errors import UserError
 @contextlib.contextmanager
 def quiet_logging() -> Iterator[None]:
     """No warnings inside the block."""
-    logging.basicConfig()  # or Beam does it, perhaps while stderr goes to /dev/null
+    logging.basicConfig()  # before Beam calls it, perhaps while stderr goes to /dev/null
     logging.disable(logging.WARNING)
     try:
         yield

@@ -1,7 +1,7 @@
 """Shards made by an Apache Beam pipeline, on as many machines as its runner has.
 
-The workers meet in the folder of the corpus, which all of them and this machine must see under one
-name. A file is read by one worker, twice: to measure it, and to cut it into shards.
+The workers share the folder of the corpus, which they and this machine must all see under the same
+path. Each file is read twice, each time by a single worker: to measure it, and to cut it into shards.
 """
 
 import contextlib
@@ -47,16 +47,16 @@ _BEAM_NAMES: dict[RunnerName, str] = {
     "portable": "PortableRunner",
 }
 
-_SCRATCH = ".beam"  # hidden, so it goes when the corpus is published
+_SCRATCH = ".beam"  # hidden, so that `publish` removes it
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamRunner:
-    """Raises UserError if Beam does not take the options, or cannot run `name` here."""
+    """Makes shards by a Beam pipeline. Raises UserError if Beam rejects the options or cannot run `name`."""
 
     name: RunnerName
     options: tuple[str, ...] = ()
-    """Flags of Beam's PipelineOptions."""
+    """Flags for Beam's PipelineOptions."""
 
     def __post_init__(self) -> None:
         self._make_pipeline()
@@ -64,7 +64,7 @@ class BeamRunner:
     def make_shards(
         self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
-        """Fill `directory`; see `data_pipeline.preparing.prepare.Runner`."""
+        """Fills `directory`; see `data_pipeline.preparing.prepare.Runner`."""
         parts = tuple(split_inputs(inputs.absolute()))
         job = Job(directory.absolute(), parts, heldout_threshold, language, library_versions())
         shutil.rmtree(job.scratch, ignore_errors=True)
@@ -85,7 +85,7 @@ class BeamRunner:
                 options = PipelineOptions(list(self.options), runner=_BEAM_NAMES[self.name])
                 options.get_all_options()
                 return beam.Pipeline(options=options)
-        except SystemExit:  # argparse's way
+        except SystemExit:  # raised by argparse
             reason = screen.getvalue().rpartition("error: ")[2]
         except (ValueError, ImportError) as error:
             reason = str(error)
@@ -99,8 +99,8 @@ class BeamRunner:
             except KeyboardInterrupt:
                 result.cancel()
                 raise
-        except Exception as error:  # a runner raises whatever its service does
-            if "KeyboardInterrupt" in str(error):  # the direct runner takes Ctrl-C for a defect of a step
+        except Exception as error:  # a runner raises whatever its service raises
+            if "KeyboardInterrupt" in str(error):  # the direct runner reports Ctrl-C as an error of a step
                 raise KeyboardInterrupt from error
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             raise Unfinished(
@@ -110,7 +110,7 @@ class BeamRunner:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What every worker must know."""
+    """The description of the work, the same for every worker."""
 
     directory: Path
     parts: tuple[Inputs, ...]
@@ -123,7 +123,7 @@ class Job:
         return self.directory / _SCRATCH
 
     def sizes(self, part: int) -> Path:
-        """Where the measure of a part lies."""
+        """File with the measured `SIZES` of a part."""
         return self.scratch / f"sizes-{part:05d}"
 
 
@@ -148,7 +148,7 @@ def _lay_out(pipeline: beam.Pipeline, scratch: Path) -> None:
 
 
 def _collect(scratch: Path) -> Totals:
-    """What the workers left. Raises it if that is an error, and Unfinished if it is nothing."""
+    """Reads the workers' result. Raises the error that they left, or Unfinished if they left nothing."""
     with contextlib.suppress(FileNotFoundError):
         raise pickle.loads((scratch / "error").read_bytes())
     try:
@@ -160,7 +160,7 @@ def _collect(scratch: Path) -> Totals:
 
 
 class _Step(beam.DoFn):
-    """A step that reads in the shared folder what it has to do."""
+    """A step that reads its job from the shared folder."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -175,13 +175,13 @@ class _ListParts(_Step):
 
 
 class _Measure(_Step):
-    """Bad input is an outcome here, not an exception: a runner would try it again and again."""
+    """Bad input is returned, not raised, because a runner would retry a step that raises again and again."""
 
     def process(self, part: int) -> Iterator[tuple[int, UserError | None]]:
         yield part, self._measure(part)
 
     def _measure(self, part: int) -> UserError | None:
-        """What is wrong with the part, or with this worker; or nothing."""
+        """Returns what is wrong with the part or with this worker, or None."""
         job = self._job
         try:
             _check_versions(job.versions)
@@ -212,7 +212,7 @@ class _FindLevels(_Step):
 
 
 class _Cut(_Step):
-    """Of a shard that is there already, None goes on instead of its documents."""
+    """Yields None in place of the documents of a shard that exists already."""
 
     def process(
         self, element: tuple[int, Levels, Levels]
@@ -240,7 +240,8 @@ class _Finish(_Step):
         path = self._job.directory / text.file
         work = None if path.exists() else text.documents
         if work is not None and any(documents is None for _, documents, _ in in_order):
-            # Over NFS a worker's view of the folder may be old. To write it would be to lose those documents.
+            # Over NFS a worker's view of the folder may be out of date. Written now, the shard would lack the
+            # documents that another worker left out because it exists.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
         yield split, finish_shard(path, work, self._tokenizer, self._job.language), text.size
 
@@ -268,7 +269,7 @@ def _save_totals(totals: Totals, scratch: Path) -> None:
 
 
 def _check_versions(expected: dict[str, str]) -> None:
-    """Raises Unfinished if this worker would make other shards than the machine that started the pipeline."""
+    """Raises Unfinished if this worker's library versions are not `expected`, as its shards could differ."""
     for name, version in library_versions().items():
         if version != expected[name]:
             raise Unfinished(

@@ -1,15 +1,15 @@
-"""Lines and documents of bounded length, so that nothing later grows with the input."""
+"""Lines and documents of bounded length, so that memory does not grow with the input."""
 
 from collections.abc import Iterable, Iterator
 
-# Characters, to the end of the line that reaches them. A longer document (a whole library in one file) is
-# cut between lines, a line that is longer by itself at a blank; training never looks further than a few
-# hundred tokens, so only the bookkeeping notices.
+# In characters; a document ends with the line that reaches this length. A longer document (a whole library
+# in one file) is cut between lines, and a single longer line at a blank. Training never looks further than a
+# few hundred tokens, so this only affects the counts of documents.
 LONGEST_DOCUMENT = 4 << 20
 
 
 def cut_line(line: str, longest: int) -> Iterator[str]:
-    """The line in pieces of at most `longest` characters, which end at blanks where there are any."""
+    """Cuts a line into pieces of at most `longest` characters, at blanks where possible."""
     start = 0
     while len(line) - start > longest:
         blank = line.rfind(" ", start + 1, start + longest + 1)
@@ -21,12 +21,12 @@ def cut_line(line: str, longest: int) -> Iterator[str]:
 
 
 def cut_document(lines: Iterable[str]) -> Iterator[list[str]]:
-    """`gather_lines`, of lines any of which may be longer than the longest document."""
+    """Same as `gather_lines`, but also cuts lines that are longer than the longest document."""
     return gather_lines(piece for line in lines for piece in cut_line(line, LONGEST_DOCUMENT))
 
 
 def gather_lines(lines: Iterable[str]) -> Iterator[list[str]]:
-    """The lines up to the longest document; more than one part only if they are longer than it."""
+    """Groups lines into documents of bounded length: a single one unless they exceed LONGEST_DOCUMENT."""
     part: list[str] = []
     size = 0
     for line in lines:

@@ -1,7 +1,7 @@
 """English prose that every machine already has: the docstrings of the installed Python packages.
 
-Sources are parsed, never imported. A module is a document. What is kept reads as sentences:
-unindented paragraphs only, since code, parameter lists and most tables are indented below a heading.
+Sources are parsed, never imported. Each module is a document. Only sentences of unindented paragraphs are
+kept, since code, parameter lists and most tables are indented below a heading.
 """
 
 import ast
@@ -23,12 +23,12 @@ from data_pipeline.errors import UserError
 from data_pipeline.preparing.worker_pool import count_cores, worker_pool
 
 LIMIT_BYTES = 8_000_000
-"""Of prose: enough for a small model, and a matter of seconds to gather."""
+"""Most bytes of prose to gather: enough for a small model, and done in seconds."""
 
 _FEWEST_SENTENCES = 4  # in a document
 _FILES_AT_ONCE = 40
 _SMALLEST_SOURCE = 400  # bytes
-_LARGEST_SOURCE = 1_000_000  # bytes; beyond that files are generated
+_LARGEST_SOURCE = 1_000_000  # bytes; larger files are generated code
 
 _SMALLEST_STRINGS = 0.06  # share of a source in long strings, below which it is not parsed
 _LONG_STRING = re.compile(rb"\"{3}.*?\"{3}|'{3}.*?'{3}", re.DOTALL)
@@ -48,7 +48,7 @@ _SKIPPED_FOLDERS = {
     "vendored",
 }
 
-# No pattern here takes more than linear time: docstrings are other people's, and some hold data.
+# Every pattern here takes linear time at most, because docstrings are untrusted input and some hold data.
 _BLANKS = (re.compile(r"\s+"), " ")
 _MARKUP = (
     _BLANKS,
@@ -63,12 +63,12 @@ _MARKUP = (
     (re.compile(r" ([,.;:!?])(?= |$)"), r"\1"),
 )
 
-# A block with such a line is a heading, a table, a list, a directive, a doctest or a field list.
+# A block with a line that matches is a heading, a table, a list, a directive, a doctest or a field list.
 _NOT_PROSE = re.compile(
     r"^(?:[-=~^\"'#*+_.:]{3,}\s*$|[-=]{2,}\s|[|+]|>>>|\.\.(?:\s|$)|[-*+•]\s|\(?\d+[.)]\s|\(?[a-z]\)\s"
     r"|:[\w ]+:|@\w+|#|%|\$|__?\w+__?\s*$|```|~~~|[\w.,*\s]+ : |\w+\(.*\)\s*(?:->.*)?:?$)"
 )
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no text, so nothing splits it
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: not text, so it cannot be split
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 
 _SENTENCE = re.compile(r"""["'(]?[A-Z][^=<>{}|\\@#~^$*\[\]`]*[.!?]["')]*""")
@@ -93,13 +93,13 @@ _COMMON_WORDS = frozenset(
     )
 )
 _INSIDE_NAME = re.compile(r"(?<=\w)\.(?=\w)")
-_JOINT = "\ue000"  # a private character, which ends no sentence
+_JOINT = "\ue000"  # a private-use character, which never ends a sentence
 _WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 
 
 @functools.lru_cache(maxsize=1)
 def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
-    """Documents of sentences, no sentence twice, up to `limit` bytes in all.
+    """Returns documents as lists of sentences, none repeated, up to about `limit` bytes in all.
 
     The same installation always gives the same documents, in an order that mixes its packages.
     """
@@ -120,13 +120,13 @@ def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
 
 
 def fingerprint() -> str:
-    """A hash that tells whether the same sources are installed, wherever: of their names and sizes."""
+    """A hash of the installed sources' names and sizes, the same wherever they are installed."""
     sizes = [f"{name}\0{_size(path)}" for name, path in _find_named()]
     return hashlib.sha256("\0".join(sizes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_modules() -> list[Path]:
-    """Source files of the standard library and the installed packages, packages taken in turn."""
+    """Source files of the standard library and the installed packages, one of each package in turn."""
     return [path for _, path in _find_named()]
 
 
@@ -149,7 +149,7 @@ def module_sentences(path: Path) -> list[str]:
         if not _is_promising(source):
             return []
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the source's own defects, such as stray backslashes
+            warnings.simplefilter("ignore")  # about the source's own defects, such as stray backslashes
             tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
@@ -162,7 +162,7 @@ def module_sentences(path: Path) -> list[str]:
 
 
 def prose_sentences(paragraph: str) -> list[str]:
-    """The sentences of a paragraph, without markup, that read as English; the others are dropped."""
+    """The sentences of a paragraph that read as English, without markup; the others are dropped."""
     for pattern, replacement in _MARKUP:
         paragraph = pattern.sub(replacement, paragraph)
     # A full stop without a blank after it is inside a name, as in tf.Tensor.
@@ -172,7 +172,7 @@ def prose_sentences(paragraph: str) -> list[str]:
 
 
 def _read_modules(paths: list[Path], workers: int) -> Iterator[list[str]]:
-    """The sentences of each module, in order, a few batches ahead of who takes them."""
+    """Yields the sentences of each module, in order; workers read a few batches ahead of the caller."""
     batches = _batched(paths)
     with worker_pool(workers) as pool:
         ahead = collections.deque(
@@ -192,13 +192,16 @@ def _read_batch(paths: Iterable[Path]) -> list[list[str]]:
 
 
 def _is_promising(source: bytes) -> bool:
-    """Parsing takes nearly all of the time; a third of the code holds 4% of the prose."""
+    """Whether a source has enough prose to be worth parsing, which takes nearly all of the time.
+
+    The third of the code that is left out holds 4% of the prose.
+    """
     strings = sum(len(match[0]) for match in _LONG_STRING.finditer(source))
     return strings >= _SMALLEST_STRINGS * len(source)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Of the module, its classes and their functions, in the order of the source."""
+    """The docstrings of a module, its classes and functions, in the order of the source."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
@@ -211,7 +214,7 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
 
 
 def _blocks(docstring: str) -> Iterator[str]:
-    """Its unindented paragraphs, each as one line."""
+    """The unindented paragraphs of a docstring, each as one line."""
     block: list[str] = []
     fenced = False
     for line in [*inspect.cleandoc(docstring).splitlines(), ""]:
@@ -254,7 +257,7 @@ def _sources(root: Path) -> Iterator[Path]:
 
 
 def _size(path: Path) -> int:
-    """Bytes; 0 of what is no file, such as a link that leads nowhere."""
+    """Size in bytes; 0 if the file cannot be read, such as a broken link."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""What is to be read, found and known: files below folders or by globs, TFDS, the installed documentation."""
+"""Finds the inputs and their formats: files, folders, globs, TFDS and the installed documentation."""
 
 import dataclasses
 import glob
@@ -43,17 +43,17 @@ class Inputs:
 
     source: Source
     parts: tuple[InputFile | str, ...]
-    """In reading order; a string is a name that is not a file."""
+    """Inputs in reading order; a string is an input that is not a file, such as `tfds:NAME`."""
 
     @property
     def total_bytes(self) -> int | None:
-        """On disk, compressed files as they are; None if some input is not a file."""
+        """Size of all files on disk, compressed ones not expanded; None if some input is not a file."""
         if any(isinstance(part, str) for part in self.parts):
             return None
         return sum(part.path.stat().st_size for part in self.parts if isinstance(part, InputFile))
 
     def absolute(self) -> "Inputs":
-        """The same files, named so that a process in another folder finds them."""
+        """The same inputs with absolute paths, for processes with another working directory."""
         parts = (
             dataclasses.replace(part, path=part.path.absolute()) if isinstance(part, InputFile) else part
             for part in self.parts
@@ -61,21 +61,22 @@ class Inputs:
         return Inputs(self.source, tuple(parts))
 
     def fingerprint(self) -> list[list[str | int]]:
-        """What tells whether the inputs are still the same: path, size and time of each file.
+        """A value that changes if the inputs change: path, format, size and modification time of each file.
 
-        Of the documentation, which sources are installed; of a TensorFlow dataset its version.
+        For the installed documentation it is a hash of its sources, for a TFDS data set its full name, with
+        the version.
         """
         return [_fingerprint(part, self.source) for part in self.parts]
 
     def folders(self) -> list[Path]:
-        """Those that were named and searched."""
+        """The folders that the inputs name, all of which are searched for files."""
         names = filter(_is_file_name, self.source.inputs)
         return [path for name in names for path in _match(name) if path.is_dir()]
 
     def documents(self, on_bytes: Callable[[int], None] = lambda count: None) -> Iterator[Document]:
-        """Every document in order; `on_bytes` hears how many bytes on disk were read since the last call.
+        """Yields every document in order; passes to `on_bytes` how many bytes were read since its last call.
 
-        Raises UserError naming the file and the place of whatever cannot be read.
+        Raises UserError naming the file, and the place in it, that cannot be read.
         """
         for part in self.parts:
             yield from self._read(part, on_bytes)
@@ -92,9 +93,11 @@ class Inputs:
 
 
 def find_inputs(source: Source) -> Inputs:
-    """Find the files and their formats; one that is named again, by a link too, is read where it stood first.
+    """Finds the files of a source and their formats.
 
-    Raises UserError naming what matches nothing or is unclear.
+    A file that is named more than once, directly or by a link, is read once, where it is named first.
+
+    Raises UserError naming an input that matches no file, or a file whose format is unclear.
     """
     if not source.inputs:
         raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
@@ -112,9 +115,9 @@ def find_inputs(source: Source) -> Inputs:
 
 
 def find_files(pattern: str) -> list[Path]:
-    """The files of a path or a glob, and all below its folders but hidden ones, sorted.
+    """Returns the files that a path or glob matches, and the non-hidden ones below matched folders, sorted.
 
-    Of a file that has several names there is one, which is a link only if all are.
+    A file with several names is listed once, under a name that is not a link if it has one.
 
     Raises UserError if there are none, OSError if a folder cannot be read.
     """
@@ -154,9 +157,12 @@ def _match(pattern: str) -> list[Path]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """The files below a folder, linked folders too; none is read twice, and by its own name if it has one."""
+    """Yields the files below a folder, following links to folders; hidden files and folders are left out.
+
+    No folder is visited twice, and one that is also linked is visited under its own name.
+    """
     folders, seen = [root], set[tuple[int, int]]()
-    for start in folders:  # which grows
+    for start in folders:  # grows as links to folders are found
         for folder, inner, names in os.walk(start, onerror=_raise):
             status = os.stat(folder)
             key = (status.st_dev, status.st_ino)

@@ -1,7 +1,7 @@
 """Shards made by processes of this machine.
 
-One process reads and hands the texts of shards to workers; at most one more shard than there are
-workers is under way, so memory depends on neither the corpus nor its files.
+One process reads, and hands the text of each shard to a worker. At most one more shard than there are
+workers is in progress, so memory depends on neither the size of the corpus nor that of its files.
 """
 
 import collections
@@ -25,7 +25,7 @@ from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 @dataclasses.dataclass(frozen=True)
 class LocalRunner:
     workers: int | None = None
-    """Processes that tokenise; None takes every core. The result does not depend on it."""
+    """Processes that tokenise; None: one per core. The result does not depend on it."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -34,7 +34,7 @@ class LocalRunner:
     def make_shards(
         self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
-        """Fill `directory`; see `data_pipeline.preparing.prepare.Runner`."""
+        """Fills `directory`; see `data_pipeline.preparing.prepare.Runner`."""
         workers = self.workers or count_cores()
         texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), heldout_threshold)
         totals = Totals()
@@ -47,7 +47,7 @@ class LocalRunner:
 def _make_shards(
     directory: Path, texts: Iterator[ShardText], language: str, pool: Executor, workers: int
 ) -> Iterator[tuple[ShardText, ShardSummary]]:
-    """Each shard in order; those already there are not made again."""
+    """Yields each shard in order; those that exist already are not made again."""
     under_way: collections.deque[tuple[ShardText, Future[ShardSummary]]] = collections.deque()
     for text in texts:
         path = directory / text.file

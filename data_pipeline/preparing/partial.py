@@ -1,7 +1,7 @@
-"""The folder beside the output in which a corpus grows until it is whole.
+"""The partial folder beside the output, in which a corpus grows until it is whole.
 
-It remembers exactly what it is made from, so the same command resumes where it stopped and another
-one cannot mix its shards in.
+It records exactly what the corpus is made from, so the same command resumes where it stopped, and another
+command cannot mix in its own shards.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _REPLACED_FOLDER = ".replaced"
 
 
 def partial_directory(output: Path) -> Path:
-    """Where the corpus `output` grows."""
+    """The folder in which the corpus `output` grows."""
     return output.with_name(f"{output.name}.partial")
 
 
@@ -36,10 +36,11 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Path]:
-    """The partial folder of `output`, held by this process alone while the block runs.
+    """Yields the partial folder of `output`, locked for this process while the block runs.
 
-    `record` is everything that decides the result. Raises UserError if the folder is not one of ours or is
-    another process's; if it was begun with another record, or one that is damaged (`overwrite` clears it).
+    `record` is everything that decides the result. Raises UserError if `bert-jax prepare` did not make the
+    folder or another process has locked it, and, unless `overwrite` clears the folder, if it was begun with
+    another record or its record is damaged.
     """
     directory = partial_directory(output)
     directory.mkdir(parents=True, exist_ok=True)
@@ -51,14 +52,14 @@ def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Pat
 
 
 def publish(directory: Path, output: Path) -> None:
-    """Give the finished folder its name; an old corpus of that name makes way.
+    """Renames the finished folder to `output`; an old corpus of that name is removed.
 
-    It moves into the finished folder, where all is ours: no name beside the output can be a user's. Hidden
-    files were for the making alone, or left by whoever was killed over it, and go.
+    The old corpus is first moved into the finished folder, because any name beside the output could be in
+    use by the user. Hidden files are removed: they served the preparation, or were left by a killed process.
     """
     old = directory / _REPLACED_FOLDER
     if output.exists():
-        shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
+        shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed here
         output.rename(old)
     directory.rename(output)
     for path in output.glob(".*"):
@@ -66,16 +67,16 @@ def publish(directory: Path, output: Path) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Remove the folder that `claim` gave, and all that is in it."""
+    """Removes the folder that `claim` yielded, with everything in it."""
     _clear(directory)
     shutil.rmtree(directory)
 
 
 def _check_ours(directory: Path) -> None:
-    """Raises UserError if something other than a corpus grows here."""
-    # Listed before the record is looked for: another process may write it between the two.
+    """Raises UserError if the folder holds anything and was not made by `bert-jax prepare`."""
+    # Listed before the check for the record, since another process may write the record in between.
     found = sorted(path.name for path in directory.iterdir())
-    # Until there is a record, a start that was killed leaves the lock and a record half written.
+    # A process that is killed before the record is written leaves the lock and a half-written record.
     foreign = [name for name in found if name != _LOCK_FILE and not name.startswith(f".{_RECORD_FILE}.")]
     if foreign and not (directory / _RECORD_FILE).exists():
         raise UserError(
@@ -112,7 +113,7 @@ def _check_same(directory: Path, record: dict[str, Any]) -> None:
 
 
 def _clear(directory: Path) -> None:
-    """Remove everything but the lock; the record last, since it tells that the rest is ours."""
+    """Removes everything but the lock; the record last, since it shows that the rest is ours."""
     for path in directory.iterdir():
         if path.name not in (_LOCK_FILE, _RECORD_FILE):
             _remove(path)

@@ -1,8 +1,8 @@
-"""Inputs read in parts by several machines, and cut into the shards that one reader would make.
+"""Inputs read in parts by several machines, and cut into the same shards that one reader would make.
 
-Where a shard ends depends on the sizes of all documents before it. So each part is measured first;
-the sizes tell how full the shards are where each part begins; then each part is cut by itself, and the
-ends that meet in one shard are joined.
+Where a shard ends depends on the sizes of all documents before it. So each part is measured first, and the
+sizes tell how full the shards are where each part begins. Then each part is cut by itself, and the pieces
+of a shard that spans several parts are joined.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,10 +16,10 @@ from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
 
 SIZES = np.dtype([("bytes", np.uint32), ("is_heldout", np.bool_)])
-"""Of a document: all that decides where it goes."""
+"""dtype of a document's size and split, which together decide its shard."""
 
 PART_BYTES = 64 << 20
-"""On disk, from which a part takes no further file."""
+"""Size on disk from which a part takes no further file."""
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -27,7 +27,7 @@ Levels = dict[Split, Level]
 
 
 def split_inputs(inputs: Inputs) -> Iterator[Inputs]:
-    """Consecutive files together; what is not a file is a part by itself."""
+    """Groups consecutive files into parts; an input that is not a file is a part by itself."""
     run: list[InputFile | str] = []
     size = 0
     for part in inputs.parts:
@@ -40,13 +40,13 @@ def split_inputs(inputs: Inputs) -> Iterator[Inputs]:
 
 
 def measure(documents: Iterable[Document], heldout_threshold: int) -> np.ndarray:
-    """`SIZES` [documents]; those whose `Digest.split` is below `heldout_threshold` are held out."""
+    """Returns `SIZES` [documents]; documents with `Digest.split` below `heldout_threshold` are held out."""
     found = map(digest, documents)
     return np.fromiter(((one.size, one.split < heldout_threshold) for one in found), SIZES)
 
 
 def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
-    """How full the shards are before and after each part, given `SIZES` [documents] of each in order."""
+    """Yields how full the shards are before and after each part, given the parts' `SIZES` [documents]."""
     levels = empty_levels()
     for sizes in parts:
         before = dict(levels)
@@ -60,7 +60,7 @@ def find_levels(parts: Iterable[np.ndarray]) -> Iterator[tuple[Levels, Levels]]:
 def cut_part(
     documents: Iterable[Document], heldout_threshold: int, before: Levels, after: Levels, name: str
 ) -> Iterator[ShardText]:
-    """The texts of one part's shards; the first and the last of a split may be ends of shards.
+    """Yields the texts of one part's shards; a split's first and last may be pieces of shards.
 
     Raises UserError at the end if the part is not the one that was measured; `name` is its first file.
     """
@@ -71,7 +71,7 @@ def cut_part(
 
 
 def join_shard_texts(ends: Iterable[ShardText]) -> ShardText:
-    """One shard's text from all its ends, in order."""
+    """Joins the pieces of one shard's text, given in order."""
     first, *more = ends
     documents = [document for end in (first, *more) for document in end.documents]
     return first._replace(documents=documents, size=first.size + sum(end.size for end in more))

@@ -1,6 +1,6 @@
-"""Text to a corpus: find, read, split, tokenise, write, count; whole at the end or restartable.
+"""Text to a corpus: find, read, split, tokenise, write and count. Ends whole, or can be resumed.
 
-What is done once is done here; a runner makes the shards, on this machine or on many.
+This module does what is done once; a runner makes the shards, on this machine or on many.
 """
 
 import dataclasses
@@ -28,15 +28,15 @@ from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKin
 
 
 class Runner(Protocol):
-    """Where shards are made. They do not depend on it."""
+    """Makes the shards, on one machine or many. Their content does not depend on the runner."""
 
     def make_shards(
         self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
     ) -> Totals:
-        """Make every shard that `directory` lacks with the tokenizer that it holds, and add all up.
+        """Makes every shard that `directory` lacks, with the tokenizer in it, and returns the totals of all.
 
-        `heldout_threshold` is what `find_heldout_threshold` gave. Raises UserError if there is something
-        wrong with the inputs, Unfinished if the same call can go on with what was made.
+        `heldout_threshold` is the result of `find_heldout_threshold`. Raises UserError if something is wrong
+        with the inputs, Unfinished if the same call can resume from the shards made so far.
         """
         ...
 
@@ -46,20 +46,20 @@ EVERY_CORE = LocalRunner()
 
 @dataclasses.dataclass(frozen=True)
 class PrepareSettings:
-    """Everything that decides the bytes of a corpus, but for the text itself."""
+    """Everything that decides the bytes of a corpus, except the text itself."""
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt, a SentencePiece .model, or a folder whose vocabulary `prepare` is given; exactly one of
-    this and `train_vocab`."""
+    """A vocab.txt, a SentencePiece .model, or a folder whose vocabulary is passed to `prepare`. Give exactly
+    one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
-    """Pieces to learn at most, with `train_vocab`."""
+    """Most pieces to learn, with `train_vocab`."""
     casing: Casing = "uncased"
     language: str = "en"
     """Code of the language whose rules split text into sentences."""
     holdout: float = 0.01
-    """Share of the documents kept aside for evaluation."""
+    """Share of the documents held out for evaluation."""
 
     def __post_init__(self) -> None:
         if (self.vocab is None) == (self.train_vocab is None):
@@ -82,19 +82,19 @@ def prepare(
     overwrite: bool = False,
     on_progress: Progress = lambda name, done, total: None,
 ) -> dict[str, Any]:
-    """Make the corpus `output` and return its manifest.
+    """Makes the corpus `output` and returns its manifest.
 
     Args:
-      vocabulary: what `settings.vocab` names where it is no file.
-      runner: what makes the shards; by default as many processes of this machine as it has cores.
-      overwrite: replace a corpus of that name and what an interrupted run of another command left.
+      vocabulary: the vocabulary in the folder `settings.vocab`; None if that is a file or None.
+      runner: makes the shards; by default with one process per core of this machine.
+      overwrite: replace a corpus of that name, and what an interrupted run of another command left.
 
     Raises:
       UserError: bad settings or input; nothing is left behind but shards of an earlier call.
-        Anything else that stops it leaves a folder from which the same call goes on.
+        Anything else that stops it leaves a folder from which the same call resumes.
     """
     check_path(output, "--output")
-    output = Path(output).resolve()  # a corpus grows beside what a link points to, and takes its place
+    output = Path(output).resolve()  # if it is a link, the corpus grows beside its target, and replaces that
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
     _check_apart(output, inputs)
@@ -104,7 +104,7 @@ def prepare(
     with claim(output, _record(settings, inputs, given), overwrite) as directory:
         made_before = any(directory.glob("*.arrow"))
         try:
-            check_output(output, overwrite)  # another process may have made it before this one had the lock
+            check_output(output, overwrite)  # another process may have made it before this one got the lock
             manifest = _fill(directory, settings, inputs, given, runner, on_progress)
         except Unfinished:
             raise
@@ -113,7 +113,7 @@ def prepare(
                 discard(directory)
             raise
         write_json(directory / MANIFEST_FILE, manifest)
-        check_output(output, overwrite)  # making it may have taken days
+        check_output(output, overwrite)  # preparing may take days, in which someone else may have made it
         publish(directory, output)
     return manifest
 
@@ -165,7 +165,7 @@ def _settle_tokenizer(
     heldout_threshold: int,
     on_progress: Progress,
 ) -> Tokenizer:
-    """The given tokenizer, that of the interrupted run, or one learned from the training documents."""
+    """Returns the interrupted run's tokenizer, or else the given one, or one learned from training text."""
     if directory.exists():
         return load_tokenizer(directory)
     tokenizer = given or _learn(settings, inputs, heldout_threshold, on_progress)
@@ -192,7 +192,7 @@ def _learn(
 
 
 def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) -> dict[str, Any]:
-    """What must be the same for a restart to go on."""
+    """Everything that must be unchanged for a restart to resume."""
     values = dataclasses.asdict(settings)
     values |= values.pop("source")
     return {
@@ -220,7 +220,7 @@ def _all_held_out(settings: PrepareSettings) -> UserError:
 
 
 def _check_apart(output: Path, inputs: Inputs) -> None:
-    """Raises UserError if what is written would be read, or what is read cleared away."""
+    """Raises UserError if the output lies inside an input folder, or an input inside the output."""
     read = {part.path.parent: part.path for part in inputs.parts if isinstance(part, InputFile)}
     for written in (output, partial_directory(output)):
         for folder in inputs.folders():

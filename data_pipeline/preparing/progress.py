@@ -1,4 +1,4 @@
-"""What a pass over the inputs tells about how far it is."""
+"""Progress reports of passes over the inputs."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,11 +6,11 @@ from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.readers import Document
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the name of a pass over the inputs, the bytes read in it, and all of its bytes if known."""
+"""Called with the name of a pass over the inputs, the bytes read in it so far, and their total if known."""
 
 
 def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:
-    """Every document in order, in a pass called `name`."""
+    """Returns an iterator over every document in order, and reports progress under `name`."""
     done, total = 0, inputs.total_bytes
 
     def advance(count: int) -> None:

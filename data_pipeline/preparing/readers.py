@@ -1,7 +1,7 @@
-"""Raw documents out of the lines of files and out of TFDS, one at a time.
+"""Raw documents from the lines of files and from TFDS, one at a time.
 
-A document is either text with a paragraph a line, still to be split into sentences, or a list of
-sentences. One that is longer than `cutting.LONGEST_DOCUMENT` is cut.
+A document is either text with one paragraph per line, still to be split into sentences, or a list of
+sentences. A document longer than `cutting.LONGEST_DOCUMENT` is cut into several.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _BY_SUFFIX: dict[str, FileFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-_LONGEST_FIRST_LINE = 16 << 20  # bytes; a longer one may be all of a large file, and tells no format
+_LONGEST_FIRST_LINE = 16 << 20  # bytes; a longer line may be a whole large file, and shows no format
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -39,11 +39,11 @@ def read_file(
     errors: EncodingErrors,
     on_bytes: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Document]:
-    """The documents of one file, without those that are empty.
+    """Yields the documents of one file, without empty ones.
 
     Args:
-      text_field: the one with the text, in JSONL and tables.
-      on_bytes: hears how many bytes on disk were read since the last call.
+      text_field: the field or column with the text, in JSONL and tables.
+      on_bytes: called with the number of bytes on disk read since its last call.
     """
     with path.open("rb") as raw:
         if file_format == "parquet":
@@ -71,13 +71,13 @@ def read_single_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def read_text(lines: Iterable[str]) -> Iterator[str]:
-    """The whole file is a document; blank lines part paragraphs, other line ends are only wrapping."""
+    """The whole file as one document; blank lines separate paragraphs, other line ends are only wrapping."""
     for paragraphs in gather_lines(" ".join(part) for part in read_sentences(lines)):
         yield "\n".join(paragraphs)
 
 
 def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
-    """`<doc ...>` to `</doc>` is a document, a line a paragraph; the title's repetition is dropped."""
+    """Documents from `<doc ...>` to `</doc>`, one paragraph per line; the repeated title is dropped."""
     lines = iter(map(str.strip, lines))
     for line in lines:
         if not _DOC_TAG.match(line):
@@ -88,7 +88,7 @@ def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
 
 
 def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErrors) -> Iterator[str]:
-    """An object a line, its text in `field`, a line of which is a paragraph."""
+    """Documents in the `field` of one JSON object per line; each line of the text is a paragraph."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             text = _json_text(line, field, f"{path}, line {number}")
@@ -96,7 +96,7 @@ def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErr
 
 
 def read_tfds(name: str, data_dir: str | None, text_field: str, errors: EncodingErrors) -> Iterator[str]:
-    """The split `train` of a TensorFlow dataset, in the order of its files."""
+    """The documents in the split `train` of a TFDS data set, in the order of its files."""
     builder = tfds.open_tfds(name, data_dir, TFDS_ADVICE)
     split = tfds.choose_split(name, builder, ["train"])
     fields = sorted(tfds.text_fields(builder))
@@ -115,7 +115,7 @@ def read_tfds(name: str, data_dir: str | None, text_field: str, errors: Encoding
 
 
 def guess_format(path: Path) -> FileFormat:
-    """The format of a file, by its name or its first line. Raises UserError if it is not clear."""
+    """Detects the format of a file by its name or its first line. Raises UserError if it is not clear."""
     name = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if name.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[name.suffix]
@@ -156,7 +156,7 @@ def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
 def _json_text(line: str, field: str, place: str) -> str:
     record = jsonl.parse_object(line, place)
     if field in record and record[field] is None:
-        return ""  # no document, as in a column of Parquet
+        return ""  # null is no document, as in Parquet
     if not isinstance(record.get(field), str):
         raise UserError(
             f"{place} has no text in the field {field}; "
@@ -166,7 +166,7 @@ def _json_text(line: str, field: str, place: str) -> str:
 
 
 def _without_half_characters(text: str, place: str, errors: EncodingErrors) -> str:
-    """JSON can escape one half of a surrogate pair, which is no text: no encoding has it."""
+    """Joins surrogate pairs. Half a pair, possible in JSON but in no encoding, is an error or is replaced."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", errors)
     except UnicodeDecodeError:
@@ -180,5 +180,5 @@ def _cut_all(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """A document whose lines are paragraphs, in parts if it is too long; none if it is blank."""
+    """Yields a text as a document with one paragraph per line: in parts if too long, not at all if blank."""
     return map("\n".join, cut_document(filter(None, map(str.strip, text.split("\n")))))

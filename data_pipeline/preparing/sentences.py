@@ -11,7 +11,7 @@ _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 
 
 def split_sentences(document: Document, language: str) -> list[str]:
-    """The sentences of a document, none empty; no sentence crosses a line end of the text."""
+    """Returns the sentences of a document, without empty ones; no sentence extends over a line end."""
     if isinstance(document, list):
         return document
     segments = (segment for line in document.split("\n") for segment in sentencex.segment(language, line))
@@ -19,6 +19,6 @@ def split_sentences(document: Document, language: str) -> list[str]:
 
 
 def check_language(language: str) -> None:
-    """Raises UserError unless `language` looks like a code; unknown ones, as cn and jp, split as English."""
+    """Raises UserError unless `language` looks like a code. Unknown codes, such as cn and jp, split as en."""
     if not _LANGUAGE_CODE.fullmatch(language):
         raise UserError(f"--language is {language!r}; it must be a code such as en, de, zh or pt-br")

@@ -1,7 +1,7 @@
 """From documents to shards of bounded text: pure functions that any runner can call.
 
-Documents fill the shards of a split in reading order, one after the other, so the shards do not depend
-on how many processes made them, nor on which of them were made before a restart.
+Documents fill the shards of a split one after the other, in reading order. So the shards do not depend on
+the number of processes, nor on which shards were made before a restart.
 """
 
 import hashlib
@@ -19,38 +19,38 @@ from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.tokenizer import Tokenizer
 
 SHARD_TEXT_BYTES = 2 << 20
-"""Bytes of text from which a shard is full."""
+"""Bytes of text at which a shard is full."""
 
-_SENTENCES_AT_ONCE = 256  # what the tokenizer returns for them is large
+_SENTENCES_AT_ONCE = 256  # bounds memory: the tokenizer's results are large
 
 
 class Digest(NamedTuple):
-    """What is decided by a document's text alone, so that duplicates share the decision."""
+    """Hashes and size of a document's text, which decide where it goes; duplicates go the same way."""
 
     split: int
-    """64 bits: held out if below a threshold."""
+    """64-bit hash; the document is held out if it is below a threshold."""
     sample: int
-    """64 bits, independent of `split`: learned from if low."""
+    """64-bit hash, independent of `split`; the vocabulary is learned from documents where it is low."""
     size: int
-    """Bytes of UTF-8."""
+    """Bytes of text in UTF-8."""
 
 
 class Level(NamedTuple):
     """How far the shards of a split are filled."""
 
     number: int = 0
-    """Of the shard that the next document goes into."""
+    """Number of the shard that the next document goes into."""
     size: int = 0
-    """Bytes of text in it."""
+    """Bytes of text already in that shard."""
 
     def after(self, size: int) -> "Level":
-        """With a document of `size` bytes more. A shard that is full makes way for the next one."""
+        """The level after another document of `size` bytes; after a full shard comes an empty one."""
         filled = self.size + size
         return Level(self.number, filled) if filled < SHARD_TEXT_BYTES else Level(self.number + 1, 0)
 
 
 class ShardText(NamedTuple):
-    """The documents of one shard, or of one end of it."""
+    """The documents of one shard, or of the piece of it that one part of the inputs holds."""
 
     split: Split
     number: int
@@ -64,7 +64,7 @@ class ShardText(NamedTuple):
 
 
 def as_text(document: Document) -> str:
-    """The document with a sentence or a paragraph a line."""
+    """The document with one sentence or paragraph per line."""
     return document if isinstance(document, str) else "\n".join(document)
 
 
@@ -75,10 +75,11 @@ def digest(document: Document) -> Digest:
 
 
 def find_heldout_threshold(documents: Iterable[Document], fraction: float) -> int:
-    """Documents whose `Digest.split` is below this are held out: about `fraction` of them, at least two.
+    """Returns the threshold of `Digest.split` below which documents are held out, about `fraction` of them.
 
-    Next sentence prediction draws a random B from another document, so it takes two to measure it, and
-    two to train. Of fewer than four different documents at least one is held out.
+    At least two are held out, or at least one if there are fewer than four different documents; none if
+    `fraction` is 0. Next sentence prediction draws a random B from another document, so it needs two
+    documents for evaluation and two for training.
 
     Reads only until two documents are below `fraction`.
     """
@@ -95,17 +96,17 @@ def find_heldout_threshold(documents: Iterable[Document], fraction: float) -> in
 
 
 def empty_levels() -> dict[Split, Level]:
-    """Of each split, where the first document of a corpus goes."""
+    """Returns the levels at which a corpus begins: the first shard of each split, empty."""
     return {"train": Level(), "heldout": Level()}
 
 
 def gather_shard_texts(
     documents: Iterable[Document], heldout_threshold: int, levels: dict[Split, Level] | None = None
 ) -> Iterator[ShardText]:
-    """The texts of shards as they fill up; then what is left of both splits.
+    """Yields the texts of shards as they fill up, and at the end the unfinished ones of both splits.
 
-    `levels` is where the first document goes, if it is not the first of the corpus: the first ones are
-    then the ends of shards that were begun elsewhere. It moves along, and ends where the next document goes.
+    `levels` says where the first document goes if it is not the first of the corpus. The first text of each
+    split is then the rest of a shard that another part began. `levels` is updated with every document.
     """
     levels = empty_levels() if levels is None else levels
     gathered: dict[Split, list[Document]] = {"train": [], "heldout": []}
@@ -128,7 +129,7 @@ def gather_shard_texts(
 
 
 def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -> list[np.ndarray]:
-    """The ids of each sentence: arrays of the tokenizer's `id_dtype`; sentences without any are left out."""
+    """The ids of each sentence, arrays of the tokenizer's `id_dtype`; sentences without ids are left out."""
     sentences = split_sentences(document, language)
     batches = (
         tokenizer.encode_batch(sentences[start : start + _SENTENCES_AT_ONCE])
@@ -140,7 +141,7 @@ def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -
 def finish_shard(
     path: Path, documents: list[Document] | None, tokenizer: Tokenizer, language: str
 ) -> ShardSummary:
-    """Tokenise `documents` into the shard `path`, or take the one that is there if they are None."""
+    """Tokenises `documents` into the shard `path`, unless they are None, and summarises that shard."""
     if documents is not None:
         tokenized = [tokenize_document(document, tokenizer, language) for document in documents]
         write_shard(path, make_shard(tokenized, tokenizer.id_dtype))

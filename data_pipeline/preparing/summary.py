@@ -1,7 +1,7 @@
-"""What a finished corpus holds, and what in it spoils BERT runs.
+"""Statistics of a finished corpus, and warnings about what in it spoils BERT runs.
 
-Everything is computed from finished shards, shard by shard in bounded memory, so that it does not
-matter who wrote them, when, or how often preparation was restarted.
+Everything is computed from finished shards, shard by shard in bounded memory. So the result does not depend
+on which process wrote them or how often preparation was restarted.
 """
 
 import dataclasses
@@ -15,22 +15,22 @@ from data_pipeline.names import Split
 from data_pipeline.shards import read_shard
 
 _SKETCH_SIZE = 1 << 17
-_RUNS_AT_ONCE = 2048  # hashing needs several times the memory of what it hashes
+_RUNS_AT_ONCE = 2048  # bounds memory: hashing needs several times that of its input
 
-# Shares from which a person should look at the text.
+# Shares above which a warning asks the user to look at the text.
 _MANY_ONE_SENTENCE_DOCUMENTS = 0.10
 _MANY_DUPLICATE_SENTENCES = 0.10
 _MANY_DUPLICATE_DOCUMENTS = 0.01
 _MANY_UNKNOWN_TOKENS = 0.01
 _MANY_TOKENS_IN_LONG_SENTENCES = 0.05
 
-# Tokens; no row of the paper's longest phase, 512, has space for more.
+# In tokens: the most that fit into a row of the paper's longest phase, 512.
 _LONGEST_SENTENCE = 510
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardSummary:
-    """One shard's row of the manifest, and what the statistics are added up from."""
+    """One shard's row of the manifest, and the counts and hashes for the statistics."""
 
     file: str
     documents: int
@@ -53,7 +53,7 @@ class ShardSummary:
 
 
 def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
-    """Count and hash what is in a finished shard."""
+    """Counts and hashes the contents of a finished shard."""
     shard = read_shard(path)
     sentence_hashes = _hash_runs(shard.tokens, shard.sentence_starts)
     lengths = np.diff(shard.sentence_starts)
@@ -76,8 +76,8 @@ class DuplicateSketch:
     """Estimates the share of values that repeat an earlier one.
 
     The lowest `size` different hashes tell how many different values there are (Bar-Yossef et al.
-    2002), however often any of them is repeated: exactly while they are fewer than `size`, and
-    with a relative error of 1/sqrt(size), 0.3%, from then on.
+    2002), however often any of them is repeated. The number is exact while it is below `size`, and
+    has a relative error of 1/sqrt(size), 0.3%, from then on.
     """
 
     def __init__(self, size: int = _SKETCH_SIZE) -> None:
@@ -86,14 +86,14 @@ class DuplicateSketch:
         self._total = 0
 
     def add(self, hashes: np.ndarray) -> None:
-        """Count uint64 [values] hashes."""
+        """Counts values by their hashes, uint64 [values]."""
         self._total += len(hashes)
         if len(self._lowest) == self._size:
             hashes = hashes[hashes < self._lowest[-1]]
         self._lowest = np.union1d(self._lowest, hashes)[: self._size]
 
     def merge(self, other: "DuplicateSketch") -> None:
-        """Count what another sketch of the same size counted."""
+        """Adds the counts of another sketch of the same size."""
         self._total += other._total
         self._lowest = np.union1d(self._lowest, other._lowest)[: self._size]
 
@@ -107,7 +107,7 @@ class DuplicateSketch:
 
 @dataclasses.dataclass
 class Totals:
-    """Adds up shards of all splits, in any order."""
+    """Sums over the shards of all splits, which may be added in any order."""
 
     text_bytes: int = 0
     one_sentence_documents: int = 0
@@ -120,7 +120,7 @@ class Totals:
     document_sketch: DuplicateSketch = dataclasses.field(default_factory=DuplicateSketch)
 
     def add(self, split: Split, shard: ShardSummary, text_bytes: int) -> None:
-        """Count a shard of `split`, made from so many bytes of text."""
+        """Adds a shard of `split`, made from `text_bytes` bytes of text."""
         self.text_bytes += text_bytes
         self.one_sentence_documents += shard.one_sentence_documents
         self.unknown_tokens += shard.unknown_tokens
@@ -130,7 +130,7 @@ class Totals:
         self.document_sketch.add(shard.document_hashes)
 
     def merge(self, other: "Totals") -> None:
-        """Count what another one counted."""
+        """Adds the sums of another `Totals`."""
         self.text_bytes += other.text_bytes
         self.one_sentence_documents += other.one_sentence_documents
         self.unknown_tokens += other.unknown_tokens
@@ -141,7 +141,7 @@ class Totals:
         self.document_sketch.merge(other.document_sketch)
 
     def splits(self) -> dict[Split, dict[str, Any]]:
-        """Each split's entry in the manifest, its shards in order."""
+        """Each split's entry in the manifest, with its shards in order."""
         return {split: _add_up(rows) for split, rows in self.rows.items()}
 
     def statistics(self) -> dict[str, float]:
@@ -159,12 +159,12 @@ class Totals:
 
 def _add_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
     totals = {name: sum(row[name] for row in rows) for name in ("documents", "sentences", "tokens")}
-    # Numbers in names have five digits or, in a large corpus, more.
+    # The numbers in names have at least five digits, and more in a large corpus: shorter names come first.
     return {**totals, "shards": sorted(rows, key=lambda row: (len(row["file"]), row["file"]))}
 
 
 def warnings_about(statistics: dict[str, float]) -> list[str]:
-    """One line for each thing in a corpus that is known to spoil BERT runs."""
+    """Returns one line for each property of a corpus that is known to spoil BERT runs."""
     judgements = (
         (
             "one_sentence_documents",

@@ -1,4 +1,4 @@
-"""Documents out of tables, a row each: TSV, CSV and Parquet."""
+"""Documents from tables, one per row: TSV, CSV and Parquet."""
 
 import csv
 import os
@@ -18,13 +18,13 @@ _BYTES_AT_ONCE = 1 << 20  # of a column
 
 
 def read_tsv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
-    """The texts of a column, after a line of names. There is no quoting: a quotation mark is a character."""
+    """The texts of a column; the first line names the columns. Quotation marks are ordinary characters."""
     stripped = (line.rstrip("\r\n") for line in lines)
     return _column((line.split("\t") for line in stripped if line), path, field)
 
 
 def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
-    """The texts of a column, after a line of names, quoted as spreadsheets do: a text may have many lines."""
+    """The texts of a column; the first line names the columns. Texts in quotation marks may span lines."""
     csv.field_size_limit(sys.maxsize)
     rows = csv.reader(lines, strict=True)
     try:
@@ -36,14 +36,14 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
 def read_parquet(
     raw: IO[bytes], path: Path, field: str, errors: EncodingErrors, on_bytes: Callable[[int], None]
 ) -> Iterator[str]:
-    """The texts of a column, without those that are null; `on_bytes` hears of the rows' share of the file.
+    """The texts of a column, without empty and null ones; `on_bytes` gets the rows' share of the file size.
 
     Raises:
       UserError: the open file is damaged, has no such column, or a text that is not UTF-8.
       Unfinished: the disk or the network failed.
     """
     try:
-        # By default the column's bytes of all row groups would stay in memory.
+        # By default the column's data of all row groups would stay in memory.
         with pa.parquet.ParquetFile(raw, pre_buffer=False, buffer_size=_BYTES_AT_ONCE) as file:
             texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
             _check_field(path, field, texts, "column of text")
@@ -58,8 +58,8 @@ def read_parquet(
 
 
 def _decode(texts: pa.Array, path: Path, first: int, errors: EncodingErrors) -> Iterator[str]:
-    """Those that are not null or empty. `first` is the row of the first one."""
-    # A writer can call any bytes a string.
+    """Decodes the texts that are not null or empty. `first` is the row number of the first, for messages."""
+    # Read as bytes and decoded here, because the strings of a Parquet file need not be UTF-8.
     for number, text in enumerate(texts.cast(pa.large_binary()).to_pylist(), start=first):
         try:
             if text:

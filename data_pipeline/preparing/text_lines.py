@@ -1,4 +1,4 @@
-"""Lines of text out of files, compressed ones by the suffix of their names."""
+"""Lines of text from files, which are decompressed by the suffix of their names."""
 
 import gzip
 import io
@@ -13,14 +13,14 @@ from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.names import EncodingErrors
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
-_ZSTD_BYTES = 16 << 10  # compressed ones that are read at once; what they decompress to is in memory
-_ZSTD_WINDOW = 1 << 31  # the longest that `zstd --long=31` makes; a frame takes as much memory as its own
+_ZSTD_BYTES = 16 << 10  # compressed bytes read at once; all that they decompress to is held in memory
+_ZSTD_WINDOW = 1 << 31  # the largest, from `zstd --long=31`; reading a frame takes memory for its own window
 
 
 def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int = -1) -> Iterator[str]:
-    """Decoded lines of an open file; a byte order mark is dropped.
+    """Yields the decoded lines of an open file, without a byte order mark.
 
-    A line above `longest` bytes, if that is given, comes in pieces.
+    If `longest` is given, a line of more bytes is yielded in pieces.
 
     Raises:
       UserError: the file is damaged or not UTF-8; names the byte.
@@ -58,28 +58,28 @@ def _lines(file: Any, longest: int) -> Iterable[bytes]:
 
 
 class _DamagedError(Exception):
-    """A compressed file does not hold what its name says."""
+    """A compressed file's content is damaged or not in the format of its suffix."""
 
 
 def _bz2_or_xz(suffix: str, raw: IO[bytes], longest: int) -> Iterator[bytes]:
-    # Imported here: a Python that was built without their libraries lacks these modules.
+    # Imported here because a Python that was built without these libraries lacks the modules.
     import bz2
     import lzma
 
     open_file = bz2.BZ2File if suffix == ".bz2" else lzma.LZMAFile
     try:
-        # By themselves they take twice the time for lines.
+        # Without the buffer, reading lines takes twice the time.
         yield from _lines(io.BufferedReader(open_file(raw)), longest)
     except lzma.LZMAError as error:
         raise _DamagedError(error) from error
     except OSError as error:
-        if error.errno is not None:  # the disk's; bz2 raises one without
+        if error.errno is not None:  # an error of the disk; those of bz2 itself have no errno
             raise
         raise _DamagedError(error) from error
 
 
 class _ZstdFrames(io.RawIOBase):
-    """What the frames of a file hold; unlike zstandard's own reader it notices that the last is cut off."""
+    """The decompressed frames of a file. Unlike zstandard's own reader, it notices if the last is cut off."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
@@ -91,7 +91,7 @@ class _ZstdFrames(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Raises EOFError at the end of the file if it is not that of a frame."""
+        """Raises EOFError if the file ends inside a frame."""
         while not self._decompressed:
             compressed = self._frame.unused_data or self._raw.read(_ZSTD_BYTES)
             if not compressed and self._frame.eof:

@@ -6,5 +6,5 @@ _LIBRARIES = ("bert-jax", "tokenizers", "sentencepiece", "sentencex", "pyarrow")
 
 
 def library_versions() -> dict[str, str]:
-    """The version of each, as installed where this is called."""
+    """The version of each of these libraries, as installed on the machine that calls this."""
     return {name: importlib.metadata.version(name) for name in _LIBRARIES}

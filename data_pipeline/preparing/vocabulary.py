@@ -14,37 +14,37 @@ from data_pipeline.preparing.cutting import cut_line
 from data_pipeline.tokenizer import SentencePiece, Tokenizer, WordPiece, bert_normalizer
 from data_pipeline.vocabulary_file import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Casing, TokenizerKind
 
-# Bytes of text to learn from. Counting words is cheap; SentencePiece's suffix array is not.
+# Bytes of text to learn from. Counting words for WordPiece is cheap; SentencePiece's suffix array is not.
 SAMPLE_BYTES: dict[TokenizerKind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
 
 SMALLEST_VOCABULARY = 100
 
-# Rarer characters are [UNK], or a few odd documents fill a small vocabulary with their letters.
+# Rarer characters become [UNK]; otherwise a few odd documents fill a small vocabulary with their letters.
 _CHARACTER_COVERAGE = 0.9999
 _LARGEST_ALPHABET = 0.75  # share of the vocabulary
 
-# SentencePiece adds floats per thread: another number of threads would be another vocabulary.
+# SentencePiece sums floats per thread, so another number of threads would give another vocabulary.
 _SENTENCEPIECE_THREADS = 8
 _SENTENCEPIECE_LONGEST_LINE = 16384  # bytes; it leaves out longer ones
 _MOST_BYTES = 4  # of a character
 
 
 def train_vocabulary(texts: Iterable[str], kind: TokenizerKind, vocab_size: int, casing: Casing) -> Tokenizer:
-    """Learn at most `vocab_size` pieces from `texts`. Raises UserError if they are too few for the text."""
+    """Learns at most `vocab_size` pieces from `texts`. Raises UserError if they are too few for the text."""
     train = train_wordpiece if kind == "wordpiece" else train_sentencepiece
     return train(texts, vocab_size, casing)
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> WordPiece:
-    """WordPiece as Hugging Face's trainer learns it; special tokens have ids 0 to 4."""
+    """Learns WordPiece with Hugging Face's trainer; special tokens have ids 0 to 4."""
     texts = list(texts)
     pieces = _alphabet(texts, casing, int(vocab_size * _LARGEST_ALPHABET))
     alphabet = [piece for piece in pieces if len(piece) == 1]
     learner = HuggingFaceTokenizer(models.WordPiece(unk_token=UNK))
     learner.normalizer = bert_normalizer(casing)
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    # The trainer numbers "##x" pieces in the order of a hash table that differs from run to run,
-    # and ties between merges go by number. Named in advance, their numbers are always the same.
+    # The trainer numbers "##x" pieces in the order of a hash table, which differs from run to run, and
+    # breaks ties between merges by these numbers. Passing the pieces in advance fixes their numbers.
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         special_tokens=[*SPECIAL_TOKENS, *pieces],
@@ -58,7 +58,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> Wo
 
 
 def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> SentencePiece:
-    """A unigram model (Kudo 2018) on NFKC text; uncased is case-folded. Special tokens have ids 0 to 4."""
+    """Learns a unigram model (Kudo 2018) on NFKC text, case-folded if uncased; special tokens: ids 0 to 4."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -90,9 +90,9 @@ def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -
 
 
 def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
-    """Keep about `limit` bytes of texts at most: those of the smallest hashes, in their order.
+    """Returns the texts with the smallest hashes, about `limit` bytes at most, in their original order.
 
-    `texts` are pairs of a 64-bit hash and a text; at most twice the limit is held at any time.
+    `texts` are pairs of a 64-bit hash and a text. At most twice the limit is held in memory at any time.
     """
     kept: list[tuple[int, str]] = []
     size, threshold = 0, 1 << 64
@@ -110,7 +110,7 @@ def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Raises UserError if it is too small to learn."""
+    """Raises UserError if `vocab_size` is too small for a vocabulary to be learned."""
     if vocab_size < SMALLEST_VOCABULARY:
         raise UserError(f"--vocab-size is {vocab_size}; it must be at least {SMALLEST_VOCABULARY}")
 
@@ -136,13 +136,13 @@ def _alphabet(texts: Iterable[str], casing: Casing, limit: int) -> list[str]:
 
 
 def _continues_words(character: str) -> bool:
-    """Can it follow a letter inside a word? Punctuation and Han characters stand alone."""
+    """Whether a character can follow a letter inside a word; punctuation and Han characters cannot."""
     text = bert_normalizer("cased").normalize_str(f"a{character}")
     return len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)) == 1
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
-    """Lines that SentencePiece learns from; those that it would leave out are cut."""
+    """Yields the lines for SentencePiece to learn from; those too long for it are cut into pieces."""
     for text in texts:
         for line in filter(None, text.split("\n")):
             if len(line.encode()) <= _SENTENCEPIECE_LONGEST_LINE:

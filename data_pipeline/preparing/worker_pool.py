@@ -1,4 +1,4 @@
-"""Worker processes that end with their parent, however it ends, and leave Ctrl-C to it."""
+"""Worker processes that end when their parent ends, however it does, and leave Ctrl-C to the parent."""
 
 import concurrent.futures
 import contextlib
@@ -16,11 +16,11 @@ from data_pipeline.errors import Unfinished
 
 @contextlib.contextmanager
 def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """A pool of fresh processes; leaving it by an exception stops them at once.
+    """Yields a pool of freshly started processes; an exception in the block stops them at once.
 
     Raises Unfinished if the system killed one of them.
     """
-    # Starting the tracker lifts the block on Ctrl-C that workers are started under.
+    # Started now, because starting it later, together with a worker, would unblock Ctrl-C for that worker.
     multiprocessing.resource_tracker.ensure_running()
     pool = _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
@@ -38,7 +38,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
 
 
 def count_cores() -> int:
-    """Cores that this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -46,8 +46,8 @@ class _Pool(concurrent.futures.ProcessPoolExecutor):
     """A pool whose workers never see Ctrl-C: they inherit the signal blocked.
 
     Ignoring it in the worker itself would come too late: until a worker has imported this module, a
-    Ctrl-C would end it with a traceback. Handing over a task is what starts workers, and the thread
-    that serves them; it is done whole or not at all.
+    Ctrl-C would end it with a traceback. `submit` is what starts the workers and the thread that serves
+    them, so Ctrl-C cannot interrupt it half-way.
     """
 
     def submit(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future:
@@ -55,18 +55,18 @@ class _Pool(concurrent.futures.ProcessPoolExecutor):
             return super().submit(*args, **kwargs)
 
     def terminate(self) -> None:
-        """End its workers at once; Python 3.14 has it as `terminate_workers`."""
+        """Ends the workers at once, as `terminate_workers` does from Python 3.14 on."""
         for process in list((self._processes or {}).values()):
             process.terminate()
 
 
 @contextlib.contextmanager
 def _interrupt_deferred() -> Iterator[None]:
-    """Ctrl-C, and SIGTERM where it is handled, wait until the block ends.
+    """Defers Ctrl-C, and SIGTERM if it has a handler, until the block ends.
 
-    The mask holds for this thread and for what it starts; other threads can still take the signal,
-    and Python then runs the handler here. So the handlers are put off too. Workers are ended by
-    SIGTERM, so they must not inherit it blocked.
+    The mask blocks Ctrl-C in this thread and in what it starts; other threads can still receive the signal,
+    and Python then runs its handler in this one. So the handlers are replaced too. SIGTERM is not blocked,
+    because workers would inherit that, and SIGTERM is what ends them.
     """
     seen: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -87,13 +87,16 @@ def _interrupt_deferred() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    # Every process here works alone; threads of the tokenizer would only fight for the same cores.
+    # The processes are the parallelism; threads of the tokenizer would only compete for the same cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """The pool's queue never closes for a worker whose parent was killed, since it holds both ends."""
+    """Waits for the parent to end, then ends this worker.
+
+    The pool's queue would never close for a worker whose parent was killed, since the worker holds both ends.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
