@@ -41,7 +41,8 @@ flag; `bert-jax compile EXPERIMENT --help` lists them.
 experiments (`bert-jax experiments` shows their sizes):
 """
 _MIB = 2**20
-# Rows of a chip's batch come in eights, as the chip lays out its arrays; fewer waste a part of it.
+# Batches per chip to try are multiples of eight rows, since a chip lays out arrays in tiles of eight; with
+# fewer rows a part of each tile is wasted.
 _BATCH_UNITS = (8, 4, 2, 1)
 
 
@@ -49,23 +50,22 @@ _BATCH_UNITS = (8, 4, 2, 1)
 class Compile:
     """Compile an experiment's training step for a TPU slice and show what the compiler says.
 
-    Cycles are the compiler's estimates added up. They leave out what it puts no price on, which is
-    listed: exchanges between chips, most of which run beside the arithmetic, and random bits.
+    Cycles are the sum of the compiler's estimates. Operations that it has no estimate for are left out and
+    listed: exchanges between chips, most of which overlap with the arithmetic, and random bits.
     """
 
     name: tyro.conf.Suppress[str]
     topology: Annotated[str, tyro.conf.arg(metavar="CHIP:SHAPE")]
-    """The slice, such as v5e:4x4 or v5p:2x2x4."""
+    """Chip and shape of the slice, such as v5e:4x4 or v5p:2x2x4."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     phase: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Which of the experiment's phases; 0 is the first."""
+    """Phase of the experiment to compile; 0 is the first."""
     batch_per_chip: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Sequences a chip, instead of --global-batch-size."""
+    """Sequences per chip; replaces --global-batch-size."""
     largest_batch: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Try batches until the largest that fits is found, and show that one: a multiple of
-    8 sequences a chip, or 4, 2 or 1."""
+    """Find the largest batch that fits: a multiple of 8 sequences per chip, or else 4, 2 or 1."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Write the report here too."""
+    """Also write the report to this JSON file."""
 
     def __post_init__(self) -> None:
         if self.largest_batch and self.batch_per_chip is not None:
@@ -91,8 +91,8 @@ def run(args: Compile) -> int:
     """Compiles and prints the report. Returns 0, or 1 if the step does not fit a chip.
 
     Raises:
-      UserError: no such topology or phase, libtpu is missing, the batch does not divide, the report
-        cannot be written.
+      UserError: no such topology or phase, libtpu is missing, the batch does not divide over the chips, the
+        report cannot be written.
     """
     phases = args.experiment.data.phases
     if not 0 <= args.phase < len(phases):
@@ -112,7 +112,7 @@ def run(args: Compile) -> int:
 
 
 def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | None:
-    """The report for some batch, or None, after saying so, if it does not fit."""
+    """Returns the report for one batch size; prints that it does not fit, and returns None, if so."""
     from bert_jax.tpu_compiler.report import TooLarge, compile_step
 
     experiment = args.experiment
@@ -206,7 +206,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _check_json(file: Path) -> None:
-    """Raises UserError if the report cannot be written there: before minutes of compiling, not after."""
+    """Raises UserError if the report cannot be written to `file`, before compiling takes minutes."""
     if not file.parent.is_dir():
         raise UserError(f"--json {file}: {file.parent} is not a folder")
     if file.is_dir():

@@ -30,7 +30,7 @@ class Convert:
 
 
 def run(args: Convert) -> None:
-    """Converts, and says what was taken and how to load the result."""
+    """Converts, and prints what the model consists of and how to load the result."""
     from bert_jax.formats.convert import convert
     from bert_jax.formats.huggingface import transformers_class
 
@@ -57,7 +57,7 @@ def run(args: Convert) -> None:
 
 
 def _describe(model: "Pretrained") -> str:
-    """What a model consists of, what it lacks and what was passed over, in one line."""
+    """One line on a model: what it consists of, what it lacks and which parts were left out."""
     config = model.config
     casing = f"{model.vocabulary.casing}, " if model.vocabulary else ""
     line = (

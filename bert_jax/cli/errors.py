@@ -1,4 +1,4 @@
-"""What went wrong, in one line on stderr, and the exit status that says so."""
+"""Reports an error: one line on stderr, and the exit status."""
 
 import os
 import sys
@@ -9,13 +9,13 @@ from data_pipeline.errors import UserError, may_pass
 
 
 def report(error: BaseException) -> int:
-    """Prints the line and returns the status; a defect of ours is printed with its traceback."""
+    """Prints one line and returns the exit status; an unexpected exception is printed with its traceback."""
     status = exit_status.MAY_PASS if may_pass(error) else exit_status.BAD_INPUT
     match error:
         case UserError():
             return _complain(str(error), status=status)
         case BrokenPipeError():
-            # Whoever read our output, `head` for one, has enough.
+            # The reader of our output, such as `head`, has closed it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError(strerror=str(reason)):

@@ -16,19 +16,19 @@ _ROWS_OF_A_DEVICE = 32
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
-    """What to evaluate on."""
+    """Data to evaluate on."""
 
     corpus: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
-    """Corpus whose held-out documents are used; that of the run by default."""
+    """Corpus whose held-out documents are used; by default that of the run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
     """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
 
-    Prints the figures of each phase of the run and writes WORKDIR/evaluation-STEP.json, where those of
-    other corpora stay. Beside each accuracy stands that of always guessing the most frequent label
-    (`guess`). The devices at hand do it, however many the run had.
+    Prints the metrics for each phase of the run and writes them to WORKDIR/evaluation-STEP.json, which
+    keeps those of other corpora. Beside each accuracy is that of always guessing the most frequent label
+    (`guess`). Uses all devices of this machine, however many the run had.
     """
 
     workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -37,7 +37,7 @@ class Evaluate:
     """Step of the checkpoint; the newest by default."""
     data: EvaluationData = EvaluationData()
     eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Sequences to evaluate on, at most; as in the run by default."""
+    """Most sequences to evaluate on, for each phase; by default as in the run."""
 
 
 def run(args: Evaluate) -> None:
@@ -87,7 +87,7 @@ def run(args: Evaluate) -> None:
 
 
 def _rows_of_others(file: Path, corpus: str) -> list[dict]:
-    """The rows of an earlier evaluation on other corpora. Raises UserError if the file cannot be read."""
+    """The rows in an earlier evaluation's file for other corpora. Raises UserError if it cannot be read."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         return [row for row in rows if row["corpus"] != corpus]

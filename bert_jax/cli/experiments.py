@@ -16,16 +16,16 @@ from experiments import EXPERIMENTS
 class Experiments:
     """List the named experiments with their sizes, or show all settings of one.
 
-    Parameters count the pretraining heads; tokens (padding included) and FLOPs (forward and
-    backward) are those of the whole run.
+    Parameters include the pretraining heads. Tokens (with padding) and FLOPs (forward and
+    backward) are for the whole run.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
-    """Experiment to show in full; without it all are listed."""
+    """Experiment to show in full; without it, all are listed."""
 
 
 def run(args: Experiments) -> None:
-    """Prints a table, or one experiment's resolved values.
+    """Prints a table of all experiments, or all values of one.
 
     Raises:
       UserError: no experiment has that name.
@@ -38,7 +38,7 @@ def run(args: Experiments) -> None:
 
 
 def describe(experiment: Experiment) -> str:
-    """All values of an experiment, one `path = value` a line, and its number of parameters."""
+    """All values of an experiment, one `path = value` per line, and its number of parameters."""
     lines = [f"{path} = {value!r}" for path, value in flatten(experiment).items()]
     return "\n".join([*lines, f"parameters = {total_parameters(experiment.model)}"]) + "\n"
 

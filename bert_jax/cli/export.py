@@ -1,4 +1,4 @@
-"""`bert-jax export --workdir DIR --output DIR`: a pretrained run as Hugging Face transformers takes it."""
+"""`bert-jax export --workdir DIR --output DIR`: a pretrained model for Hugging Face transformers."""
 
 import dataclasses
 from pathlib import Path
@@ -22,7 +22,7 @@ class Export:
 
 
 def run(args: Export) -> None:
-    """Writes the model, and says how to load it.
+    """Writes the model, and prints how to load it.
 
     Raises:
       UserError: no run, no such checkpoint, or the output exists.

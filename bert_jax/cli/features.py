@@ -23,15 +23,15 @@ class Features:
     input: Path
     """Text file, one text per line."""
     output: Path
-    """File to make: .parquet is written as texts are read, .npz is collected in memory."""
+    """File to make: .parquet is written while texts are read, .npz is collected in memory first."""
     layers: str = "-1"
-    """Layers with commas, as --layers=-1,-2: 0 is the embedding output, -1 the last layer."""
+    """Layers, separated by commas, as in --layers=-1,-2: 0 is the embedding output, -1 the last layer."""
     pooling: Pooling = "none"
     """none: a vector for each token. mean: their mean. cls: that of [CLS]."""
 
 
 def run(args: Features) -> None:
-    """Writes the file, then says how many texts were cut."""
+    """Writes the file, then prints how many texts were cut."""
     try:
         layers = tuple(int(number) for number in args.layers.split(","))
     except ValueError:

@@ -11,7 +11,7 @@ from data_pipeline.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class FillMask:
-    """Guess the [MASK] tokens of texts; prints the likeliest tokens with their probabilities."""
+    """Guess the [MASK] tokens of texts, and print the likeliest tokens with their probabilities."""
 
     texts: Annotated[
         tuple[str, ...],
@@ -21,11 +21,11 @@ class FillMask:
     """One or more texts, each with at least one [MASK]."""
     source: Annotated[ModelSource, tyro.conf.arg(name="")]
     top_k: Annotated[int, tyro.conf.arg(metavar="N")] = 5
-    """Tokens shown for each [MASK]."""
+    """Number of tokens to show for each [MASK]."""
 
 
 def run(args: FillMask) -> None:
-    """Fills all texts before printing any, so that a bad one prints nothing but its error."""
+    """Fills all texts before printing any, so that a bad text prints only its error."""
     if not args.texts:
         raise UserError('no text; pass one or more, such as "Paris is a [MASK]."')
     if args.top_k < 1:
@@ -41,7 +41,7 @@ def run(args: FillMask) -> None:
 
 
 def _check_unicode(text: str) -> None:
-    """Raises UserError if an argument was not UTF-8: Python makes half characters of such bytes."""
+    """Raises UserError if an argument is not UTF-8: Python turns such bytes into lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -49,7 +49,7 @@ def _check_unicode(text: str) -> None:
 
 
 def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
-    """A table of what `fill_mask` returned for a text: a pair of columns for each [MASK]."""
+    """Prints what `fill_mask` returned for a text, as a table with a pair of columns for each [MASK]."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

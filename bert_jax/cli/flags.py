@@ -1,4 +1,4 @@
-"""Command-line flags read into a dataclass by tyro; whatever is wrong becomes a one-line UserError."""
+"""Reads command-line flags into a dataclass, with tyro; every error becomes a one-line UserError."""
 
 import contextlib
 import difflib
@@ -33,13 +33,13 @@ def parse_flags(
     Args:
       kind: a dataclass; fields become flags, their docstrings the help text.
       argv: the arguments after the command.
-      command: what stands before them on the command line, for the help text.
-      default: values of flags that are not given; None takes the dataclass's own.
-      description: what the help text begins with; None takes the dataclass's docstring.
+      command: the command itself, such as "bert-jax predict", for the help text.
+      default: values of flags that are not given; None: the dataclass's own defaults.
+      description: beginning of the help text; None: the dataclass's docstring.
 
     Raises:
       UserError: an unknown flag, a value of the wrong type, a missing flag, an impossible value.
-      SystemExit: with status 0, after printing the help text that was asked for.
+      SystemExit: with status 0, after printing the help text for --help.
     """
     page, screen = io.StringIO(), io.StringIO()
     start = tyro.MISSING_NONPROP if default is None else default
@@ -71,23 +71,23 @@ def given_flags(argv: Sequence[str]) -> frozenset[str]:
 
 
 def choices(names: Any) -> str:
-    """The words of a Literal as a help text shows them, for a flag that may also be None."""
+    """The values of a Literal in the form of a help text, for a flag that may also be None."""
     return f"{{{','.join(get_args(names))}}}"
 
 
 def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: str, page: str) -> str:
-    """The name that a command line begins with, before its flags.
+    """Returns the name that a command line begins with, before its flags.
 
     Args:
       argv: the arguments after the command.
-      valid: the names that there are.
-      what: what is named: experiment, task.
-      usage: how the command is given.
-      page: printed for --help.
+      valid: the valid names.
+      what: the kind of name, for messages: experiment, task.
+      usage: the form of the command, for messages.
+      page: the text to print for --help.
 
     Raises:
       UserError: no name, or an unknown one.
-      SystemExit: with status 0, after printing the page that was asked for.
+      SystemExit: with status 0, after printing the page for --help.
     """
     if argv and argv[0] in ("-h", "--help"):
         print(page)
@@ -99,27 +99,27 @@ def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: 
 
 
 def list_names(summaries: Mapping[str, str]) -> str:
-    """A line for each name, as a page for `take_name` ends."""
+    """A line for each name, for the end of the page given to `take_name`."""
     width = max(map(len, summaries))
     return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
 
 
 def check_name(name: str, valid: Collection[str], what: str) -> None:
-    """Raises UserError, with the names that look most like it, if a name is not a valid one."""
+    """Raises UserError, with the most similar valid names, if a name is not valid."""
     if name not in valid:
         raise UserError(f"unknown {what} {name!r}; valid: {nearest(name, valid)}")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """The valid names that look most like `name`, for an error message; all of them if none does."""
+    """The valid names most similar to `name`, for an error message; all of them if none is similar."""
     valid = list(valid)
     return ", ".join(difflib.get_close_matches(name, valid, n=3, cutoff=0.5) or valid)
 
 
 def _join_lines(text: str) -> str:
-    """Each paragraph in one line, since tyro keeps some line breaks of a docstring and drops others.
+    """Joins each paragraph into one line, since tyro keeps some line breaks of a docstring and drops others.
 
-    What is indented, such as a command, stays as it is.
+    Indented paragraphs, such as commands, are left as they are.
     """
     paragraphs = text.split("\n\n")
     return "\n\n".join(p if p.startswith(" ") else " ".join(p.split()) for p in paragraphs)
@@ -127,7 +127,7 @@ def _join_lines(text: str) -> str:
 
 @contextlib.contextmanager
 def _page_width() -> Iterator[None]:
-    """Makes tyro lay its pages out for 80 columns: from 130 on it sets them in two."""
+    """Makes tyro lay out its pages for 80 columns; from 130 on it would set the text in two columns."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "80"
     try:
@@ -140,7 +140,7 @@ def _page_width() -> Iterator[None]:
 
 
 def _wrap(text: str) -> str:
-    """tyro's help text with its long lines, the usage and the docstring, cut at 80 columns."""
+    """tyro's help text, with its long lines (the usage and the docstring) wrapped at 80 columns."""
     return "\n".join(_wrap_line(line.rstrip()) for line in text.rstrip().splitlines())
 
 
@@ -166,11 +166,11 @@ def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
 
 
 def _one_line(screen: str) -> str:
-    """The gist of tyro's message: between lines of dashes stand a title, what is wrong, and more help."""
+    """Extracts one line from tyro's message, where lines of dashes separate title, error and further help."""
     _, wrong, *more = [part.strip("\n").splitlines() for part in _RULE.split(screen)]
     message = " ".join(line.strip() for line in wrong)
     if message.startswith("Missing from"):
-        # Names are indented by six, what they are for by ten.
+        # Names are indented by six blanks, their help texts by ten.
         return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
     message = re.sub(r"^Error parsing (?!-)\S+: ", "", message)
     expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)

@@ -1,8 +1,8 @@
-"""Lets the C library's allocator use huge pages, which a training step on a CPU is faster with.
+"""Lets the C library's allocator use huge pages, which makes training steps on a CPU faster.
 
-XLA's CPU client takes fresh memory for a step's intermediate arrays each time, and the kernel then
-maps it page by page: about a tenth of a BERT-BASE step, a quarter of a small model's. glibc reads
-the setting when a process starts, so the process starts itself once more.
+XLA's CPU client allocates fresh memory for the intermediate arrays of every step, and the kernel maps it
+page by page, which takes about a tenth of a BERT-BASE step and a quarter of a small model's. glibc reads
+the setting only when a process starts, so the process restarts itself once.
 """
 
 import os
@@ -12,9 +12,9 @@ _VARIABLE = "GLIBC_TUNABLES"
 
 
 def restart_with_huge_pages() -> None:
-    """Replaces this process by itself with the setting; does nothing the second time.
+    """Restarts this process with the setting; does nothing if the variable is set.
 
-    A value that the user has set is left alone.
+    So it restarts only once, and leaves alone a value that the user has set.
     """
     if sys.platform == "linux" and _VARIABLE not in os.environ:
         os.environ[_VARIABLE] = "glibc.malloc.hugetlb=1"

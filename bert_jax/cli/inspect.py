@@ -1,4 +1,4 @@
-"""`bert-jax inspect CORPUS`: what batches of a prepared corpus look like, in numbers and in examples."""
+"""`bert-jax inspect CORPUS`: batches of a prepared corpus, in statistics and examples."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ class Inspect:
     """Check a prepared corpus and show what training on it sees.
 
     Compares what the settings of an experiment promise with what its first batches hold, and shows
-    a few examples: a token to predict stands as [was→now]. Of a run it can show the batch of any step.
+    a few examples, in which a token to predict appears as [was→now]. Can also show the batch of any
+    step of a run.
     """
 
     corpus: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS")]
     """Folder made by `bert-jax prepare`, or the work directory of a run, for its corpus and settings."""
     experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Experiment whose data settings are taken, `base` by default; `bert-jax experiments` lists them."""
+    """Experiment whose data settings are used, by default `base`; `bert-jax experiments` lists them."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Show what the run's step N was made of, and nothing else; the first step is 0."""
+    """Show only the batch of the run's step N; the first step is 0."""
     split: Split = "train"
-    """Documents to train on, or those kept aside."""
+    """Training documents, or held-out ones."""
     max_seq_length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Look at this length alone, instead of the experiment's phases."""
+    """Show this sequence length alone, instead of the experiment's phases."""
     max_predictions_per_seq: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Slots for predictions at that length; without it, as many as the masking rate asks for."""
+    """Slots for predictions at that length; by default as many as the masking rate asks for."""
     max_instances_per_row: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Pack up to so many sequences in a row, instead of as the experiment does; 1 for no packing."""
+    """Most sequences packed into one row; 1 disables packing. By default as in the experiment."""
     sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
-    """Rows to draw for the numbers."""
+    """Rows to draw for the statistics."""
     examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3
-    """Rows of the first phase, or of the step, to show."""
+    """Rows to show, of the first phase or of the step."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """As in the experiment, or in the run; 0 by default."""
+    """Seed of the batches; by default that of the experiment or the run."""
 
     def __post_init__(self) -> None:
         if self.seed is not None:
@@ -108,7 +109,7 @@ def run(args: Inspect) -> None:
 
 
 def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
-    """The experiment to take settings from, and the folder of the corpus."""
+    """Returns the experiment to take settings from, and the folder of the corpus."""
     from bert_jax.cli.flags import check_name
     from bert_jax.workdir.folder import corpus_of
     from bert_jax.workdir.record import FILE_NAME, read_record
@@ -130,7 +131,7 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
 
 
 def _show_step(console: Console, experiment: Experiment, directory: str, step: int, examples: int) -> None:
-    """The first rows of a step's batch."""
+    """Prints the first rows of a step's batch."""
     from data_pipeline.batches import make_corpus_source
     from data_pipeline.config import phase_ends
     from data_pipeline.corpus import open_corpus
@@ -208,7 +209,7 @@ def _print_statistics(console: Console, statistics: Statistics, phase: Phase) ->
 
 
 def _example(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
-    """One sequence readably: its label, then the text of each segment."""
+    """One sequence in readable form: its label, then the text of each segment."""
     from rich.text import Text
 
     second, end = int(drawn.sequences.second_starts[instance]), int(drawn.sequences.ends[instance])
@@ -228,7 +229,7 @@ def _example(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
 
 
 def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
-    """Each token as text, after a space where the text has one, and marked if it is to be predicted."""
+    """Each token as text, after a space if the text has one there, and marked if it is to be predicted."""
     from rich.text import Text
 
     from data_pipeline.vocabulary_file import SPECIAL_TOKENS

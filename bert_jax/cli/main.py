@@ -1,4 +1,4 @@
-"""`bert-jax COMMAND ...`: finds the command, loads its module alone, and reports errors in one line."""
+"""`bert-jax COMMAND ...`: finds the command, imports only its module, and reports errors in one line."""
 
 import importlib
 import inspect
@@ -56,7 +56,7 @@ exit status: 0 done; 1 training stopped on NaN or infinity, `compile` found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status; errors of the user's go to stderr as one line."""
+    """Runs one command and returns the exit status; user errors are printed to stderr as one line."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run_command(argv)
@@ -89,7 +89,7 @@ def _flags_of(run: typing.Callable) -> type:
 
 
 def entry_point() -> int:
-    """What the installed `bert-jax` calls: `main`, in a process of its own."""
+    """Entry point of the installed `bert-jax`: `main`, with huge pages for commands that compute for long."""
     if sys.argv[1:2] in (["pretrain"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()

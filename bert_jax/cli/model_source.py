@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
-    """A folder, and what of it to take."""
+    """A model's folder, and how to read it."""
 
     model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the model: a run, an export, a fine-tuned model, a Hugging Face BERT or Google's."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None
-    """Flavour of GELU, if the model's folder does not say the right one."""
+    """Variant of GELU, if the model's folder does not name it, or names the wrong one."""
 
     def open(self) -> "Pretrained":
-        """Reads it, and says what of it is assumed. Raises UserError as `open_model`."""
+        """Reads the model; prints a note if its GELU is a guess. Raises UserError as `open_model` does."""
         from bert_jax.inference.open_model import open_model
 
         model = open_model(self.model, self.step, self.activation)
@@ -34,7 +34,7 @@ class ModelSource:
 
 
 def note_assumed(model: "Pretrained") -> None:
-    """Says on standard error if a model's GELU is a guess."""
+    """Prints a note on stderr if a model's GELU is a guess."""
     if model.has_assumed_activation:
         print(
             f"note: {model.name} does not say which GELU it was trained with; {model.config.activation} is "

@@ -1,4 +1,4 @@
-"""The folder that a command's output file is to stand in."""
+"""The folder of a command's output file."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def folder_of(output: Path) -> Iterator[None]:
-    """Makes the folder of the output; what of it was not there goes again if no output comes."""
+    """Creates the output file's parent folders; removes the new ones again if the block leaves no output."""
     missing = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         if not output.exists():
-            with contextlib.suppress(OSError):  # somebody else put a file there meanwhile
+            with contextlib.suppress(OSError):  # not empty: another process has put a file there meanwhile
                 for folder in missing:
                     folder.rmdir()

@@ -12,33 +12,33 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-# Suffixes that promise a form, which is that of the input.
+# An output file with one of these suffixes must have the suffix of the input, whose format it gets.
 _FORMS = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Apply a fine-tuned model to a file in the form of its task's data; labels are not needed.
+    """Apply a fine-tuned model to a file in the format of its task's data; labels are not needed.
 
-    The output has the input's form: tables and tagged words gain columns, JSON gains a field
+    The output has the input's format: tables and tagged words gain columns, JSON gains a field
     "prediction", candidates are ranked.
     """
 
     model: Path
     """Folder that `bert-jax finetune` made."""
     input: Path
-    """File in the form of the task's data."""
+    """File in the format of the task's data."""
     output: Path
     """File to make; it must not exist."""
     batch_size: int = 64
-    """Sequences that are computed at once; it changes no result."""
+    """Sequences to compute at once; the results do not depend on it."""
 
 
 def run(args: Predict) -> None:
     """Predicts.
 
     Raises:
-      UserError: no fine-tuned model, a file of another form, an output that exists; too little memory.
+      UserError: no fine-tuned model, a file of another format, an output that exists; too little memory.
     """
     from bert_jax.downstream.predictor import Predictor
     from bert_jax.finetuning.finetuned import open_finetuned
@@ -63,7 +63,7 @@ def run(args: Predict) -> None:
 
 
 def _count_on_terminal() -> "Progress":
-    """How much is done, while it is being done; files are read in parts, so nobody knows of how much."""
+    """A running count of sequences. Files are read in parts, so their total is unknown."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 

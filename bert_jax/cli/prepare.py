@@ -29,7 +29,7 @@ class Prepare:
 
     Ctrl-C and SIGTERM end it with status 75: the same command resumes where it stopped.
 
-    On more machines than this one, with Apache Beam. What stands after -- are Beam's own options:
+    To use many machines, with Apache Beam, whose own options follow after --:
 
     bert-jax prepare INPUT... --output DIR --vocab FILE --runner flink -- --flink_master HOST:8081
     """
@@ -39,46 +39,47 @@ class Prepare:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="INPUT...", help_behavior_hint="(required)"),
     ]
-    """Files, folders, globs (.gz, .zst, .bz2, .xz too), tfds:wikipedia/20230601.en or such,
+    """Files, folders, globs (.gz, .zst, .bz2, .xz too), TFDS data sets (tfds:wikipedia/20230601.en),
     installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Folder to make; it appears when it is whole."""
+    """Folder to make; it appears only when it is complete."""
     format: Format = "auto"
     """sentences: one per line, a blank line between documents. lines: one document per line.
-    text: a file is a document, blank lines part paragraphs. auto: WikiExtractor, JSONL,
-    TSV, CSV or Parquet, told by name or first line."""
+    text: a file is a document, blank lines separate paragraphs. auto: WikiExtractor, JSONL,
+    TSV, CSV or Parquet, detected by name or first line."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
-    """A vocab.txt, a SentencePiece .model, or a folder of a model, whose casing
-    is taken too. Either this or --train-vocab."""
+    """A vocab.txt, a SentencePiece .model, or a model's folder, whose casing is used too.
+    Give either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Pieces to learn at most; needed with --train-vocab."""
+    """Most pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
     """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece).
-    By default that of the model in --vocab; without one, uncased."""
+    By default that of the model in --vocab; without a model, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
-    """Whose rules split text into sentences, by its ISO 639 code (ja, not jp); unknown codes split as en."""
+    """Language whose rules split text into sentences: an ISO 639 code (ja, not jp).
+    Unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
-    """Share of whole documents kept aside for evaluation, two at least; 0 keeps none."""
+    """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"
-    """Bytes that are not UTF-8: stop and name them, or replace them by U+FFFD."""
+    """strict: stop at bytes that are not UTF-8, and name them. replace: replace them by U+FFFD."""
     tfds_data_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Where TFDS keeps its data."""
+    """Folder in which TFDS keeps its data."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Processes; every core by default. The result does not depend on it."""
+    """Number of processes; by default one per core. The result does not depend on it."""
     runner: Annotated[RunnerName | None, tyro.conf.arg(metavar=choices(RunnerName))] = None
-    """Make the same shards by Apache Beam (extra [beam]) on this runner; its options stand after --."""
+    """Make the same shards by Apache Beam (extra [beam]) on this runner; its options follow after --."""
     runner_options: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()
-    """What stands after --."""
+    """Beam's options: the arguments after --."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace a corpus of that name, and what an interrupted run of another command left."""
 
 
 def parse(argv: Sequence[str]) -> Prepare:
-    """Reads the flags; those after `--` are Beam's. Raises UserError if they cannot be meant."""
+    """Reads the flags; those after `--` are Beam's. Raises UserError if they contradict each other."""
     own, options = list(argv), []
     if "--" in own:
         border = own.index("--")
@@ -92,7 +93,7 @@ def parse(argv: Sequence[str]) -> Prepare:
 
 
 def run(args: Prepare) -> int:
-    """Prepares and reports. Returns 0, or 75 if interrupted with a folder to go on from."""
+    """Prepares and reports. Returns 0, or 75 if interrupted with a folder to resume from."""
     import sys
 
     from bert_jax.exit_status import SAVED
@@ -121,7 +122,7 @@ def run(args: Prepare) -> int:
 
 @contextlib.contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt as Ctrl-C does."""
+    """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -130,7 +131,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
-    """Print what was made, and warn of what in it spoils BERT runs."""
+    """Prints what was made, and warnings about what in it spoils BERT runs."""
     from rich.console import Console
     from rich.table import Table
 
@@ -158,7 +159,7 @@ def report(output: str, manifest: dict[str, Any], seconds: float) -> None:
 
 
 def _model_vocabulary(args: Prepare) -> Vocabulary | None:
-    """The vocabulary of the folder that --vocab names, if it is one. Raises UserError if --casing differs."""
+    """The vocabulary in --vocab if that is a folder, else None. Raises UserError if --casing differs."""
     if args.vocab is None or not Path(args.vocab).is_dir():
         return None
     from bert_jax.inference.open_model import open_vocabulary
@@ -170,7 +171,10 @@ def _model_vocabulary(args: Prepare) -> Vocabulary | None:
 
 
 def _has_capitals(vocab: str) -> bool:
-    """Of a WordPiece vocabulary that can be read; a SentencePiece model is refused for them."""
+    """Whether words of a readable WordPiece vocabulary have capitals; False for a SentencePiece model.
+
+    A SentencePiece model of the wrong casing is an error anyway.
+    """
     file = Path(vocab)
     if file.suffix == ".model" or not file.is_file():
         return False
@@ -205,7 +209,7 @@ def _settings(args: Prepare, vocabulary: Vocabulary | None) -> "PrepareSettings"
 
 
 class _Bar:
-    """A progress bar a pass, on stderr and only on a terminal."""
+    """One progress bar per pass, on stderr and only on a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console

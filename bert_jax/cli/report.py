@@ -1,4 +1,4 @@
-"""`bert-jax report RUN...`: runs side by side, in a table, a CSV file and a picture."""
+"""`bert-jax report RUN...`: compares runs in a table, a CSV file and a plot."""
 
 import csv
 import dataclasses
@@ -18,17 +18,17 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Compare runs: the figures that each ended with, and the settings that differ.
+    """Compare runs: the final metrics of each, and the settings that differ.
 
-    Of pretraining runs the last held-out figures are shown; those that differ in nothing but the seed
-    share a line. Of fine-tuned models the score on the development set is shown by model, task and data, with
-    the hyperparameters that are best on average. Figures of several seeds are mean ± standard deviation.
+    For pretraining runs it shows the last held-out metrics; runs that differ only in the seed share a
+    line. For fine-tuned models it shows the score on the development set by model, task and data, with the
+    hyperparameters that are best on average. Metrics of several seeds are mean ± standard deviation.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Work directories of `bert-jax pretrain`, or output folders of `bert-jax finetune`."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Also write a table with a line for each run or cell."""
+    """Also write the table as CSV, with a line for each run or cell."""
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also draw held-out accuracy and perplexity of pretraining runs: .png, .svg or .pdf (extra [plot])."""
 
@@ -41,7 +41,7 @@ def run(args: Report) -> None:
     """Prints the tables and writes the files.
 
     Raises:
-      UserError: a folder that is no run, a fine-tuning that is not finished, a picture that cannot be made.
+      UserError: a folder that is no run, a fine-tuning that is not finished, a plot that cannot be made.
     """
     from bert_jax.finetuning.finetuned import RESULTS_FILE
     from bert_jax.report.finetuning import read_score
@@ -139,7 +139,7 @@ def _print_scores(scores: "Sequence[Score]") -> None:
 
     columns = find_columns(scores)
     models = by_model(scores, columns)
-    # A mean over tasks says something only where every model has them all, and all are on one scale.
+    # A mean over tasks is meaningful only if every model has a score in each, and all are on the same scale.
     has_all = all(len(of_model) == len(columns) for of_model in models.values())
     averaged = len(columns) > 1 and has_all and len({score.in_percent for score in scores}) == 1
     rows = []
@@ -169,7 +169,7 @@ def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[st
 
     table = Table(title=title, show_edge=False)
     for number, heading in enumerate(headings):
-        # Where the terminal is narrow, names of runs are folded, not the words of headings.
+        # On a narrow terminal, names of runs are broken, but never the words of headings.
         longest_word = max(map(len, heading.split()), default=0)
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(escape(heading), justify=justify, overflow="fold", min_width=longest_word)

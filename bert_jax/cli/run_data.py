@@ -1,4 +1,4 @@
-"""The data of a run: checks that a corpus fits an experiment, and its batches as the loop takes them."""
+"""The data of a run: its batches for the training loop, and checks that a corpus fits an experiment."""
 
 import dataclasses
 import functools
@@ -18,15 +18,15 @@ from data_pipeline.errors import UserError
 HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 """Phase -> the held-out batches at its sequence length, always the same."""
 
-# A phase with fewer of its predictions' slots than this share is noted.
+# A phase is noted if its slots are fewer than this share of the predictions that the masking rate asks for.
 _FEW_SLOTS = 0.95
 
 
 def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
-    """Compares the corpus's vocabulary with the model's.
+    """Compares the size of the corpus's vocabulary with the model's; notes one that is over 10% smaller.
 
     Raises:
-      UserError: the model has fewer rows than the vocabulary has ids, or there is no corpus.
+      UserError: the vocabulary has more ids than the model has embedding rows, or there is no corpus.
     """
     from data_pipeline.store import vocabulary_size
     from data_pipeline.vocabulary_file import FILES, records_folder
@@ -66,10 +66,10 @@ def check_same_vocabulary(workdir: Path, record: RunRecord, corpus: str) -> None
 
 
 def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
-    """The training batches of an experiment from the corpus at a path, in the rows that the program takes.
+    """Returns the training batches of an experiment, of which each process makes only the rows that it holds.
 
     Raises:
-      UserError: there is no whole corpus.
+      UserError: there is no corpus at `corpus`.
     """
     from data_pipeline.batches import training_batches
     from data_pipeline.store import fingerprint
@@ -92,8 +92,10 @@ def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
 
 
 def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches | None:
-    """The evaluation batches of an experiment, in the rows that the program takes; None if no documents
-    are held out."""
+    """Returns the held-out batches of an experiment, of which each process makes only the rows that it holds.
+
+    None if no documents are held out.
+    """
     from data_pipeline.batches import evaluation_batches
     from data_pipeline.store import has_heldout
 
@@ -111,7 +113,7 @@ def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> He
 
 
 def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBatches) -> Evaluation:
-    """Measures held-out documents at the sequence length that the run is at."""
+    """Returns the evaluation on held-out documents, at the sequence length of the step's phase."""
     from bert_jax.pretraining.evaluation import evaluate
 
     ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
@@ -125,7 +127,7 @@ def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBa
 
 
 def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
-    """Says which phases have no slots for much of what the masking rate asks for in a full sequence."""
+    """Notes the phases with clearly fewer slots than the masking rate asks for in a full sequence."""
     rate = experiment.data.masking.rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
@@ -138,10 +140,10 @@ def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
 
 
 def check_batches(experiment: Experiment, data: Data, heldout: HeldoutBatches | None) -> None:
-    """Opens the data of every phase, so that what is missing shows before training, not after days.
+    """Opens the data of every phase, so that problems show before training, not after days.
 
     Raises:
-      UserError: a phase gets no training or no held-out batch, or ids that the model has no row for.
+      UserError: a phase has no training or no held-out batch, or the first batch has too high a token id.
     """
     first, rows = next(data.training(0)), experiment.model.vocab_size
     highest = max(int(first[key].max(initial=0)) for key in ("input_ids", "masked_lm_ids"))

@@ -10,12 +10,12 @@ from data_pipeline.errors import UserError
 class Submission:
     """Join the test predictions of fine-tuned GLUE tasks into the zip that GLUE's server takes.
 
-    The server refuses a zip without all of its eleven files. Those of tasks without a run hold one
-    answer throughout, and are named: their scores mean nothing.
+    The server refuses a zip that lacks one of its eleven files. The files of tasks without a run hold the
+    same answer for every example, and are listed: their scores mean nothing.
     """
 
     runs: tuple[Path, ...]
-    """Folders that `bert-jax finetune` made of GLUE tasks, one for each task."""
+    """Folders that `bert-jax finetune` made for GLUE tasks, one for each task."""
     output: Path
     """Zip to make; it must not exist."""
 

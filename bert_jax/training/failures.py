@@ -8,7 +8,7 @@ from data_pipeline.errors import Unfinished, UserError
 
 @contextlib.contextmanager
 def out_of_memory_as_user_error(batch_flag: str) -> Iterator[None]:
-    """Raises UserError, which names the flag, if memory runs out inside the block, which trains."""
+    """Raises UserError, whose message names `batch_flag`, if memory runs out in the block, which trains."""
     with too_little_memory_named(
         "keep less for the gradient by --parallel.remat, compute fewer sequences at once by "
         f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
@@ -18,7 +18,7 @@ def out_of_memory_as_user_error(batch_flag: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def too_little_memory_named(advice: str) -> Iterator[None]:
-    """Raises UserError, which ends in the advice, if memory runs out inside the block."""
+    """Raises UserError, whose message ends with `advice`, if memory runs out in the block."""
     import jax
 
     try:
@@ -34,19 +34,22 @@ def too_little_memory_named(advice: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storage_errors_as_unfinished() -> Iterator[None]:
-    """Raises Unfinished if a file cannot be read or written inside the block, where the input was good."""
+    """Raises Unfinished if a file cannot be read or written in the block, where the input is known good."""
     try:
         yield
     except OSError as error:
         if error.errno is None:
-            raise  # not of a file: Orbax's TimeoutError, when another process is lost
+            raise  # not an error of a file, but Orbax's TimeoutError after another process was lost
         place = f"{error.filename}: " if error.filename else ""
         raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
 
 
 @contextlib.contextmanager
 def takeover_checked_on_failure(check: Callable[[], None]) -> Iterator[None]:
-    """Raises what the check does if a file fails in the block: two runs of a folder break each other's."""
+    """Calls `check` if a file fails in the block, since another run in the same folder may be the cause.
+
+    An error that `check` raises replaces the original one.
+    """
     try:
         yield
     except Unfinished:
