@@ -53,7 +53,7 @@ EOF
 say() { echo "launch_tpu.sh: $*"; }
 fail() { echo "launch_tpu.sh: error: $*" >&2; exit 2; }
 
-# Prints the words as a shell reads them, each after a space.
+# Prints the words quoted for a shell, each after a space.
 quote() {
   local word quoted="'\\''"
   for word in "$@"; do
@@ -64,7 +64,7 @@ quote() {
   done
 }
 
-# ask ASSUMED ARGUMENTS: runs gcloud; a dry run prints the call and takes ASSUMED for its answer.
+# ask ASSUMED ARGUMENTS: runs gcloud; a dry run prints the call and uses ASSUMED as its answer.
 ask() {
   local assumed=$1
   shift
@@ -76,7 +76,7 @@ ask() {
 # on_hosts ASSUMED COMMAND: runs a shell command on all hosts at once.
 on_hosts() { ask "$1" compute tpus tpu-vm ssh "$name" "${login[@]}" --worker=all --command="$2"; }
 
-# The states of the slice and of its request in the queue; nothing where there is none.
+# Print the state of the slice, and of its request in the queue; nothing if there is none.
 slice_state() {
   ask "$1" compute tpus tpu-vm list "${place[@]}" --filter="name ~ /$name\$" --format='value(state)'
 }
@@ -85,7 +85,7 @@ queue_state() {
     --format='value(state.state)'
 }
 
-# Sets `request` and `state` to those of the slice; to nothing where there is none.
+# Sets `state` to the slice's state and `request` to that of its request in the queue; empty if there is none.
 find_slice() {
   { request=$(queue_state "${queued:+ACTIVE}") && state=$(slice_state READY); } || {
     say "error: gcloud does not say whether $name is there; if it is, it costs" >&2
@@ -93,7 +93,7 @@ find_slice() {
   }
 }
 
-# ---- what is checked before anything is created
+# ---- checks before anything is created
 
 check_account() {
   local account
@@ -137,7 +137,7 @@ check_there_is_a_slice() {
     "newest checkpoint in $workdir"
 }
 
-# What a host does: no password, no key, no settings of this user's.
+# Runs git as a host would: without a password, a key, or this user's settings.
 git_of_a_host() {
   HOME=$probe GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
     GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=true GIT_SSH_COMMAND=false git -C "$probe" "$@" 2>/dev/null
@@ -167,7 +167,8 @@ check_commit() {
   [ -n "$commit" ] || fail "no commit $wanted at $shown; push it, or name another with --commit"
 }
 
-# Says what HEAD lacks: changes, and modules that git does not know yet. Another --commit is not what is here anyway.
+# Notes what HEAD lacks: uncommitted changes, and modules that git does not track. Not called with --commit,
+# which need not be what is checked out here.
 note_uncommitted() {
   local files
   files=$(git -C "$here" diff --name-only HEAD &&
@@ -186,7 +187,8 @@ take_commit() {
   [ -n "$given" ] || note_uncommitted
 }
 
-# What a run that is resumed was started with last, as `bert-jax pretrain` has noted it in the work directory.
+# Sets `commit` to the one a resumed run was last started with, which `bert-jax pretrain` recorded in the
+# work directory.
 take_commit_of_run() {
   local file=$workdir/config.json found
   [ -z "$commit" ] || return 0
@@ -201,7 +203,7 @@ take_commit_of_run() {
   [ -n "$commit" ] || say "$file names no commit: another slice would get HEAD; or pass --commit"
 }
 
-# Finds the model, or the run to branch from, and the corpus among the experiment's own words.
+# Finds the model, or the run to branch from, and the corpus among the experiment's overrides.
 read_words() {
   while [ $# -gt 0 ]; do
     case $1 in
@@ -228,7 +230,7 @@ check_run() {
   for folder in "$workdir" "$corpus" "$own_corpus" "$model"; do
     case $folder in
       gs://?*)
-        # The work directory need not be there yet.
+        # The work directory need not exist yet, so only its bucket is checked.
         if [ "$folder" = "$workdir" ]; then folder=${folder#gs://} && folder=gs://${folder%%/*}; fi
         answer=$(ask '' storage ls "$folder" 2>&1) || fail "cannot read $folder: ${answer##*$'\n'}" ;;
       /* | '') ;;
@@ -238,7 +240,8 @@ check_run() {
   check_experiment "$@"
 }
 
-# What this machine can tell in a second. Without a corpus `pretrain` only reads its flags.
+# Checks the experiment's flags with this machine's bert-jax, if it has one. That takes a second, because
+# without a corpus `pretrain` only reads its flags.
 check_experiment() {
   local answer
   [ -z "$dry_run" ] && command -v bert-jax >/dev/null || return 0
@@ -320,7 +323,7 @@ status() {
   if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
 }
 
-# The newest checkpoint's step, or what is known of it if that cannot be seen; nothing if there is none.
+# Prints the newest checkpoint's step, or the last known one if the list cannot be read; nothing without one.
 newest_checkpoint() {
   local list
   case $workdir in
@@ -330,8 +333,9 @@ newest_checkpoint() {
   grep -oE '(^|/)[0-9]+/?$' <<<"$list" | tr -d / | sort -n | tail -n 1 || true
 }
 
-# Prints how it stands: wait, silent (the hosts do not answer), lost (no slice is there, or comes from the
-# queue), ended (the run, on a slice that is there), finished, or the exit status of a run that would fail again.
+# Prints the state of slice and run: wait, silent (the hosts do not answer), lost (there is no slice, and none
+# comes from the queue), ended (the run was lost or saved, but the slice is there), finished, or the exit
+# status of a run that would fail again.
 look() {
   local state answer next="finished"
   if ! { state=$(slice_state READY) && state=${state:-$(queue_state '')}; }; then
@@ -370,10 +374,10 @@ watch() {
   newest=$(newest_checkpoint)
   while true; do
     next=$(look)
-    # A host that is taken away takes the others' processes down first: only a second look tells why.
+    # When a host is taken away, the processes of the others die first: only a second look shows the reason.
     case $next in lost | ended | [1-9]*) sleep "$poll" && next=$(look) ;; esac
     if [ "$next" = silent ]; then silent=$((silent + 1)); else silent=0; fi
-    # gcloud has tried ten times at each look. The run may be well, and this machine's key or network not.
+    # gcloud tries ten times in each look. The run may be fine, and this machine's key or network at fault.
     [ "$silent" -lt 5 ] || leave 75 "the hosts do not answer; \`watch\` looks again"
     case $next in
       wait | silent) sleep "$poll" ;;
@@ -389,7 +393,8 @@ watch() {
   done
 }
 
-# A chip may have failed. What ends so again before the next checkpoint is a defect, or NaN.
+# Status 1 may be due to a failed chip. If the run ends so again before its next checkpoint, it is a defect or
+# NaN.
 start_once_more() {
   local made
   made=$(newest_checkpoint)
@@ -404,14 +409,14 @@ give_up() {
   leave "$1" "the run ended with status $1 and would again"
 }
 
-# In place if a checkpoint was made since this was done last, else on another slice.
+# Starts the run again: on the same slice if a checkpoint was made since the last such start, else on another.
 start_again() {
   local made
   made=$(newest_checkpoint)
   if [ "$made" != "$restarted_at" ]; then
     say "the run was lost; starting it again on the same slice"
     restarted_at=$made
-    # What came from the queue without this `watch`, or though gcloud failed to make it, has no checkout yet.
+    # A slice has no checkout yet if it came from the queue without this `watch`, or despite gcloud's failure.
     { { on_hosts '' "$on_host end" || install; } && run "$@"; } || say "that failed; looking again"
     return
   fi
@@ -419,7 +424,8 @@ start_again() {
   replace "$@"
 }
 
-# A run that fails anywhere must not rent slice after slice. What Google takes away is not counted.
+# Counts slices that made no new checkpoint, so that a run that fails everywhere does not rent slice after
+# slice. Slices that Google takes away are not counted.
 count_fruitless() {
   local made
   made=$(newest_checkpoint)
@@ -436,7 +442,7 @@ replace() {
  with the same words where the slice is no longer listed"
     if delete && create; then
       slices=$((slices + 1)) restarted_at=never made=$(newest_checkpoint)
-      # One that was taken away may have made a checkpoint before: what follows does not fail in a row.
+      # A slice that was taken away may have made a checkpoint; the next failure is then the first in a row.
       [ "$made" = "$newest" ] || fruitless=0
       newest=$made
       say "slice $slices of at most $max_slices"
@@ -445,7 +451,7 @@ replace() {
     else
       refused=yes
     fi
-    for _ in {1..10}; do sleep "$poll"; done # room is seldom found at once
+    for _ in {1..10}; do sleep "$poll"; done # there is seldom room for a new slice at once
     if [ -n "$refused" ] && [ "$(look)" != lost ]; then
       say "there may be a slice now which this shell has not made; looking on"
       restarted_at=never
@@ -458,7 +464,7 @@ train() {
   trap interrupted INT
   create || leave 1 "failed"
   if ! { install && run "$@"; }; then
-    sleep "$poll" # a slice that is taken away says so a little later
+    sleep "$poll" # the state of a slice that is taken away changes a little later
     [ "$(look)" = lost ] || leave 1 "failed"
   fi
   watch "$@"
@@ -526,7 +532,7 @@ done
 place=(--zone="$zone" --project="$project")
 read -ra creation <<<"${place[*]} $create_flags"
 read -ra login <<<"${place[*]} $ssh_flags"
-# A host that is out of memory takes a connection and says nothing; without these, ssh waits for it without end.
+# A host that is out of memory accepts a connection but never answers; without these, ssh would wait forever.
 login+=(--ssh-flag="-oConnectTimeout=30 -oServerAliveInterval=30 -oServerAliveCountMax=4")
 itself="$name --zone $zone --project $project"
 on_host='bash ~/bert-jax/tpu_host.sh'

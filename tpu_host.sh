@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The part of launch_tpu.sh that runs on the hosts of a slice, from the checkout in ~/bert-jax.
-# All but the setup works in ~/bert-jax-run: the log, the process id, once the run has ended its exit
-# status, the corpus, and the mounted bucket.
+# Everything but the setup works in ~/bert-jax-run, which holds the log, the process id, the corpus, the
+# mounted bucket and, once the run has ended, its exit status.
 set -euo pipefail
 
 # TPU images come with an older Python than the package needs, so uv brings one.
@@ -11,7 +11,8 @@ setup() {
   venv/bin/pip install --quiet -c constraints.txt -e '.[tpu]'
 }
 
-# fetch WORKDIR CORPUS [MODEL]: what takes hosts unequally long, before any of them waits for the others.
+# fetch WORKDIR CORPUS [MODEL]: copies the corpus and mounts buckets. This takes some hosts longer than
+# others, so it is done before the run, in which they wait for each other.
 fetch() {
   local folder
   if is_going; then echo "a run goes on here; stop it first" >&2; exit 2; fi
@@ -25,7 +26,7 @@ fetch() {
 run() {
   local workdir=$1 corpus=$2
   shift 2
-  if is_going; then return; fi # gcloud says everything again where a connection broke
+  if is_going; then return; fi # gcloud repeats the command if a connection broke
   case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
   case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
   set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL, the run of --branch-from DIR
@@ -36,7 +37,7 @@ run() {
   nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
     ~/bert-jax/venv/bin/bert-jax pretrain "$@" \
     --workdir "$workdir" ${corpus:+--data.corpus "$corpus"} --distributed >> log 2>&1 < /dev/null &
-  until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then it belongs to this login, and ends with it
+  until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then the run would end with this login
 }
 
 copy_to_disk() {
@@ -48,9 +49,9 @@ mount_bucket() {
   local bucket=${1#gs://}
   bucket=${bucket%%/*}
   if mountpoint -q "gs/$bucket"; then return; fi
-  fusermount -uz "gs/$bucket" 2>/dev/null || true # what is left of a mount whose program died
+  fusermount -uz "gs/$bucket" 2>/dev/null || true # the rest of a mount whose program died
   mkdir -p "gs/$bucket"
-  # No caches: a host sees at once what another wrote. No streaming: what was synced survives the host.
+  # No caches: a host sees at once what another wrote. No streaming: data that was synced survives the host.
   gcsfuse --implicit-dirs --rename-dir-limit=100000 --metadata-cache-ttl-secs=0 \
     --metadata-cache-negative-ttl-secs=0 --enable-streaming-writes=false "$bucket" "gs/$bucket"
 }
@@ -60,14 +61,14 @@ install_gcsfuse() {
   if command -v gcsfuse >/dev/null; then return; fi
   echo "deb $apt gcsfuse-$(lsb_release -cs) main" | sudo tee /etc/apt/sources.list.d/gcsfuse.list
   curl -fsS $apt/doc/apt-key.gpg | sudo tee /etc/apt/trusted.gpg.d/gcsfuse.asc
-  # A fresh host updates itself, and holds a lock for which apt-get update does not wait.
+  # A fresh host first updates itself, and holds a lock that apt-get update does not wait for.
   for _ in {1..30}; do if sudo apt-get update; then break; fi; sleep 10; done
   sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
 }
 
 is_going() { kill -0 "$(cat pid 2>&1)" 2>/dev/null; }
 
-# Prints `run: ` and going, lost (killed before it could say why, or on a full disk) or the exit status.
+# Prints `run: ` and going, lost (killed before it recorded a status, or on a full disk) or the exit status.
 state() {
   if [ -s status ]; then echo "run: $(cat status)"
   elif is_going; then echo "run: going"
@@ -80,12 +81,12 @@ logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
 # Asks the run to save a checkpoint and end.
 stop() { pkill -TERM -P "$(cat pid)"; }
 
-# Ends what is left here of a run that another host has lost; fails if this host was not installed to the end.
+# Kills what is left here of a run that another host has lost; fails if the installation here is incomplete.
 end() {
   local group
   if group=$(cat pid 2>/dev/null); then
     kill -KILL -- "-$group" 2>/dev/null || true
-    # What is being uploaded is ended only after that, and keeps the work directory locked.
+    # A process ends only after its current upload, and keeps the work directory locked until then.
     for _ in {1..120}; do kill -0 -- "-$group" 2>/dev/null || break; sleep 1; done
     rm -f pid
   fi
