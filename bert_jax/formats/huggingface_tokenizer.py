@@ -5,6 +5,7 @@ normalisation table, since a `tokenizer.json` needs no SentencePiece where it is
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _ADDED_FILE = "added_tokens.json"
 _SPECIAL_FILE = "special_tokens_map.json"
 # Of a folder with a vocab.txt alone; others part text otherwise, such as BertJapaneseTokenizer with MeCab.
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
+# What those take of the settings that no file tells; None is as do_lower_case.
+_UNTOLD: dict[str, bool | None] = {"strip_accents": None, "tokenize_chinese_chars": True}
 
 
 def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -81,17 +84,12 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
     content = file.read_bytes()
     rules: dict[str, Any] = {
         "do_lower_case": guess_casing(content) == "uncased",
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
+        **_UNTOLD,
         **_read_settings(folder),
     }
     vocabulary = Vocabulary("wordpiece", "uncased" if rules["do_lower_case"] else "cased", content)
     tokenizer = make_tokenizer(vocabulary)
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        lowercase=rules["do_lower_case"],
-        strip_accents=rules["strip_accents"],
-        handle_chinese_chars=rules["tokenize_chinese_chars"],
-    )
+    tokenizer.normalizer = _bert_normalizer(rules)
     is_whole = not _add_tokens(folder, tokenizer) and _is_plain_wordpiece(tokenizer)
     return tokenizer, vocabulary if is_whole else None
 
@@ -137,21 +135,40 @@ def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
 
 
 def _follow_settings(folder: Path, tokenizer: Tokenizer) -> None:
-    """Gives a tokenizer out of `tokenizer.json` the casing of `tokenizer_config.json`, if that tells it and
-    names BertTokenizer or no class: transformers makes this class's normalizer anew."""
+    """Gives a tokenizer out of `tokenizer.json` the rules that `tokenizer_config.json` tells, and [CLS] and
+    [SEP], if that names BertTokenizer or no class: transformers makes this class's parts anew.
+
+    A file that does not tell do_lower_case leaves what it does not tell as it is.
+    """
     file = folder / _SETTINGS_FILE
     told = read_json(file) if file.is_file() else {}
+    if told.get("tokenizer_class") not in (None, *_CLASSES):
+        return
+    bare = tokenizer.encode("").tokens != [CLS, SEP]
+    if bare and all(tokenizer.token_to_id(token) is not None for token in (CLS, SEP)):
+        tokenizer.post_processor = _bert_template(tokenizer)
     rules = json.loads(tokenizer.to_str())["normalizer"] or {}
-    if told.get("tokenizer_class") not in (None, *_CLASSES) or rules.get("type") != "BertNormalizer":
+    if rules.get("type") != "BertNormalizer":
         return
     settings = _check_settings(file, told)
+    untold = {
+        "do_lower_case": rules["lowercase"],
+        "strip_accents": rules["strip_accents"],
+        "tokenize_chinese_chars": rules["handle_chinese_chars"],
+    }
     if "do_lower_case" in settings:
-        tokenizer.normalizer = normalizers.BertNormalizer(
-            clean_text=rules["clean_text"],
-            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-            strip_accents=settings.get("strip_accents"),
-            lowercase=settings["do_lower_case"],
-        )
+        untold = _UNTOLD
+    tokenizer.normalizer = _bert_normalizer({**untold, **settings}, rules["clean_text"])
+
+
+def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> normalizers.BertNormalizer:
+    """What BertTokenizer makes of its three settings."""
+    return normalizers.BertNormalizer(
+        clean_text=clean_text,
+        lowercase=settings["do_lower_case"],
+        strip_accents=settings["strip_accents"],
+        handle_chinese_chars=settings["tokenize_chinese_chars"],
+    )
 
 
 def _add_tokens(folder: Path, tokenizer: Tokenizer) -> bool:

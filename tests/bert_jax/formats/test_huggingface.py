@@ -273,6 +273,46 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
         open_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({}, ["ä", "[UNK]"]),
+        ({"strip_accents": True}, ["a", "[UNK]"]),
+        ({"tokenize_chinese_chars": True}, ["ä", "a", "北", "a"]),
+        ({"do_lower_case": True}, ["a", "a", "北", "a"]),  # the others as transformers has them then
+        ({"do_lower_case": True, "strip_accents": False}, ["ä", "a", "北", "a"]),
+    ],
+)
+def test_settings_beside_a_tokenizer_file_overrule_it_one_by_one(
+    tmp_path: Path, settings: dict, tokens: list[str]
+) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    pieces = {"b": "ä", "c": "北"}
+    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    tokenizer = open_model(folder).tokenizer
+    rules = {"lowercase": True, "strip_accents": False, "handle_chinese_chars": False}
+    tokenizer.normalizer = normalizers.BertNormalizer(**rules)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", **settings})
+    )
+    assert open_model(folder).tokenizer.encode("Ä a北a").tokens[1:-1] == tokens
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", None, "PreTrainedTokenizerFast"])
+def test_a_tokenizer_file_of_berts_class_gets_its_special_tokens(tmp_path: Path, name: str | None) -> None:
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(folder).tokenizer.to_str())
+    (folder / "tokenizer.json").write_text(json.dumps({**spec, "post_processor": None}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
+    encoding = open_model(folder).tokenizer.encode("a", "b")
+    if name == "PreTrainedTokenizerFast":
+        assert encoding.tokens == ["a", "b"]
+    else:
+        assert encoding.tokens == ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+        assert encoding.type_ids == [0, 0, 0, 1, 1]
+
+
 BERT_PROCESSING = {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}}
 
 
