@@ -21,7 +21,6 @@ from data_pipeline.vocabulary_file import (
     CLS,
     LONGEST_WORD,
     MASK,
-    NOT_UNIGRAM,
     PAD,
     SEP,
     SPECIAL_TOKENS,
@@ -30,6 +29,7 @@ from data_pipeline.vocabulary_file import (
     TokenizerKind,
     Vocabulary,
     read_vocabulary,
+    sentencepiece_fault,
     write_vocabulary,
 )
 
@@ -178,13 +178,11 @@ class SentencePiece(Tokenizer):
         self.casing = "cased" if "A" in self._processor.normalize("A") else "uncased"
         self.sha256 = hashlib.sha256(model).hexdigest()
 
-    @property
-    def is_unigram(self) -> bool:
-        """Whether it is a unigram model, the only kind that exports can rebuild."""
+    def find_fault(self) -> str | None:
+        """What exports cannot rebuild of it, for messages; None if they can."""
         from sentencepiece import sentencepiece_model_pb2
 
-        trained = sentencepiece_model_pb2.ModelProto.FromString(self._model).trainer_spec  # type: ignore[attr-defined]
-        return trained.model_type == trained.UNIGRAM
+        return sentencepiece_fault(sentencepiece_model_pb2.ModelProto.FromString(self._model))  # type: ignore[attr-defined]
 
     def find_unprotected(self) -> list[str]:
         """Returns the special tokens that text can become, and [UNK] if unknown text does not become it."""
@@ -229,7 +227,7 @@ def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
 
     Raises:
       UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
-        model of another casing, one that is not unigram, or one whose special tokens text can become.
+        model of another casing, one that exports cannot rebuild, or one whose special tokens text can become.
     """
     if not file.is_file():
         raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
@@ -252,8 +250,8 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def _check_sentencepiece(tokenizer: SentencePiece, file: Path) -> None:
-    if not tokenizer.is_unigram:
-        raise UserError(f"vocabulary {file} {NOT_UNIGRAM}")
+    if fault := tokenizer.find_fault():
+        raise UserError(f"vocabulary {file} {fault}")
     if wrong := tokenizer.find_unprotected():
         raise UserError(
             f"vocabulary {file} has {', '.join(wrong)} as symbols of text; {UNK} must be the model's unknown "

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from data_pipeline.errors import UserError, bad_input
 
@@ -27,9 +27,11 @@ FILES: dict[TokenizerKind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "s
 # tokenise alike; google-research/bert allows 200 (tokenization.py:304).
 LONGEST_WORD = 100
 
-NOT_UNIGRAM = "is a SentencePiece model, but not a unigram one; only those are supported"
-"""End of error messages about a vocabulary: neither this package nor its exports have a tokenizer for BPE
-and the other kinds of SentencePiece models."""
+# What an export rebuilds of a SentencePiece model; any other value gives other ids there.
+_REBUILT = {
+    "trainer_spec": {"treat_whitespace_as_suffix": False},
+    "normalizer_spec": {"add_dummy_prefix": True, "remove_extra_whitespaces": True},
+}
 
 _SETTINGS_FILE = "settings.json"
 
@@ -69,6 +71,24 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         raise bad_input(
             error, folder, f"{folder} holds no tokenizer; `bert-jax prepare` writes one"
         ) from None
+
+
+def sentencepiece_fault(model: Any) -> str | None:
+    """What exports cannot rebuild of a SentencePiece model, for messages; None if they can.
+
+    Args:
+      model: a `ModelProto` of SentencePiece's.
+    """
+    if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
+        return "is a SentencePiece model, but not a unigram one; only those are supported"
+    for spec, settings in _REBUILT.items():
+        for name, value in settings.items():
+            if (found := getattr(getattr(model, spec), name)) != value:
+                return (
+                    f"is a SentencePiece model with {name}={str(found).lower()}; only "
+                    f"{name}={str(value).lower()} is supported"
+                )
+    return None
 
 
 def records_folder(corpus: str) -> Path:

@@ -17,13 +17,13 @@ from data_pipeline.vocabulary_file import (
     CLS,
     FILES,
     LONGEST_WORD,
-    NOT_UNIGRAM,
     SEP,
     SPECIAL_TOKENS,
     UNK,
     Casing,
     Vocabulary,
     guess_casing,
+    sentencepiece_fault,
 )
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -42,7 +42,7 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     It knows special tokens in text, as Hugging Face's do: "[MASK]" is one id.
 
     Raises:
-      UserError: a special token is missing, or it is a SentencePiece model other than unigram.
+      UserError: a special token is missing, or it is a SentencePiece model that cannot be rebuilt.
     """
     wordpiece = vocabulary.kind == "wordpiece"
     tokenizer = _wordpiece(vocabulary) if wordpiece else _sentencepiece(vocabulary)
@@ -317,18 +317,16 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
 
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)  # type: ignore[attr-defined]
     trained, rules = model.trainer_spec, model.normalizer_spec
-    if trained.model_type != trained.UNIGRAM:
-        raise UserError(f"the model's vocabulary {NOT_UNIGRAM}")
+    if fault := sentencepiece_fault(model):
+        raise UserError(f"the model's vocabulary {fault}")
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     tokenizer = Tokenizer(models.Unigram(pieces, trained.unk_id, trained.byte_fallback))
     steps: list[Any] = []
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
-    if rules.remove_extra_whitespaces:
-        # Blanks in front stay: after [MASK] one blank tells a new word from the rest of one.
-        steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    # Blanks in front stay: after [MASK] one blank tells a new word from the rest of one.
+    steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     tokenizer.normalizer = normalizers.Sequence(steps)
-    prepend = "first" if rules.add_dummy_prefix else "never"
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
-    tokenizer.decoder = decoders.Metaspace(prepend_scheme=prepend)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     return tokenizer

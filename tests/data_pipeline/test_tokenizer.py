@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.vocabulary import sample_texts, train_vocabulary
 from data_pipeline.tokenizer import load_tokenizer, load_vocabulary
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 
 PIECES = [
     *SPECIAL_TOKENS,
@@ -178,6 +179,24 @@ SPM_OPTIONS = {
     "bos_id": -1,
     "eos_id": -1,
 }
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("treat_whitespace_as_suffix", True),
+        ("add_dummy_prefix", False),
+        ("remove_extra_whitespaces", False),
+    ],
+)
+def test_refuses_blanks_that_exports_cannot_rebuild(tmp_path, setting, value):
+    options = {**SPM_OPTIONS, setting: value, "model_prefix": str(tmp_path / "spm"), "vocab_size": 80}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
+    message = f"with {setting}={str(value).lower()}; only {setting}={str(not value).lower()} is supported"
+    with pytest.raises(UserError, match=rf"vocabulary .*spm\.model is a SentencePiece model {message}"):
+        load_vocabulary(tmp_path / "spm.model", "cased")
+    with pytest.raises(UserError, match=f"the model's vocabulary is a SentencePiece model {message}"):
+        make_tokenizer(Vocabulary("sentencepiece", "cased", (tmp_path / "spm.model").read_bytes()))
 
 
 @pytest.mark.parametrize(
