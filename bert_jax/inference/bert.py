@@ -39,6 +39,8 @@ _PADDED_AXES: dict[Output, tuple[int, ...]] = {
 }
 _TOKENS_IN_A_BATCH = 4096
 _TEXTS_IN_A_WINDOW = 64
+# Characters for each position; longer pairs are cut before they are joined.
+_LONG_PAIR = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,7 +127,7 @@ class Bert:
         kept = tuple(range(depth + 1) if layers is None else layers)
         remaining = iter(texts)
         while window := list(itertools.islice(remaining, _TEXTS_IN_A_WINDOW)):
-            yield self._encode_window(self._tokenizer.encode_batch(window), names, kept)
+            yield self._encode_window(self._tokenize(window), names, kept)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
         """The likeliest (token, probability) for each [MASK] of a text; see `inference.fill_mask`."""
@@ -134,6 +136,10 @@ class Bert:
     def _default_outputs(self) -> tuple[Output, ...]:
         pooled: tuple[Output, ...] = ("pooled_output",) if "pooler" in self.pretrained.params else ()
         return ("sequence_output", *pooled)
+
+    def _tokenize(self, texts: list[Text]) -> list[Encoding]:
+        longest = self.pretrained.config.max_position_embeddings
+        return tokenize(self.pretrained.tokenizer, self._tokenizer, longest, texts)
 
     def _encode_window(
         self, encodings: list[Encoding], outputs: tuple[Output, ...], layers: tuple[int, ...]
@@ -157,6 +163,42 @@ class Bert:
             cut=sum(bool(e.overflowing) for e in encodings),
             **{name: [row[name] for row in rows] for name in outputs},  # type: ignore[arg-type]
         )
+
+
+def tokenize(whole: Tokenizer, cutting: Tokenizer, longest: int, texts: Sequence[Text]) -> list[Encoding]:
+    """The encodings of texts and pairs.
+
+    Args:
+      whole: a tokenizer that does not cut.
+      cutting: the same, but it cuts.
+      longest: tokens that it leaves.
+      texts: strings, or pairs of strings.
+    """
+    limit = _LONG_PAIR * longest
+    is_long = [isinstance(text, tuple | list) and sum(map(len, text)) > limit for text in texts]
+    encodings = iter(cutting.encode_batch([t for t, long in zip(texts, is_long, strict=True) if not long]))
+    return [
+        _encode_long_pair(whole, cutting, longest, *text) if long else next(encodings)
+        for text, long in zip(texts, is_long, strict=True)
+    ]
+
+
+def _encode_long_pair(whole: Tokenizer, cutting: Tokenizer, longest: int, a: str, b: str) -> Encoding:
+    """What `cutting` makes of a pair, in linear time: it would join every piece that it cuts off A with
+    every one of B, and keep them all."""
+    first = whole.encode(a, add_special_tokens=False)
+    second = whole.encode("", b, add_special_tokens=False)  # as the second of two: segment B
+    # One more of the longer, since which one is longer decides an odd position.
+    sizes = longest + (len(first) > len(second)), longest + (len(second) > len(first))
+    return cutting.post_process(_first_tokens(first, sizes[0]), _first_tokens(second, sizes[1]))
+
+
+def _first_tokens(encoding: Encoding, count: int) -> Encoding:
+    """At most `count` tokens, without the others, which plain truncation would keep beside them."""
+    if len(encoding) <= count:
+        return encoding
+    encoding.truncate(len(encoding) - count, direction="left")
+    return Encoding.merge(encoding.overflowing[::-1], growing_offsets=False)
 
 
 def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], int]]:

@@ -1,18 +1,23 @@
 """Applying a model to texts: the same numbers whatever the padding, the company and the order."""
 
 import dataclasses
+import random
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax.inference.bert import Bert, Encoded, _forward
-from bert_jax.inference.fill_mask import _masked_logits
+from bert_jax.fill_mask import _masked_logits
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.inference import Bert, Encoded, _forward, tokenize
 from bert_jax.model.encoder import Encoder
 from data_pipeline.errors import UserError
+from data_pipeline.vocabulary_file import read_vocabulary
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
+from tests.bert_jax.small_run import make_tokenizer as make_text_tokenizer
 
 EVERYTHING = ("pooled_output", "sequence_output", "embedding_output", "hidden_states", "attention_maps")
 TEXTS = ["a b c", ("d e f g", "h i"), "", "x " * 15, "k"]
@@ -90,6 +95,29 @@ def test_long_texts_are_cut_and_counted(model: Bert) -> None:
     assert encoded.cut == 2
     assert encoded.tokens[0] == ["[CLS]", *["a"] * 18, "[SEP]"]
     assert encoded.tokens[1] == ["[CLS]", *["b"] * 16, "[SEP]", "c", "[SEP]"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_long_pairs_are_cut_as_others_are(kind: str, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    make_text_tokenizer(kind, "uncased").save(tmp_path)
+    whole, cutting = (make_tokenizer(read_vocabulary(tmp_path)) for _ in range(2))
+    for longest in (8, 9):
+        cutting.enable_truncation(longest)
+        for _ in range(300):
+            sizes = [(draw.choice([0, 1, 2, 9, 10]), draw.randint(0, 3)) for _ in range(2)]
+            pair = tuple("the cat, naïve " * many + "a " * few for many, few in sizes)
+            (ours,), theirs = tokenize(whole, cutting, longest, [pair]), cutting.encode(*pair)
+            for name in ("ids", "type_ids", "tokens"):
+                assert getattr(ours, name) == getattr(theirs, name)
+            assert bool(ours.overflowing) == bool(theirs.overflowing)
+
+
+def test_of_long_pairs_little_is_kept(model: Bert) -> None:
+    long = "a b c d " * 400
+    (encoding,) = model._tokenize([(long, long)])
+    assert len(encoding) == 20
+    assert len(encoding.overflowing) < 20  # 40,000 where each piece of A meets each of B
 
 
 def test_bad_requests_are_refused(model: Bert) -> None:
