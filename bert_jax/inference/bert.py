@@ -89,7 +89,8 @@ class Bert:
             for the last one; None gives all.
 
         Raises:
-          UserError: `texts` is one string; no such output or layer; the model has no pooler.
+          UserError: `texts` is one string; no such output or layer, or no layer at all; the model has no
+            pooler.
         """
         if isinstance(texts, str):
             raise UserError("encode takes a list of texts, not one string")
@@ -119,6 +120,8 @@ class Bert:
         for name in names:
             if name not in _PADDED_AXES:
                 raise UserError(f"unknown output {name!r}; valid: {', '.join(_PADDED_AXES)}")
+        if layers is not None and not len(layers):
+            raise UserError(f"layers is empty; give some of {-depth - 1} to {depth}, or None for all")
         for layer in layers or ():
             if not -depth - 1 <= layer <= depth:
                 raise UserError(f"the model has no layer {layer}; valid: {-depth - 1} to {depth}")

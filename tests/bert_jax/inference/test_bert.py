@@ -125,6 +125,7 @@ def test_bad_requests_are_refused(model: Bert) -> None:
         (lambda: model.encode("a text"), "takes a list of texts"),
         (lambda: model.encode(["a"], ["pooled"]), "unknown output 'pooled'; valid: pooled_output, sequence"),
         (lambda: model.encode(["a"], ["hidden_states"], [3]), "no layer 3; valid: -3 to 2"),
+        (lambda: model.encode(["a"], ["hidden_states"], []), "layers is empty; give some of -3 to 2"),
         (lambda: model.fill_mask("a"), r"no \[MASK\]"),
     ):
         with pytest.raises(UserError, match=message):
