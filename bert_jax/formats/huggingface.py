@@ -83,11 +83,12 @@ _TASK_CLASSES = {
 }
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER = "cls.predictions.decoder.weight"
-# Constants, and the tied decoder's second name.
+_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+# Constants, and the tied decoder's second names.
 _NO_PARAMETERS = (
     "bert.embeddings.position_ids",
     "bert.embeddings.token_type_ids",
-    "cls.predictions.decoder.bias",
+    _DECODER_BIAS,
     _DECODER,
 )
 
@@ -280,6 +281,14 @@ def _load_torch(file: Path) -> dict[str, np.ndarray]:
             f"or save the model as {WEIGHTS_FILE}"
         ) from None
     tensors = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(tensors, Mapping):
+        raise UserError(f"{file} holds a {type(tensors).__name__}; it must be a model's state_dict")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise UserError(
+                f"{file} holds {name!r}, which is no tensor; it must be a model's state_dict alone, as "
+                f"torch.save(model.state_dict(), FILE) writes it"
+            )
     return {name: tensor.float().numpy() for name, tensor in tensors.items()}
 
 
@@ -301,4 +310,6 @@ def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
     renamed = {names[old]: tensor for old, tensor in tensors.items()}
     if _DECODER in renamed and not np.array_equal(renamed[_DECODER], renamed.get(_WORD_EMBEDDINGS, [])):
         raise UserError(f"{directory} has output embeddings of their own; only tied ones are supported")
+    if _DECODER_BIAS in renamed:  # the same array, of which some files have only this name
+        renamed.setdefault(_BIAS, renamed[_DECODER_BIAS])
     return {name: tensor for name, tensor in renamed.items() if name not in _NO_PARAMETERS}

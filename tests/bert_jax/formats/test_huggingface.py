@@ -107,6 +107,32 @@ def test_a_tied_decoder_is_known_and_another_one_refused(tmp_path: Path) -> None
         open_model(folder)
 
 
+def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
+    weights = stored_weights()
+    bias = weights.pop("cls.predictions.bias")
+    folder = write_huggingface(tmp_path / "hf", weights | {"cls.predictions.decoder.bias": bias})
+    assert_same(written_back(folder), stored_weights())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"state_dict": {}, "epoch": 3},
+            r"pytorch_model\.bin holds 'state_dict', which is no tensor; it must",
+        ),
+        ([1], r"pytorch_model\.bin holds a list; it must be a model's state_dict"),
+    ],
+)
+def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
+    torch = pytest.importorskip("torch")
+    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    (folder / "model.safetensors").unlink()
+    torch.save(content, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=message):
+        open_model(folder)
+
+
 def test_half_precision_becomes_single(tmp_path: Path) -> None:
     weights = {name: array.astype(np.float16) for name, array in stored_weights().items()}
     folder = write_huggingface(tmp_path / "hf", weights)
