@@ -204,6 +204,13 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(
 ) -> None:
     once = command(folder, output="again")
     assert main(once) == 75
+    # Those that are to come are there, so that it can be told that they are missing.
+    cells = sorted((folder / "again" / "cells").iterdir())
+    assert len(cells) == 2
+    capsys.readouterr()
+    assert main([*once, "1e-2", "--max-seq-length=12"]) == 2
+    assert "settings.max_seq_length 24 -> 12" in capsys.readouterr().err
+    assert sorted((folder / "again" / "cells").iterdir()) == cells
     (record,) = (folder / "again").glob("cells/*/config.json")
     record.write_text(re.sub('"jax": "[^"]*"', '"jax": "0.1"', record.read_text()))
     assert main(once) == 0

@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
 from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
@@ -23,6 +24,7 @@ from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
 from data_pipeline.atomic import write_json
 from data_pipeline.tasks.conll import Sentence
+from data_pipeline.tasks.glue_submission import submission_text, write_submission
 from data_pipeline.tasks.ranking import read_candidates
 from data_pipeline.tasks.records import Place, Record
 from tests.bert_jax.small_finetuned import make_cell
@@ -394,6 +396,34 @@ def test_a_grid_without_a_finished_cell_is_named(tmp_path: Path, capsys: pytest.
         assert main([*command, f"--model={tmp_path}"]) == 2
         said = capsys.readouterr().err
         assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it" in said
+
+
+def test_a_grid_that_is_not_finished_is_used_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    grid = tmp_path / "grid"
+    (grid / "cells" / "b").mkdir(parents=True)
+    make_cell(grid / "cells" / "a", "classification", "cola", ("0", "1"), settings={"max_seq_length": 12})
+    (grid / "best").symlink_to(Path("cells") / "a", target_is_directory=True)
+    write_submission(grid / "best" / "submission.zip", {"CoLA.tsv": submission_text(["0"] * 1063)})
+    (tmp_path / "x.csv").write_text("sentence\ncat\n")
+    command = ["predict", f"--model={grid}", f"--input={tmp_path / 'x.csv'}"]
+    uses: list[Callable[[int], object]] = [
+        lambda i: main([*command, f"--output={tmp_path / f'{i}.csv'}"]),
+        lambda i: main(["convert", f"--model={grid}", f"--output={tmp_path / f'{i}'}"]),
+        lambda i: main(["submission", f"--runs={grid}", f"--output={tmp_path / f'{i}.zip'}"]),
+        lambda i: bert_jax.load_model(grid),
+        lambda i: bert_jax.load_finetuned(grid),
+    ]
+    for number, use in enumerate(uses):
+        assert use(number) != 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"warning: the grid of {grid} is not finished: 1 of 2 cells done")
+        assert said.count("warning") == 1
+    (grid / "cells" / "b" / "result.json").write_text("{}")
+    for number, use in enumerate(uses, len(uses)):
+        assert use(number) != 2
+        assert "not finished" not in capsys.readouterr().err
 
 
 def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def finetuned(
     record = {"settings": {}, "trained_from": name, "model_fingerprint": model, "data": data, **record}
     write_finetuning_record(cell, FineTuningRecord(task, config, ("a", "b"), **record))
     (cell / "tokenizer.json").write_text(vocabulary)
+    (cell / "result.json").write_text("{}")
     (folder / "best").symlink_to("cells/a", target_is_directory=True)
     rows: list[dict[str, Any]] = []
     cells: list[dict[str, Any]] = []
@@ -248,6 +249,17 @@ def test_a_data_set_that_models_encode_in_their_own_ways_has_one_column(
         for fold in range(2)
     ]
     assert ["mine", "mine", "fold", "1"] in shown(capsys, *folds)
+
+
+def test_a_grid_that_is_not_finished_is_shown_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = finetuned(tmp_path / "grid", "cola", {2e-5: (0.5,)}, "m")
+    (grid / "cells" / "b").mkdir()
+    assert main(["report", str(grid)]) == 0
+    said = capsys.readouterr()
+    assert "0.5000" in said.out
+    assert f"the grid of {grid} is not finished: 1 of 2 cells done" in said.err
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def run(args: Submission) -> None:
     Raises:
       UserError: no such run, a run without test predictions, two of one task, an output that exists.
     """
-    from bert_jax.finetuning.finetuned import find_cell
+    from bert_jax.finetuning.finetuned import find_cell, warn_if_unfinished
     from data_pipeline.tasks.glue_submission import (
         SUBMISSION_FILE,
         join_submissions,
@@ -44,6 +44,8 @@ def run(args: Submission) -> None:
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder; --runs takes those that `bert-jax finetune` made")
     predicted = join_submissions(find_cell(folder) / SUBMISSION_FILE for folder in args.runs)
+    for folder in args.runs:
+        warn_if_unfinished(folder)
     filled = placeholders(predicted)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     write_submission(args.output, predicted | filled)

@@ -8,7 +8,7 @@ import functools
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,10 @@ class Grid:
         if read_results(self.args.output):
             self._keep_best()  # the last start may have ended between a cell and this
         unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
+        self._check_begun(unfinished)
+        for cell in unfinished:
+            # All now: what uses the folder meanwhile can tell that they are to come.
+            self._folder(cell).mkdir(parents=True, exist_ok=True)
         for number, cell in enumerate(unfinished):
             line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
             if epochs_done:
@@ -163,16 +167,14 @@ class Grid:
         return ending
 
     def _begin(self, cell: Cell, config: FineTuning) -> Packing | None:
-        """Makes the folder of a cell, or checks that what is in it is this cell.
+        """Writes what a cell is into its folder.
 
         Gives how its rows share lines, as it was when the cell was begun.
         """
         folder = self._folder(cell)
-        folder.mkdir(parents=True, exist_ok=True)
         record, start = self._record(config), this_start()
         if saved_steps(folder):
             before = read_record(folder)
-            check_same(folder, before, record)
             for line in describe_layout_changes(before.config, config):
                 print(line, flush=True)
             for line in describe_code_changes(before.starts[-1], start):
@@ -194,6 +196,13 @@ class Grid:
             before = read_record(self._folder(cell))
             config = self._config(cell, self._parallel_of(before))
             check_same(self._folder(cell), before, self._record(config))
+
+    def _check_begun(self, cells: Sequence[Cell]) -> None:
+        """Raises UserError if a checkpoint in the folder of one of these cells is of other settings."""
+        for cell in cells:
+            folder = self._folder(cell)
+            if saved_steps(folder):
+                check_same(folder, read_record(folder), self._record(self.configs[cell]))
 
     def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
         """What a finished cell's layout is compared with: itself, as another need not fit its batch size; but

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def find_cell(folder: Path) -> Path:
     return folder
 
 
+def warn_if_unfinished(folder: Path) -> None:
+    """Says on standard error if cells of a grid are not finished, of which one may be its best."""
+    cells = [cell for cell in (folder / CELLS_FOLDER).glob("*/") if cell.is_dir()]
+    done = sum((cell / RESULT_FILE).exists() for cell in cells)
+    if done < len(cells):
+        print(
+            f"warning: the grid of {folder} is not finished: {done} of {len(cells)} cells done; "
+            "the best of these is taken",
+            file=sys.stderr,
+        )
+
+
 def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
     """What a cell is, and its parameters as numpy arrays.
 
@@ -92,15 +105,17 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
 def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     """Reads the folder that `bert-jax finetune` made, or that of one of its cells.
 
-    It is applied by the devices at hand, however it was trained.
+    Of a grid that is not finished the best cell so far is taken, with a line on standard error. It is
+    applied by the devices at hand, however it was trained.
 
     Raises:
       UserError: as `load_cell`; no tokenizer, or a damaged one.
     """
-    folder = find_cell(folder)
-    record, params = load_cell(folder)
+    cell = find_cell(folder)
+    record, params = load_cell(cell)
+    warn_if_unfinished(folder)
     program = make_program(make_task(record.config), prediction_run(record.config, batch_size))
-    tokenizer, _ = read_tokenizer(folder)
+    tokenizer, _ = read_tokenizer(cell)
     return FineTuned(record, tokenizer, program, program.put_params(params))
 
 

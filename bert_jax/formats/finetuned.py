@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from bert_jax.finetuning.finetuned import find_cell, load_cell
+from bert_jax.finetuning.finetuned import find_cell, load_cell, warn_if_unfinished
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import HEADS, Pretrained, TaskHead
@@ -17,13 +17,14 @@ def recognises(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Pretrained:
-    """Reads the best cell, or the one that is named.
+    """Reads the best cell, or the one that is named; says on standard error if others are not finished.
 
     Raises:
       UserError: the checkpoint is damaged or was deleted.
     """
     folder = find_cell(directory)
     record, params = load_cell(folder)
+    warn_if_unfinished(directory)
     config = record.config
     tokenizer, vocabulary = read_tokenizer(folder)
     head = params.get("classifier", {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.finetuned import RESULTS_FILE, TOKENIZER_FILE, find_cell
+from bert_jax.finetuning.finetuned import RESULTS_FILE, TOKENIZER_FILE, find_cell, warn_if_unfinished
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from data_pipeline.errors import UserError, bad_input
 
@@ -56,10 +56,10 @@ class Column:
 
 
 def read_score(folder: Path) -> Score:
-    """Reads the result of a `bert-jax finetune`.
+    """Reads the result of a `bert-jax finetune`; says on standard error if some of its cells are not finished.
 
     Raises:
-      UserError: the folder is not that of a finished `bert-jax finetune`, or there is no score.
+      UserError: the folder is not that of a `bert-jax finetune`, or no cell has a score.
     """
     path = folder / RESULTS_FILE
     cell = find_cell(folder)
@@ -70,6 +70,7 @@ def read_score(folder: Path) -> Score:
         row = max(rows, key=lambda row: (row["mean"] is not None, row["mean"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
+    warn_if_unfinished(folder)
     if row["mean"] is None:
         raise UserError(f"{folder}: a seed of every cell diverged; there is no score to report")
     return Score(
