@@ -220,6 +220,15 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(
 
 
 @pytest.mark.usefixtures("stopped_once")
+def test_results_are_those_of_all_finished_cells_wherever_it_stops(folder: Path) -> None:
+    # Of 16 steps each, so it is the second one that is interrupted.
+    assert main(command(folder, "--epochs=2", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
+    (cell,) = results(folder, "stopped")["cells"]
+    assert results(folder, "stopped")["best"] == cell
+    assert (folder / "stopped" / "cells" / cell["cell"] / "result.json").exists()
+
+
+@pytest.mark.usefixtures("stopped_once")
 def test_an_interrupted_cell_goes_on_in_less_memory(folder: Path, capsys: pytest.CaptureFixture) -> None:
     short = command(folder, "--epochs=6", "--learning-rate=1e-3", output="in-parts")
     assert main(short) == 75

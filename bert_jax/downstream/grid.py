@@ -14,6 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.checkpoints import FOLDER, load_params, saved_steps
+from bert_jax.cli.finetuning.arguments import Finetune
+from bert_jax.cli.finetuning.packing import find_packing
+from bert_jax.cli.finetuning.report import best_of, cell_of, read_results, write_results
+from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
 from bert_jax.config import ParallelConfig
 from bert_jax.downstream.arguments import Finetune
 from bert_jax.downstream.choose_packing import find_packing
@@ -262,6 +267,7 @@ class Grid:
         # What it was chosen by stays, though other devices may round otherwise.
         chosen_by = {self.data.metric: best["figures"][self.data.metric]}
         self._write_result(cell, dataclasses.replace(outcome, figures={**outcome.figures, **chosen_by}))
+        write_results(self.args.output, self.data.metric)
         # Last, so that a start that ended before this is made up for.
         record = dataclasses.replace(read_record(folder), test_fingerprint=self.test_fingerprint)
         write_record(folder, record)
@@ -282,7 +288,7 @@ class Grid:
         write_json(self._folder(cell) / RESULT_FILE, result)
 
     def _keep_best(self) -> None:
-        """`best` names the best cell so far; the other finished ones lose their checkpoints."""
+        """`best` names the best finished cell, `results.json` all; the others lose their checkpoints."""
         results = read_results(self.args.output)
         best = best_of(results, self.data.metric)["cell"]
         link = self.args.output / BEST_FOLDER
@@ -290,6 +296,7 @@ class Grid:
         beside.unlink(missing_ok=True)
         beside.symlink_to(Path(CELLS_FOLDER) / best, target_is_directory=True)
         beside.replace(link)
+        write_results(self.args.output, self.data.metric)
         for result in results:
             if result["cell"] != best:
                 shutil.rmtree(self.args.output / CELLS_FOLDER / result["cell"] / FOLDER, ignore_errors=True)

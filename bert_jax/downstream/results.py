@@ -49,15 +49,19 @@ def best_of(results: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     return max(results, key=lambda result: _rank(result["figures"][metric]))
 
 
+def write_results(output: Path, metric: str) -> None:
+    """Writes `results.json`: what all finished cells came to, seeds together, and which is the best."""
+    results = read_results(output)
+    rows = _by_seed(results, metric)
+    content = {"metric": metric, "best": best_of(results, metric), "cells": results, "rows": rows}
+    write_json(output / RESULTS_FILE, content)
+
+
 def report(output: Path, task: str, metric: str) -> None:
-    """Prints a table of the cells, seeds together, and writes it to `results.json` with all results."""
+    """Prints a table of the cells, seeds together, and what the best one came to."""
     results = read_results(output)
     best = best_of(results, metric)
-    rows = _by_seed(results, metric)
-    content = {"metric": metric, "best": best, "cells": results, "rows": rows}
-    with storage_errors_as_unfinished():
-        write_json(output / RESULTS_FILE, content)
-    _print_table(f"{task}: {metric} on the development set", rows)
+    _print_table(f"{task}: {metric} on the development set", _by_seed(results, metric))
     _print_warnings(results)
     print_examples(best["examples"])
     # The figure that decided comes first.
