@@ -157,6 +157,12 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {len(row) for row in rows} == {4 + 3}
     assert rows[0][4] in ("0", "1")
 
+    for foreign in ("id\ttext\tnote\tby\n1\tthe cat\tx\ty\n", "1\tthe cat\tx\n"):
+        (tmp_path / "foreign.tsv").write_text(foreign)
+        flags = [f"--input={tmp_path / 'foreign.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
+        assert main(["predict", f"--model={tmp_path / 'cola'}", *flags]) == 2
+        assert "foreign.tsv has no column sentence; it has" in capsys.readouterr().err
+
     names = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     whole = "7\t1\t2\tthe cat\t\t0\n" + "8\t1\t2\tcat\tdog\t1\n" * 1000
     qqp = names + whole.replace("\t1\n8", "\t1\nbroken\n8", 1)

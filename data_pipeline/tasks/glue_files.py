@@ -43,6 +43,8 @@ def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> Glu
         return GlueFile(columns, functools.partial(read_records, file, columns))
     _, first = next(split_tabs(file))
     is_headerless = bool(task.names_without_header) and not set(task.columns) <= set(first)
+    if split is None:  # anybody's table, which may well begin with names, but other ones
+        is_headerless = is_headerless and _is_labelled(first, task)
     names = task.names_without_header if is_headerless else tuple(first)
     is_test = task.label_column not in names if split is None else split in task.submissions
     columns = _text_columns(task, names)
@@ -69,6 +71,12 @@ def glue_example(record: Record, columns: Sequence[str], label: str | None = Non
         pair=texts[1] if len(texts) > 1 else None,
         label=None if label is None else record.label(label),
     )
+
+
+def _is_labelled(first: Sequence[str], task: GlueTask) -> bool:
+    """Whether a line without names has all columns, and a label in the place of the label."""
+    names = task.names_without_header
+    return len(first) == len(names) and first[names.index(task.label_column)] in task.labels
 
 
 def _text_columns(task: GlueTask, names: Collection[str]) -> tuple[str, ...]:
