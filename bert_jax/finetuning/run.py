@@ -75,7 +75,7 @@ def train_cell(
       program: compiled for this cell.
       training: first step -> its batch and all later ones.
       identity: what the batches are a function of.
-      evaluation: figures on the development set, at the end of every epoch.
+      evaluation: figures on the development set, about every epoch: `eval_every` is rounded up.
       pretrained: parameters to start from.
       folder: checkpoints, `metrics.jsonl`, TensorBoard curves.
       interrupt: asked after every step whether to save and stop.
