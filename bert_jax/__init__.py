@@ -47,8 +47,8 @@ def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> P
     """Loads a fine-tuned model of any task, to predict on examples in memory.
 
     Args:
-      directory: output of `bert-jax finetune`; its best model is loaded. If cells of its grid are not finished,
-        a line on standard error says so.
+      directory: output of `bert-jax finetune`; its best model is loaded. If its grid is not finished, a line
+        on standard error says so.
       batch_size: rows computed at once (a row is a text, a window of a passage, or a question with its
         choices); it does not change the results.
 

@@ -14,15 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.checkpoints import FOLDER, load_params, saved_steps
-from bert_jax.cli.finetuning.arguments import Finetune
-from bert_jax.cli.finetuning.packing import find_packing
-from bert_jax.cli.finetuning.report import best_of, cell_of, read_results, write_results
-from bert_jax.cli.finetuning.task_data import Apply, Outcome, TaskData
 from bert_jax.config import ParallelConfig
 from bert_jax.downstream.arguments import Finetune
 from bert_jax.downstream.choose_packing import find_packing
-from bert_jax.downstream.results import best_of, cell_of, read_results
+from bert_jax.downstream.results import best_of, cell_of, read_results, write_results
 from bert_jax.downstream.task_data import Apply, Outcome, TaskData
 from bert_jax.finetuning.config import Cell, FineTuning, check_direction, check_negatives, has_pooler
 from bert_jax.finetuning.finetuned import (

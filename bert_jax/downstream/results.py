@@ -23,7 +23,6 @@ from bert_jax.finetuning.finetuned import (
     RESULT_FILE,
     RESULTS_FILE,
 )
-from bert_jax.training.failures import storage_errors_as_unfinished
 from data_pipeline.atomic import write_json
 
 _FIELDS = [field.name for field in dataclasses.fields(Cell)]

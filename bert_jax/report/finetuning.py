@@ -56,7 +56,7 @@ class Column:
 
 
 def read_score(folder: Path) -> Score:
-    """Reads the result of a `bert-jax finetune`; says on standard error if some of its cells are not finished.
+    """Reads the result of a `bert-jax finetune`; says on standard error if its grid is not finished.
 
     Raises:
       UserError: the folder is not that of a `bert-jax finetune`, or no cell has a score.

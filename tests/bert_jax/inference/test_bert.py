@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax.fill_mask import _masked_logits
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.inference import Bert, Encoded, _forward, tokenize
+from bert_jax.inference.bert import Bert, Encoded, _forward, tokenize
+from bert_jax.inference.fill_mask import _masked_logits
 from bert_jax.model.encoder import Encoder
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import read_vocabulary
