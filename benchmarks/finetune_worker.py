@@ -74,20 +74,20 @@ def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.config import OptimizerConfig
     from bert_jax.downstream.choose_packing import find_packing
-    from bert_jax.finetuning.config import Cell, FineTuning, make_task
+    from bert_jax.finetuning.config import Cell, FineTuningConfig, make_task
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
     from bert_jax.inference.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
     from bert_jax.training.checkpoints import load_params
-    from bert_jax.training.loop import Data, train
+    from bert_jax.training.loop import TrainingData, train
     from bert_jax.training.program import make_program
     from bert_jax.training.warm_start import start_from
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 
     lengths = lengths_up_to(job.max_seq_length)
     pretrained = open_model(job.model)
-    base = FineTuning(
+    base = FineTuningConfig(
         kind=job.data.kind,
         model=pretrained.config,
         num_labels=max(len(job.data.labels), 1),
@@ -107,7 +107,7 @@ def train_ours(job: Job) -> Trained:
     with tempfile.TemporaryDirectory() as folder:
         train(
             program,
-            Data(training=lambda step: job.batches(step, lengths, packing), identity={}),
+            TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
             None,
             Path(folder),
             interrupt=Interrupt(),

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.training.checkpoints import saved_steps
-from bert_jax.training.metric_log import FILE_NAME, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.workdir.branch import check_same_origin
 from bert_jax.workdir.record import read_record
 from data_pipeline.errors import UserError
@@ -64,7 +64,7 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     assert main(arguments(tmp_path, corpus, *SHORT, *other)) == 0
     assert "branched" not in capsys.readouterr().out
     assert read_record(tmp_path).branched_from == "first at step 30"
-    assert len(read_rows(tmp_path / FILE_NAME)) == len(deterministic_rows(tmp_path))
+    assert len(read_rows(tmp_path / METRICS_FILE)) == len(deterministic_rows(tmp_path))
 
 
 @pytest.mark.parametrize(

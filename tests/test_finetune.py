@@ -15,7 +15,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.downstream import choose_packing
 from bert_jax.downstream.results import report
-from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.config import Cell, FineTuningConfig
 from bert_jax.finetuning.predict import gather
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
 from bert_jax.parallel import interrupt
@@ -177,7 +177,7 @@ def test_another_model_of_the_same_name_is_refused(
 
 
 def test_the_same_model_under_another_name_goes_on(tmp_path: Path) -> None:
-    before = FineTuningRecord("cola", FineTuning(), (), {}, trained_from="base", model_fingerprint="a")
+    before = FineTuningRecord("cola", FineTuningConfig(), (), {}, trained_from="base", model_fingerprint="a")
     check_same(tmp_path, before, dataclasses.replace(before, trained_from="base-0"))
     another = dataclasses.replace(before, trained_from="base-0", model_fingerprint="b")
     with pytest.raises(UserError, match="model base a -> base-0 b"):
@@ -237,7 +237,7 @@ def test_an_interrupted_cell_goes_on_in_less_memory(folder: Path, capsys: pytest
 
 
 def test_wrong_answers_in_a_batch_stay_what_they_were(tmp_path: Path) -> None:
-    before = FineTuningRecord("rank", FineTuning(kind="in_batch_ranking"), (), {})
+    before = FineTuningRecord("rank", FineTuningConfig(kind="in_batch_ranking"), (), {})
     in_parts = dataclasses.replace(before.config, parallel=ParallelConfig(accumulation_steps=2))
     with pytest.raises(UserError, match="accumulation_steps 1 -> 2"):
         check_same(tmp_path, before, dataclasses.replace(before, config=in_parts))

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_jax.cli.finetune import parse
-from bert_jax.finetuning.config import Cell, FineTuning
+from bert_jax.finetuning.config import Cell, FineTuningConfig
 from bert_jax.finetuning.run import cell_config
 
 
@@ -31,7 +31,7 @@ def test_repeats_may_be_spread_over_machines() -> None:
 
 @pytest.mark.parametrize(("rows", "every"), [(80, 10), (80_000, 1000)])
 def test_a_long_epoch_is_saved_before_its_end(rows: int, every: int) -> None:
-    config = cell_config(FineTuning(), Cell(3e-5, 8, 2.0, 0), rows)
+    config = cell_config(FineTuningConfig(), Cell(3e-5, 8, 2.0, 0), rows)
     assert (config.checkpoint_every, config.eval_every) == (every, rows // 8)
 
 

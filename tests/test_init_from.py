@@ -13,7 +13,7 @@ from tokenizers import normalizers
 
 from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.open_model import open_model
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
@@ -42,7 +42,7 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(directory, more_words=["river", "lake", "delta", "ford"])
 
 
-def with_rows(model: Path, rows: int) -> Pretrained:
+def with_rows(model: Path, rows: int) -> PretrainedModel:
     """The model with as many word embeddings in its configuration."""
     opened = open_model(model)
     return dataclasses.replace(opened, config=dataclasses.replace(opened.config, vocab_size=rows))

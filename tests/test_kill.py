@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.training.checkpoints import FOLDER, saved_steps
-from bert_jax.training.metric_log import FILE_NAME, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
@@ -57,11 +57,11 @@ def at_any_time(workdir: Path, draw: random.Random) -> Callable[[], bool]:
 
 def after_some_steps(workdir: Path, draw: random.Random) -> Callable[[], bool]:
     """A little after some row of metrics that this start of the run adds."""
-    known = len(read_rows(workdir / FILE_NAME))
+    known = len(read_rows(workdir / METRICS_FILE))
     wanted, delay = draw.randint(1, 3), draw.uniform(0, 0.1)
 
     def is_time() -> bool:
-        if len(read_rows(workdir / FILE_NAME)) < known + wanted:
+        if len(read_rows(workdir / METRICS_FILE)) < known + wanted:
             return False
         time.sleep(delay)
         return True

@@ -18,7 +18,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
 from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.finetuning.config import HeadKind
-from bert_jax.finetuning.finetuned import FineTuned
+from bert_jax.finetuning.finetuned import FineTunedModel
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
@@ -351,8 +351,8 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     settings = {"max_seq_length": 20} | ({"max_query_length": 6, "doc_stride": 5} if task == "squad" else {})
     make_cell(tmp_path, kind, task, labels, settings=settings)
     parts: list[object] = []
-    whole = FineTuned.predict
-    monkeypatch.setattr(FineTuned, "predict", lambda *given: parts.append(given) or whole(*given))
+    whole = FineTunedModel.predict
+    monkeypatch.setattr(FineTunedModel, "predict", lambda *given: parts.append(given) or whole(*given))
     predict(tmp_path, good, suffix)
     assert len(parts) >= 5
     parts.clear()

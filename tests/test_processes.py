@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from bert_jax.training.checkpoints import saved_steps
-from bert_jax.training.metric_log import FILE_NAME, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from tests.pod import PATIENCE_SECONDS, Pod, reserved_port
 from tests.recorded_run import digest, read_record
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state, write_corpus
@@ -76,7 +76,7 @@ def wait_for(pod: Pod, is_time: Callable[[], bool]) -> None:
 
 
 def steps_logged(workdir: Path) -> int:
-    return max((row["step"] for row in read_rows(workdir / FILE_NAME)), default=0)
+    return max((row["step"] for row in read_rows(workdir / METRICS_FILE)), default=0)
 
 
 def assert_same_batches(folder: Path, run: str, steps: int = STEPS) -> None:
@@ -121,7 +121,7 @@ def test_the_process_that_waits_longest_for_its_data_is_named(folder: Path) -> N
     flags = ("--num-train-steps", "10", "--log-every", "5")
     with pod(folder, "unequal", 2, *flags, seconds_per_step=(0.0, 1.0)) as processes:
         assert processes.wait() == [0, 0], processes.said(0) + processes.said(1)
-    rows = [row for row in read_rows(folder / "unequal" / FILE_NAME) if row["split"] == "train"]
+    rows = [row for row in read_rows(folder / "unequal" / METRICS_FILE) if row["split"] == "train"]
     timing = rows[-1]["timing"]  # the first row may have found batches ready
     assert timing["waiting_process"] == 1
     assert timing["waiting_for_data"] > 0.3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.finetuning.config import FineTuning, HeadKind
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind
 from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.record import write_record as write_finetuning_record
 from bert_jax.objective import ObjectiveName
@@ -50,7 +50,7 @@ def finetuned(
     """An output folder whose cells had these scores, a tuple of seeds for each learning rate."""
     cell = folder / "cells" / "a"
     cell.mkdir(parents=True)
-    config = FineTuning(kind=kind, model=make_experiment("mlm_nsp", 50).model)
+    config = FineTuningConfig(kind=kind, model=make_experiment("mlm_nsp", 50).model)
     record = {"settings": {}, "trained_from": name, "model_fingerprint": model, "data": data, **record}
     write_finetuning_record(cell, FineTuningRecord(task, config, ("a", "b"), **record))
     (cell / "tokenizer.json").write_text(vocabulary)

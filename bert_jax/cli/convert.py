@@ -11,7 +11,7 @@ from bert_jax.cli.model_source import ModelSource, note_assumed
 from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:
-    from bert_jax.formats.pretrained import Pretrained
+    from bert_jax.formats.pretrained import PretrainedModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run(args: Convert) -> None:
         print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a [MASK]."')
 
 
-def _describe(model: "Pretrained") -> str:
+def _describe(model: "PretrainedModel") -> str:
     """One line on a model: what it consists of, what it lacks and which parts were left out."""
     config = model.config
     casing = f"{model.vocabulary.casing}, " if model.vocabulary else ""

@@ -70,7 +70,7 @@ def run(args: Finetune[Any]) -> int:
     from bert_jax.workdir import record
 
     _check_data(args)
-    if (args.output / record.FILE_NAME).exists():
+    if (args.output / record.CONFIG_FILE).exists():
         raise UserError(f"{args.output} holds a model or a run; name another --output")
     model = args.source.open()
     longest = model.config.max_position_embeddings

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bert_jax.config import MODEL_SHAPE, Experiment
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
@@ -18,7 +18,7 @@ _SHOWN = 3
 
 def open_initial(
     directory: Path, experiment: Experiment, given: Collection[str]
-) -> tuple[Pretrained, Experiment]:
+) -> tuple[PretrainedModel, Experiment]:
     """Reads the model that a run starts from, and gives the experiment its shape.
 
     Args:
@@ -41,7 +41,7 @@ def open_initial(
     return model, take_shape(experiment, given, model)
 
 
-def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained) -> Experiment:
+def take_shape(experiment: Experiment, given: Collection[str], model: PretrainedModel) -> Experiment:
     """The experiment with the shape of a model that it starts from.
 
     Word embeddings may be more than the model's: as many as a flag asks for, or else as the corpus's
@@ -72,7 +72,7 @@ def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained
     return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
 
 
-def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None]) -> None:
+def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], None]) -> None:
     """Compares the corpus's vocabulary with the model's, which it may continue.
 
     Raises:
@@ -106,7 +106,7 @@ def check_vocabulary(model: Pretrained, corpus: str, say: Callable[[str], None])
         )
 
 
-def describe_start(model: Pretrained) -> str:
+def describe_start(model: PretrainedModel) -> str:
     """The line that says what a run begins with, and what it draws."""
     drawn = [head.replace("_", " ") for head in model.missing]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
@@ -118,7 +118,7 @@ def describe_start(model: Pretrained) -> str:
     return f"starting from {model.name}{lacking}{assumed}"
 
 
-def describe_new_rows(model: Pretrained, num_rows: int, corpus: str) -> list[str]:
+def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> list[str]:
     """The lines that say which tokens of the corpus are new to the model, and where their rows come from.
 
     Args:
@@ -155,7 +155,7 @@ def _ids_of_tokens(corpus: str) -> dict[str, int]:
     return make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
 
 
-def _check_normalizer(model: Pretrained, ours: Tokenizer, corpus: str) -> None:
+def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:
     """Raises UserError if the corpus's text was lowercased, stripped of accents or parted otherwise than the
     model's, whose tokenizer is more than a vocabulary and a casing."""
     wanted, found = _rules(model.tokenizer), _rules(ours)

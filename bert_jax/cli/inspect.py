@@ -112,11 +112,11 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     """Returns the experiment to take settings from, and the folder of the corpus."""
     from bert_jax.cli.flags import check_name
     from bert_jax.workdir.folder import corpus_of
-    from bert_jax.workdir.record import FILE_NAME, read_record
+    from bert_jax.workdir.record import CONFIG_FILE, read_record
     from experiments import EXPERIMENTS
 
     workdir = Path(args.corpus)
-    if not (workdir / FILE_NAME).exists():
+    if not (workdir / CONFIG_FILE).exists():
         if args.step is not None:
             raise UserError(f"--step is of a run, and {args.corpus} is not the work directory of one")
         check_name(args.experiment or "base", EXPERIMENTS, "experiment")

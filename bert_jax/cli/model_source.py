@@ -10,7 +10,7 @@ import tyro
 from bert_jax.config import Activation
 
 if TYPE_CHECKING:
-    from bert_jax.formats.pretrained import Pretrained
+    from bert_jax.formats.pretrained import PretrainedModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ModelSource:
     activation: Activation | None = None
     """Variant of GELU, if the model's folder does not name it, or names the wrong one."""
 
-    def open(self) -> "Pretrained":
+    def open(self) -> "PretrainedModel":
         """Reads the model; prints a note if its GELU is a guess. Raises UserError as `open_model` does."""
         from bert_jax.inference.open_model import open_model
 
@@ -33,7 +33,7 @@ class ModelSource:
         return model
 
 
-def note_assumed(model: "Pretrained") -> None:
+def note_assumed(model: "PretrainedModel") -> None:
     """Prints a note on stderr if a model's GELU is a guess."""
     if model.has_assumed_activation:
         print(

@@ -20,8 +20,8 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
-    from bert_jax.formats.pretrained import Pretrained
-    from bert_jax.training.loop import Data, Evaluation
+    from bert_jax.formats.pretrained import PretrainedModel
+    from bert_jax.training.loop import Evaluation, TrainingData
     from bert_jax.training.program import Program
     from bert_jax.training.speed import StartClock
     from bert_jax.training.step_trace import StepTrace
@@ -144,7 +144,7 @@ def _check_folder(args: Pretrain) -> None:
         workdir.check_apart(args.workdir, args.experiment.data.corpus)
 
 
-def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
+def _open_initial(args: Pretrain) -> "tuple[PretrainedModel | None, Pretrain]":
     """The model of --init-from, if any, and the arguments with its shape."""
     if args.init_from is None:
         return None, args
@@ -154,7 +154,7 @@ def _open_initial(args: Pretrain) -> "tuple[Pretrained | None, Pretrain]":
     return model, dataclasses.replace(args, experiment=experiment)
 
 
-def _train(args: Pretrain, model: "Pretrained | None", clock: "StartClock") -> int:
+def _train(args: Pretrain, model: "PretrainedModel | None", clock: "StartClock") -> int:
     from bert_jax import exit_status
     from bert_jax.cli import showcase
     from bert_jax.config_text import from_json
@@ -233,7 +233,7 @@ def _trace(args: Pretrain) -> "StepTrace | None":
     return StepTrace(args.workdir / TENSORBOARD_FOLDER, args.profile, _say)
 
 
-def _start(args: Pretrain, program: "Program", model: "Pretrained", corpus: str) -> "TrainState":
+def _start(args: Pretrain, program: "Program", model: "PretrainedModel", corpus: str) -> "TrainState":
     """The state at step 0 of a run that starts from a model."""
     from bert_jax.cli.init_from import describe_new_rows, describe_start
     from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
@@ -243,7 +243,9 @@ def _start(args: Pretrain, program: "Program", model: "Pretrained", corpus: str)
     return start_from(program, model.params, ROWS_OF_TOKENS)
 
 
-def _prepare(args: Pretrain, model: "Pretrained | None") -> "tuple[str, Program, Data, Evaluation | None]":
+def _prepare(
+    args: Pretrain, model: "PretrainedModel | None"
+) -> "tuple[str, Program, TrainingData, Evaluation | None]":
     """The corpus's path, the compiled task, its batches and its evaluation, all of them checked.
 
     Raises:
@@ -297,7 +299,7 @@ def _corpus(args: Pretrain) -> str:
     return str(corpus)
 
 
-def _begin_or_go_on(args: Pretrain, corpus: str, model: "Pretrained | None") -> None:
+def _begin_or_go_on(args: Pretrain, corpus: str, model: "PretrainedModel | None") -> None:
     """Checks the corpus and the work directory's earlier runs, and records this one.
 
     Raises:

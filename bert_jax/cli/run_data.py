@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from bert_jax.config import Experiment
 from bert_jax.training.accounting import flops_left
-from bert_jax.training.loop import Data, Evaluation, HostBatches
+from bert_jax.training.loop import Evaluation, HostBatches, TrainingData
 from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 from bert_jax.workdir.record import RunRecord
@@ -65,7 +65,7 @@ def check_same_vocabulary(workdir: Path, record: RunRecord, corpus: str) -> None
         )
 
 
-def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
+def make_data(program: Program, experiment: Experiment, corpus: str) -> TrainingData:
     """Returns the training batches of an experiment, of which each process makes only the rows that it holds.
 
     Raises:
@@ -84,7 +84,7 @@ def make_data(program: Program, experiment: Experiment, corpus: str) -> Data:
         rows=program.rows.ranges(experiment.global_batch_size),
     )
     identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
-    return Data(
+    return TrainingData(
         training=lambda step: training(first_step=step),
         identity=identity,
         work_left=functools.partial(flops_left, experiment),
@@ -139,7 +139,7 @@ def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
             )
 
 
-def check_batches(experiment: Experiment, data: Data, heldout: HeldoutBatches | None) -> None:
+def check_batches(experiment: Experiment, data: TrainingData, heldout: HeldoutBatches | None) -> None:
     """Opens the data of every phase, so that problems show before training, not after days.
 
     Raises:

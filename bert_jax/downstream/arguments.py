@@ -33,7 +33,7 @@ _PAPER: Axes = {"learning_rate": (5e-5, 3e-5, 2e-5), "batch_size": (16, 32), "ep
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class TrainingFlags:
     """How to train. Several values make a grid, of which the best on the development set is kept."""
 
     learning_rate: Annotated[
@@ -133,4 +133,4 @@ class Finetune(Generic[S]):
     output: Path
     """Folder to make: results, predictions, and the best model under best/."""
     settings: Annotated[S, tyro.conf.arg(name="")]
-    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    training: Annotated[TrainingFlags, tyro.conf.arg(name="")] = TrainingFlags()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from bert_jax.config import ModelConfig
-from bert_jax.finetuning.config import FineTuning
+from bert_jax.finetuning.config import FineTuningConfig
 from bert_jax.training.accounting import encoder_flops
 from bert_jax.training.program import batch_unit
 from data_pipeline.tasks.bin_packing import Packing, choose_packing
@@ -18,7 +18,7 @@ _ACCELERATOR_FLOPS_WHILE_COMPILING = 5e15
 _EPOCHS = 3
 
 
-def find_packing(config: FineTuning, rows: Rows, lengths: Sequence[int]) -> Packing | None:
+def find_packing(config: FineTuningConfig, rows: Rows, lengths: Sequence[int]) -> Packing | None:
     """How rows share lines of training batches on the devices at hand; None where they do not.
 
     Of the configuration only the model, the batch size and the layout matter, so that cells of other rates,

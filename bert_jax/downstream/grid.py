@@ -19,7 +19,7 @@ from bert_jax.downstream.arguments import Finetune
 from bert_jax.downstream.choose_packing import find_packing
 from bert_jax.downstream.results import best_of, cell_of, read_results, write_results
 from bert_jax.downstream.task_data import Apply, Outcome, TaskData
-from bert_jax.finetuning.config import Cell, FineTuning, check_direction, check_negatives, has_pooler
+from bert_jax.finetuning.config import Cell, FineTuningConfig, check_direction, check_negatives, has_pooler
 from bert_jax.finetuning.finetuned import (
     BEST_FOLDER,
     CELLS_FOLDER,
@@ -31,7 +31,7 @@ from bert_jax.finetuning.finetuned import (
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, train_cell
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.checkpoints import FOLDER, load_params, saved_steps
@@ -55,7 +55,7 @@ _EVALUATION_FACTOR = 2
 class Grid:
     """The cells of one `bert-jax finetune`."""
 
-    def __init__(self, args: Finetune[Any], model: Pretrained, data: TaskData) -> None:
+    def __init__(self, args: Finetune[Any], model: PretrainedModel, data: TaskData) -> None:
         model.check_ids([rows.highest_id for rows in (data.train, *data.evaluated.values())])
         if args.training.keep_head:
             model = model.with_head(data.kind, data.labels, args.training.features)
@@ -69,7 +69,7 @@ class Grid:
         self.dev_fingerprint = data.dev_fingerprint
         self.test_fingerprint = data.test_fingerprint
         self.lengths = lengths_up_to(args.settings.max_seq_length)
-        self.base = FineTuning(
+        self.base = FineTuningConfig(
             optimizer=args.training.optimizer(),
             warmup_proportion=args.training.warmup_proportion,
             parallel=args.training.parallel,
@@ -166,7 +166,7 @@ class Grid:
             self._finish(cell, program)
         return ending
 
-    def _begin(self, cell: Cell, config: FineTuning) -> Packing | None:
+    def _begin(self, cell: Cell, config: FineTuningConfig) -> Packing | None:
         """Writes what a cell is into its folder.
 
         Gives how its rows share lines, as it was when the cell was begun.
@@ -209,7 +209,7 @@ class Grid:
         in rankings a layout decides which wrong answers there are."""
         return self.base.parallel if self.base.rows_compete else before.config.parallel
 
-    def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuning:
+    def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuningConfig:
         """The configuration of a cell that may be none of this grid's."""
         base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=cell.batch_size)
         return cell_config(base, cell, len(self.data.train))
@@ -222,7 +222,7 @@ class Grid:
                 f"{link} is a folder, and no link to the best one of {CELLS_FOLDER}; move it away"
             )
 
-    def _record(self, config: FineTuning) -> FineTuningRecord:
+    def _record(self, config: FineTuningConfig) -> FineTuningRecord:
         return FineTuningRecord(
             task=self.args.task,
             config=config,

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.downstream import TASKS, Settings
 from bert_jax.downstream.task_data import AppliedModel, Prediction
-from bert_jax.finetuning.finetuned import FineTuned
+from bert_jax.finetuning.finetuned import FineTunedModel
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
 from data_pipeline.tasks.rows import Rows
@@ -19,7 +19,7 @@ from data_pipeline.tasks.rows import Rows
 class Predictor:
     """What `bert_jax.load_finetuned` gives."""
 
-    def __init__(self, model: FineTuned, advance: Callable[[int], object] = lambda count: None) -> None:
+    def __init__(self, model: FineTunedModel, advance: Callable[[int], object] = lambda count: None) -> None:
         """Args: the model; what to call with the number of rows that were computed."""
         record = model.record
         self.labels = record.labels

@@ -135,9 +135,11 @@ class TaggingSettings:
         self, sentences: "Sequence[Sentence]", tokenizer: "Tokenizer", tags: Sequence[str] | None
     ) -> "TaggingRows":
         """Rows of sentences, with targets if there are tags."""
-        from data_pipeline.tasks.ner import Tagging, make_tagging_rows
+        from data_pipeline.tasks.ner import TaggingOptions, make_tagging_rows
 
-        return make_tagging_rows(sentences, tokenizer, tags, Tagging(self.max_seq_length, self.context))
+        return make_tagging_rows(
+            sentences, tokenizer, tags, TaggingOptions(self.max_seq_length, self.context)
+        )
 
 
 class TaggingData:

@@ -32,7 +32,7 @@ HeadKind = Literal[
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuning(RunConfig):
+class FineTuningConfig(RunConfig):
     """One run: a model, the kind of its head, and how it is trained."""
 
     kind: HeadKind = "classification"
@@ -94,13 +94,13 @@ class Cell:
         return f"lr{self.learning_rate:g}-batch{self.batch_size}-epochs{self.epochs:g}-seed{self.seed}"
 
 
-def make_optimizer_config(base: FineTuning, cell: Cell, num_train_steps: int) -> OptimizerConfig:
+def make_optimizer_config(base: FineTuningConfig, cell: Cell, num_train_steps: int) -> OptimizerConfig:
     """The optimizer with the cell's learning rate, and its warm-up in steps."""
     warmup = int(num_train_steps * base.warmup_proportion)
     return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
 
 
-def check_negatives(config: FineTuning, sequences_per_row: int) -> None:
+def check_negatives(config: FineTuningConfig, sequences_per_row: int) -> None:
     """Raises UserError if a ranking in a batch would have nothing to learn from: no text but the right one.
 
     Args:
@@ -116,7 +116,7 @@ def check_negatives(config: FineTuning, sequences_per_row: int) -> None:
         )
 
 
-def check_direction(config: FineTuning) -> None:
+def check_direction(config: FineTuningConfig) -> None:
     """Raises UserError if a task reads where a model has seen nothing of what it asks for."""
     is_blind = config.model.attention == "causal" and not config.features.lstm_layers
     if config.kind == "relation" and is_blind:
@@ -126,13 +126,13 @@ def check_direction(config: FineTuning) -> None:
         )
 
 
-def has_pooler(config: FineTuning) -> bool:
+def has_pooler(config: FineTuningConfig) -> bool:
     """Whether the head reads the encoder through BERT's pooler."""
     is_of_texts = config.kind in ("classification", "regression", "choice")
     return is_of_texts and config.features.are_plain(config.model.num_layers)
 
 
-def make_task(config: FineTuning) -> FineTuningTask:
+def make_task(config: FineTuningConfig) -> FineTuningTask:
     """The task of a run."""
     depth: dict[str, Any] = {"rates": config.rates, "features": config.features}
     match config.kind:

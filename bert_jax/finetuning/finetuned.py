@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuning, make_task
+from bert_jax.finetuning.config import FineTuningConfig, make_task
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.formats.configuration import read_json
@@ -20,7 +20,7 @@ from bert_jax.formats.pretrained import check_ids
 from bert_jax.training.checkpoints import load_params, saved_steps
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
-from bert_jax.workdir.record import FILE_NAME
+from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.errors import UserError
 
 BEST_FOLDER = "best"
@@ -37,7 +37,7 @@ DIVERGED = "diverged: "
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FineTuned:
+class FineTunedModel:
     """A model with its head, ready to predict."""
 
     record: FineTuningRecord
@@ -51,7 +51,7 @@ class FineTuned:
         return self.program.run.global_batch_size
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """As `Pretrained.check_ids`."""
+        """As `PretrainedModel.check_ids`."""
         check_ids(ids, self.record.config.model.vocab_size, self.tokenizer, self.record.trained_from)
 
     def predict(self, batches: Iterable[NumpyBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -66,7 +66,7 @@ def find_cell(folder: Path) -> Path:
     """
     if (folder / BEST_FOLDER).exists():
         return folder / BEST_FOLDER
-    if (folder / CELLS_FOLDER).is_dir() and not (folder / FILE_NAME).exists():
+    if (folder / CELLS_FOLDER).is_dir() and not (folder / CONFIG_FILE).exists():
         raise _unfinished(folder)
     return folder
 
@@ -102,7 +102,7 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
     return record, load_params(folder)[1]
 
 
-def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
+def open_finetuned(folder: Path, batch_size: int) -> FineTunedModel:
     """Reads the folder that `bert-jax finetune` made, or that of one of its cells.
 
     Of a grid that is not finished the best cell so far is taken, with a line on standard error. It is
@@ -116,10 +116,10 @@ def open_finetuned(folder: Path, batch_size: int) -> FineTuned:
     warn_if_unfinished(folder)
     program = make_program(make_task(record.config), prediction_run(record.config, batch_size))
     tokenizer, _ = read_tokenizer(cell)
-    return FineTuned(record, tokenizer, program, program.put_params(params))
+    return FineTunedModel(record, tokenizer, program, program.put_params(params))
 
 
-def prediction_run(config: FineTuning, batch_size: int) -> FineTuning:
+def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfig:
     """The configuration by which the devices at hand apply a model, whatever it was trained on.
 
     The batch is rounded up so that they share it evenly.

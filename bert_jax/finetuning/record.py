@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config_text import differences, flatten, from_json
-from bert_jax.finetuning.config import FineTuning
-from bert_jax.workdir.record import FILE_NAME, PARALLEL_MAY_CHANGE
+from bert_jax.finetuning.config import FineTuningConfig
+from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 
@@ -26,7 +26,7 @@ class FineTuningRecord:
 
     task: str
     """As on the command line: cola, squad, classify, ..."""
-    config: FineTuning
+    config: FineTuningConfig
     labels: tuple[str, ...]
     """Words of the classes or tags, in the order of the model's outputs."""
     settings: Mapping[str, Any]
@@ -53,7 +53,7 @@ class FineTuningRecord:
 
 def write_record(folder: Path, record: FineTuningRecord) -> None:
     """Writes `config.json`."""
-    write_json(folder / FILE_NAME, dataclasses.asdict(record))
+    write_json(folder / CONFIG_FILE, dataclasses.asdict(record))
 
 
 def read_record(folder: Path) -> FineTuningRecord:
@@ -62,11 +62,11 @@ def read_record(folder: Path) -> FineTuningRecord:
     Raises:
       UserError: the folder is not that of a fine-tuned model, or its config.json cannot be read.
     """
-    path = folder / FILE_NAME
+    path = folder / CONFIG_FILE
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         return FineTuningRecord(
-            **{**fields, "config": from_json(FineTuning, fields["config"])}
+            **{**fields, "config": from_json(FineTuningConfig, fields["config"])}
             | {name: tuple(fields[name]) for name in ("labels", "starts")}
         )
     except UserError:

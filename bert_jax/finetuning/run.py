@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.config import Cell, FineTuning, make_optimizer_config, make_task
+from bert_jax.finetuning.config import Cell, FineTuningConfig, make_optimizer_config, make_task
 from bert_jax.parallel.interrupt import Interrupt
-from bert_jax.training.loop import Data, Ending, Evaluation, HostBatches, train
+from bert_jax.training.loop import Ending, Evaluation, HostBatches, TrainingData, train
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.warm_start import start_from
 
@@ -19,7 +19,7 @@ _ROWS_A_RUN = 20
 _STEPS_A_CHECKPOINT = 1000
 
 
-def cell_config(base: FineTuning, cell: Cell, num_rows: int) -> FineTuning:
+def cell_config(base: FineTuningConfig, cell: Cell, num_rows: int) -> FineTuningConfig:
     """The configuration of one cell, given the number of training rows."""
     steps = max(1, math.ceil(num_rows * cell.epochs / cell.batch_size))
     steps_an_epoch = max(1, math.ceil(steps / cell.epochs))
@@ -40,9 +40,9 @@ class Programs:
     """Compiled programs, one for each batch size: learning rates, lengths of a run and seeds share it."""
 
     def __init__(self) -> None:
-        self._made: dict[FineTuning, Program] = {}
+        self._made: dict[FineTuningConfig, Program] = {}
 
-    def get(self, config: FineTuning) -> Program:
+    def get(self, config: FineTuningConfig) -> Program:
         """The program of a configuration."""
         shared = dataclasses.replace(
             config,
@@ -81,6 +81,6 @@ def train_cell(
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
     """
-    data = Data(training=training, identity=identity)
+    data = TrainingData(training=training, identity=identity)
     start = functools.partial(start_from, program, pretrained)
     return train(program, data, evaluation, folder, interrupt=interrupt, say=say, start=start)

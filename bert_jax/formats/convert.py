@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.open_model import open_model
 from bert_jax.names import ModelFormat
 from data_pipeline.atomic import atomically
@@ -19,7 +19,7 @@ def convert(
     output_format: ModelFormat = "hf",
     step: int | None = None,
     activation: Activation | None = None,
-) -> Pretrained:
+) -> PretrainedModel:
     """Reads a model as `open_model` does and writes it as a folder of another format.
 
     Args:

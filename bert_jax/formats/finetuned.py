@@ -6,17 +6,17 @@ from pathlib import Path
 from bert_jax.finetuning.finetuned import find_cell, load_cell, warn_if_unfinished
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
-from bert_jax.formats.pretrained import HEADS, Pretrained, TaskHead
-from bert_jax.workdir.record import FILE_NAME
+from bert_jax.formats.pretrained import HEADS, PretrainedModel, TaskHead
+from bert_jax.workdir.record import CONFIG_FILE
 
 
 def recognises(directory: Path) -> bool:
     """Whether `bert-jax finetune` made a folder, or one of its cells."""
-    file = find_cell(directory) / FILE_NAME
+    file = find_cell(directory) / CONFIG_FILE
     return file.is_file() and {"task", "labels"} <= set(read_json(file))
 
 
-def read(directory: Path) -> Pretrained:
+def read(directory: Path) -> PretrainedModel:
     """Reads the best cell, or the one that is named; says on standard error if others are not finished.
 
     Raises:
@@ -29,7 +29,7 @@ def read(directory: Path) -> Pretrained:
     tokenizer, vocabulary = read_tokenizer(folder)
     head = params.get("classifier", {})
     has_head = head or not config.features.are_plain(config.model.num_layers)
-    return Pretrained(
+    return PretrainedModel(
         name=f"{record.trained_from}-{record.task}",
         config=dataclasses.replace(config.model, dtype="float32"),
         params={part: params[part] for part in ("encoder", *HEADS) if part in params},

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.formats.tensors import Entry, expand, from_tensors, left_out, to_tensors
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
@@ -75,7 +75,7 @@ def recognises(directory: Path) -> bool:
     return (directory / CONFIG_FILE).is_file()
 
 
-def read(directory: Path) -> Pretrained:
+def read(directory: Path) -> PretrainedModel:
     """Reads the only checkpoint in a folder; optimizer slots and the step in it are passed over.
 
     "gelu" is the tanh approximation, which google-research/bert computes since 2019-02.
@@ -93,7 +93,7 @@ def read(directory: Path) -> Pretrained:
         tensors = load_file(file)
     table = entries(config.num_layers)
     params = from_tensors(tensors, table, config, "bert/", prefix)
-    return Pretrained(
+    return PretrainedModel(
         name=directory.resolve().name,
         config=with_objective(config, params),
         params=params,
@@ -104,7 +104,7 @@ def read(directory: Path) -> Pretrained:
     )
 
 
-def write(folder: Path, model: Pretrained) -> None:
+def write(folder: Path, model: PretrainedModel) -> None:
     """Fills an existing folder with what google-research/bert's programs take.
 
     Raises:

@@ -19,7 +19,7 @@ from bert_jax.formats.configuration import SIZES, make_model_config, read_json, 
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
-from bert_jax.formats.pretrained import Pretrained, TaskHead
+from bert_jax.formats.pretrained import PretrainedModel, TaskHead
 from bert_jax.formats.tensors import Entry, Tensors, expand, from_tensors, left_out, to_tensors
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
@@ -108,7 +108,7 @@ def recognises(directory: Path) -> bool:
     return bool(_weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
 
 
-def read(directory: Path) -> Pretrained:
+def read(directory: Path) -> PretrainedModel:
     """Reads a model of any of transformers' `Bert...` classes.
 
     Raises:
@@ -127,7 +127,7 @@ def read(directory: Path) -> Pretrained:
     tensors = _modern_names(tensors, directory)
     table = entries(config.num_layers)
     params = from_tensors(tensors, table, config, "bert.", directory)
-    return Pretrained(
+    return PretrainedModel(
         name=directory.resolve().name,
         config=config if config.attention == "causal" else with_objective(config, params),
         params=params,
@@ -137,7 +137,7 @@ def read(directory: Path) -> Pretrained:
     )
 
 
-def write(folder: Path, model: Pretrained) -> None:
+def write(folder: Path, model: PretrainedModel) -> None:
     """Fills an existing folder with a model that transformers loads: weights, config, tokenizer, card."""
     write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
     config = to_config(model, special_id(model.tokenizer, PAD))
@@ -150,7 +150,7 @@ def write(folder: Path, model: Pretrained) -> None:
     (folder / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
 
 
-def transformers_class(model: Pretrained) -> str:
+def transformers_class(model: PretrainedModel) -> str:
     """Name of the class in transformers that has the heads of a model.
 
     Raises:
@@ -165,7 +165,7 @@ def transformers_class(model: Pretrained) -> str:
     return "BertForPreTraining" if "next_sentence" in model.params else "BertForMaskedLM"
 
 
-def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
+def to_config(model: PretrainedModel, pad_token_id: int) -> dict[str, Any]:
     """The content of `config.json`: a transformers `BertConfig`."""
     config = model.config
     activation = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
@@ -182,7 +182,7 @@ def to_config(model: Pretrained, pad_token_id: int) -> dict[str, Any]:
     }
 
 
-def _task_class(model: Pretrained, head: TaskHead) -> str:
+def _task_class(model: PretrainedModel, head: TaskHead) -> str:
     if not head.features.are_plain(model.config.num_layers):
         raise UserError(
             f"{model.name} was fine-tuned with --features.*, and transformers' classes see the last layer "
@@ -196,7 +196,7 @@ def _task_class(model: Pretrained, head: TaskHead) -> str:
     return _TASK_CLASSES[head.kind][0]
 
 
-def _task_settings(model: Pretrained) -> dict[str, Any]:
+def _task_settings(model: PretrainedModel) -> dict[str, Any]:
     """What `config.json` says of a fine-tuned model's labels."""
     if model.head is None or model.head.kind not in ("classification", "regression", "tagging"):
         return {}
@@ -209,7 +209,7 @@ def _task_settings(model: Pretrained) -> dict[str, Any]:
     return settings | ({"problem_type": "regression"} if is_number else {})
 
 
-def _head_tensors(model: Pretrained) -> dict[str, np.ndarray]:
+def _head_tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
     """The new layer of a fine-tuned model, in torch's layout."""
     if model.head is None:
         return {}

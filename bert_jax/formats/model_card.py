@@ -2,10 +2,10 @@
 
 import jax
 
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 
 
-def model_card(model: Pretrained, loader: str) -> str:
+def model_card(model: PretrainedModel, loader: str) -> str:
     """Markdown with the front matter that model hubs read.
 
     Args:

@@ -11,7 +11,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.config_text import from_json
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from data_pipeline.atomic import write_json
@@ -33,7 +33,7 @@ def recognises(directory: Path) -> bool:
     return file.is_file() and read_json(file).get("format") == _FORMAT
 
 
-def read(directory: Path) -> Pretrained:
+def read(directory: Path) -> PretrainedModel:
     """Reads what `write` wrote. Raises UserError if a file is missing or damaged."""
     try:
         config = from_json(ModelConfig, read_json(directory / CONFIG_FILE)["model"])
@@ -48,7 +48,7 @@ def read(directory: Path) -> Pretrained:
         raise bad_input(error, weights, f"{weights} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     table = entries(config)
-    return Pretrained(
+    return PretrainedModel(
         name=directory.resolve().name,
         config=config,
         params=from_tensors(tensors, table, config, "encoder/", directory),
@@ -58,7 +58,7 @@ def read(directory: Path) -> Pretrained:
     )
 
 
-def write(folder: Path, model: Pretrained) -> None:
+def write(folder: Path, model: PretrainedModel) -> None:
     """Fills an existing folder."""
     config = {"format": _FORMAT, "model": dataclasses.asdict(model.config)}
     write_json(folder / CONFIG_FILE, config)

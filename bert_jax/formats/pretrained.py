@@ -32,7 +32,7 @@ class TaskHead:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pretrained:
+class PretrainedModel:
     """A model with what is needed to apply it to text, to train it further or to convert it."""
 
     name: str
@@ -69,12 +69,12 @@ class Pretrained:
             total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()
 
-    def with_activation(self, activation: Activation) -> "Pretrained":
+    def with_activation(self, activation: Activation) -> "PretrainedModel":
         """The same with another GELU."""
         config = dataclasses.replace(self.config, activation=activation)
         return dataclasses.replace(self, config=config, has_assumed_activation=False)
 
-    def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "Pretrained":
+    def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
         """The same with its task's head among `params`, so that training goes on with that.
 
         Raises:
@@ -111,7 +111,7 @@ class Pretrained:
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, tokenizer: Tokenizer, name: str) -> None:
-    """As `Pretrained.check_ids`, of the model `name`. jax would compute NaN from such an id."""
+    """As `PretrainedModel.check_ids`, of the model `name`. jax would compute NaN from such an id."""
     if ids and max(ids) >= vocab_size:
         raise UserError(
             f"{name} has {vocab_size} word embeddings, none for the token "

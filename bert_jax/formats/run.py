@@ -5,12 +5,11 @@ from pathlib import Path
 
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.training.checkpoints import load_params
-from bert_jax.training.metric_log import FILE_NAME as METRICS_FILE
-from bert_jax.training.metric_log import read_rows
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.workdir.folder import CORPUS_FOLDER
-from bert_jax.workdir.record import FILE_NAME, RunRecord, read_record
+from bert_jax.workdir.record import CONFIG_FILE, RunRecord, read_record
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import (
     FILES,
@@ -24,11 +23,11 @@ from data_pipeline.vocabulary_file import (
 
 def recognises(directory: Path) -> bool:
     """Whether a folder is the work directory of a run."""
-    file = directory / FILE_NAME
+    file = directory / CONFIG_FILE
     return file.is_file() and "experiment" in read_json(file)
 
 
-def read(workdir: Path, step: int | None) -> Pretrained:
+def read(workdir: Path, step: int | None) -> PretrainedModel:
     """Reads a checkpoint, the newest by default, without the heads that were not trained.
 
     Raises:
@@ -39,7 +38,7 @@ def read(workdir: Path, step: int | None) -> Pretrained:
     name = _name(workdir, step)
     step, params = load_params(workdir, step)
     config = dataclasses.replace(record.experiment.model, dtype="float32")
-    model = Pretrained(
+    model = PretrainedModel(
         name=name,
         config=config,
         params={part: arrays for part, arrays in params.items() if part in config.learns.trained_parts},

@@ -19,7 +19,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
@@ -66,7 +66,7 @@ class Encoded:
 class Bert:
     """A pretrained model on the default device, ready for texts."""
 
-    def __init__(self, pretrained: Pretrained) -> None:
+    def __init__(self, pretrained: PretrainedModel) -> None:
         self.pretrained = pretrained
         self._on_device = dataclasses.replace(pretrained, params=jax.device_put(pretrained.params))
         self._tokenizer = Tokenizer.from_str(pretrained.tokenizer.to_str())

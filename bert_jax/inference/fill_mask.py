@@ -8,14 +8,14 @@ import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import MASK
 
 
-def fill_mask(model: Pretrained, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
+def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
     """The likeliest tokens for each [MASK] of a text.
 
     Args:
@@ -48,7 +48,7 @@ def _likeliest(row: np.ndarray, tokens: dict[int, str], top_k: int) -> list[tupl
     return [(tokens[int(index)], float(row[index])) for index in best]
 
 
-def _encode(model: Pretrained, text: str) -> np.ndarray:
+def _encode(model: PretrainedModel, text: str) -> np.ndarray:
     if model.config.attention == "causal":
         raise UserError("the model was trained left to right; only a bidirectional one fills masks")
     model.require("language_model", "filling masks")
@@ -63,7 +63,7 @@ def _encode(model: Pretrained, text: str) -> np.ndarray:
     return ids
 
 
-def _pad(model: Pretrained, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+def _pad(model: PretrainedModel, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
     """A batch of one row, padded so that texts and masks of other numbers need no other program."""
     lengths = padded_lengths(model.config.max_position_embeddings)
     length = next(length for length in lengths if length >= len(ids))

@@ -6,13 +6,15 @@ from bert_jax.config import Activation
 from bert_jax.finetuning.finetuned import find_cell
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.workdir.record import read_record
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import Vocabulary
 
 
-def open_model(directory: Path, step: int | None = None, activation: Activation | None = None) -> Pretrained:
+def open_model(
+    directory: Path, step: int | None = None, activation: Activation | None = None
+) -> PretrainedModel:
     """Reads a model from a folder of any kind that this project knows.
 
     Args:

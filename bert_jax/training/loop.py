@@ -41,7 +41,7 @@ _STEPS_AHEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class TrainingData:
     """Where batches come from."""
 
     training: Callable[[int], HostBatches]
@@ -62,7 +62,7 @@ class Ending(enum.Enum):
 
 def train(
     program: Program,
-    data: Data,
+    data: TrainingData,
     evaluation: Evaluation | None,
     workdir: Path,
     *,
@@ -130,7 +130,7 @@ class _Run:
     """The state shared by the steps of one call of `train`."""
 
     program: Program
-    data: Data
+    data: TrainingData
     evaluation: Evaluation | None
     workdir: Path
     checkpoints: Checkpoints

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from bert_jax.parallel import processes
 from bert_jax.training.tensorboard import Event, EventsWriter, SessionLog, Summary, scalar
 
-FILE_NAME = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
 _SECONDS_BETWEEN_FLUSHES = 120.0  # a flush to a mounted bucket uploads the file
@@ -60,7 +60,7 @@ class MetricLog:
     """Appends rows; opening it at a step drops all later rows."""
 
     def __init__(self, workdir: Path, step: int) -> None:
-        path = workdir / FILE_NAME
+        path = workdir / METRICS_FILE
         rows = [row for row in read_rows(path) if row["step"] <= step]
         _rewrite(path, rows)
         self._file = path.open("a", encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.config import MODEL_SIZES
 from bert_jax.config_text import differences, flatten
 from bert_jax.training.checkpoints import FOLDER, find_checkpoint, saved_steps
-from bert_jax.training.metric_log import FILE_NAME
+from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
@@ -97,8 +97,8 @@ def _name(workdir: Path) -> str:
 
 def copy_state(origin: Origin, workdir: Path) -> None:
     """Puts the checkpoint into a work directory that has none, and the curves up to it before."""
-    if (origin.workdir / FILE_NAME).exists():
-        shutil.copyfile(origin.workdir / FILE_NAME, workdir / FILE_NAME)
+    if (origin.workdir / METRICS_FILE).exists():
+        shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
     with atomically(workdir / FOLDER) as partial:
         shutil.copytree(origin.folder, partial / str(origin.step))
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.training.checkpoints import FOLDER as CHECKPOINTS_FOLDER
-from bert_jax.training.metric_log import FILE_NAME as METRICS_FILE
-from bert_jax.training.metric_log import TENSORBOARD_FOLDER
-from bert_jax.workdir.record import FILE_NAME as CONFIG_FILE
+from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_FOLDER
+from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError

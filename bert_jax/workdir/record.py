@@ -18,7 +18,7 @@ from data_pipeline.atomic import write_json
 from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError, bad_input
 
-FILE_NAME = "config.json"
+CONFIG_FILE = "config.json"
 
 # A phase of longer sequences, or another machine, may leave less memory than the run began with.
 PARALLEL_MAY_CHANGE = frozenset(
@@ -67,20 +67,20 @@ def read_record(workdir: Path) -> RunRecord:
     Raises:
       UserError: the folder is not that of a run, or its config.json cannot be read.
     """
-    path = workdir / FILE_NAME
+    path = workdir / CONFIG_FILE
     if not path.exists():
-        raise UserError(f"{workdir} is not the work directory of a run: it has no {FILE_NAME}")
+        raise UserError(f"{workdir} is not the work directory of a run: it has no {CONFIG_FILE}")
     try:
         return from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
     except UserError:
         raise
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise bad_input(error, path, f"{path} is not a run's {FILE_NAME}: {error!r}") from None
+        raise bad_input(error, path, f"{path} is not a run's {CONFIG_FILE}: {error!r}") from None
 
 
 def write_record(workdir: Path, record: RunRecord) -> None:
     """Writes `config.json`."""
-    write_json(workdir / FILE_NAME, dataclasses.asdict(record))
+    write_json(workdir / CONFIG_FILE, dataclasses.asdict(record))
 
 
 def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
 
 def begun_on_other_corpus(workdir: Path, now: RunRecord) -> bool:
     """Whether an earlier start in the folder was on another corpus. Raises UserError as `read_record`."""
-    if not (workdir / FILE_NAME).exists():
+    if not (workdir / CONFIG_FILE).exists():
         return False
     return read_record(workdir).corpus_fingerprint != now.corpus_fingerprint
 
@@ -150,7 +150,7 @@ def describe_kept(kept: Kept, now: Experiment) -> list[str]:
     series = "".join(f" and that of every {steps}th step" for steps in kept.every)
     return [
         f"note: the {kept.newest} newest checkpoints{series} are kept, as an earlier start asked; to keep "
-        f"fewer, change `kept` in {FILE_NAME}"
+        f"fewer, change `kept` in {CONFIG_FILE}"
     ]
 
 

@@ -73,7 +73,7 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sequences:
+class EncodedTexts:
     """What texts became, before padding."""
 
     input_ids: list[np.ndarray]
@@ -87,12 +87,14 @@ class Sequences:
     def tokens(self) -> dict[str, list[np.ndarray]]:
         return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
 
-    def spread(self, present: np.ndarray) -> "Sequences":
+    def spread(self, present: np.ndarray) -> "EncodedTexts":
         """The same in as many places as bool `present` has; where it is False is an empty sequence."""
-        return Sequences(_spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut)
+        return EncodedTexts(
+            _spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut
+        )
 
 
-def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> Sequences:
+def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> EncodedTexts:
     """[CLS] A [SEP] of each text, its end cut off where it is too long.
 
     Raises UserError if `max_length` is below 8.
@@ -101,7 +103,7 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
     ids = tokenizer.encode(texts)
     room = max_length - 2
     cut = sum(len(a) > room for a in ids)
-    return Sequences(
+    return EncodedTexts(
         [_join(tokenizer, a[:room]) for a in ids],
         [np.zeros(min(len(a), room) + 2, np.int32) for a in ids],
         cut,
@@ -110,7 +112,7 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
 
 def encode_pairs(
     tokenizer: TaskTokenizer, firsts: Sequence[str], seconds: Sequence[str], max_length: int
-) -> Sequences:
+) -> EncodedTexts:
     """[CLS] A [SEP] B [SEP] of each pair; the longer text is cut first where both are too long.
 
     Raises UserError if `max_length` is below 8.
@@ -119,7 +121,7 @@ def encode_pairs(
     pairs = list(zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True))
     lengths = np.array([(len(a), len(b)) for a, b in pairs], np.int64).reshape(-1, 2)
     kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - 3), axis=-1)
-    return Sequences(
+    return EncodedTexts(
         [_join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
         [np.repeat(np.array([0, 1], np.int32), [m + 2, n + 1]) for m, n in kept],
         int((kept < lengths).any(axis=-1).sum()),
@@ -132,7 +134,7 @@ def check_length(max_length: int) -> None:
         raise UserError(f"max_seq_length is {max_length}; it must be {_SHORTEST} or more")
 
 
-def make_rows(sequences: Sequences, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
+def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
     """Rows of examples that have one row each."""
     return Rows(
         tokens=sequences.tokens,

@@ -22,14 +22,14 @@ _TFDS_SPLITS: dict[GlueSplit, str] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class GlueData:
+class GlueExamples:
     examples: list[TextExample]
     """In the order of the file, which is the order of a submission. Without labels in test sets."""
     broken: tuple[Place, ...] = ()
     """Lines of a training or development set with too few columns, which give no example."""
 
 
-def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
+def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueExamples:
     """One split of a task.
 
     Args:
@@ -43,7 +43,7 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
     if tfds.is_tfds(source):
         builder = tfds.open_tfds(source, advice="give the folder of GLUE's files")
-        return GlueData(_read_tfds(builder, source, task, split))
+        return GlueExamples(_read_tfds(builder, source, task, split))
     folder = Path(source)
     if (folder / task.folder).is_dir():
         folder /= task.folder
@@ -52,7 +52,9 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueData:
         raise UserError(f"{source} has neither {task.folder}/{file.name} nor {file.name}")
     opened = open_glue(file, task, split)
     label = None if split in task.submissions else task.label_column
-    return GlueData([glue_example(record, opened.columns, label) for record in opened.read()], opened.broken)
+    return GlueExamples(
+        [glue_example(record, opened.columns, label) for record in opened.read()], opened.broken
+    )
 
 
 def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:

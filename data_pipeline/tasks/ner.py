@@ -23,7 +23,7 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging:
+class TaggingOptions:
     max_seq_length: int = 128
     context: Context = "sentence"
     """document: fill rows with the sentences before and after, as the paper does."""
@@ -57,7 +57,7 @@ def list_tags(sentences: Sequence[Sentence], scheme: Scheme = "iob2") -> tuple[s
 
 
 def make_tagging_rows(
-    sentences: Sequence[Sentence], tokenizer: Tokenizer, tags: Sequence[str] | None, tagging: Tagging
+    sentences: Sequence[Sentence], tokenizer: Tokenizer, tags: Sequence[str] | None, tagging: TaggingOptions
 ) -> TaggingRows:
     """Rows of all sentences, in order.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import Sequences, TaskTokenizer, check_length, make_rows
+from data_pipeline.tasks.encode import EncodedTexts, TaskTokenizer, check_length, make_rows
 from data_pipeline.tasks.names import EntityStyle
 from data_pipeline.tasks.relation import Entity, RelationExample
 from data_pipeline.tasks.rows import Rows
@@ -58,7 +58,7 @@ def relation_rows(
     whole = _cut_texts(examples, tokenizer, style)
     fitted = [_fit(parts, room, example) for parts, example in zip(whole, examples, strict=True)]
     input_ids = [_join(parts, tokenizer) for parts in fitted]
-    sequences = Sequences(
+    sequences = EncodedTexts(
         input_ids,
         [np.zeros(len(ids), np.int32) for ids in input_ids],
         sum(len(parts) > room for parts in whole),

@@ -33,7 +33,7 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
 from bert_jax.config import Experiment, ParallelConfig
-from bert_jax.finetuning.config import FineTuning, make_task
+from bert_jax.finetuning.config import FineTuningConfig, make_task
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import processes
@@ -199,7 +199,7 @@ def _is_shape(tree: object) -> bool:
 
 def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
     """Parameters after a step on packed rows."""
-    config = FineTuning(kind="spans", model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
+    config = FineTuningConfig(kind="spans", model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
     program = make_program(make_task(config), config, devices)
     rows, packing = make_rows("spans"), Packing(length=24, max_rows=4, unit=8)
     order = {"batch_size": ROWS, "seed": 0, "first_step": 0, "num_steps": 1}

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
 from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.settings import FeatureConfig
@@ -31,7 +31,7 @@ def make_cell(
     features: FeatureConfig = LAST_LAYER,
     settings: Mapping[str, Any] | None = None,
     learnt: Mapping[str, Any] | None = None,
-) -> tuple[FineTuning, dict]:
+) -> tuple[FineTuningConfig, dict]:
     """Fills a folder; returns the configuration and the parameters, of which none is zero.
 
     Args:
@@ -45,7 +45,7 @@ def make_cell(
     tokenizer = make_tokenizer(read_vocabulary(folder / "tokenizer"))
     tokenizer.save(str(folder / TOKENIZER_FILE))
     model = make_experiment("mlm_nsp", tokenizer.get_vocab_size()).model
-    config = FineTuning(kind=kind, model=model, num_labels=max(len(labels), 1), features=features)
+    config = FineTuningConfig(kind=kind, model=model, num_labels=max(len(labels), 1), features=features)
     module = make_task(config).module
     init = functools.partial(module.init, deterministic=True)
     shapes = jax.eval_shape(init, jax.random.key(0), make_task(config).example_batch())["params"]

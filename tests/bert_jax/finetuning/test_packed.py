@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
 from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.finetuning.tasks import FineTuningTask
 from bert_jax.objective import ObjectiveName
@@ -46,7 +46,7 @@ def sums_and_gradient(task: FineTuningTask, params: dict, batch: dict) -> tuple[
     return sums, gradient
 
 
-def check_same(config: FineTuning) -> None:
+def check_same(config: FineTuningConfig) -> None:
     task = make_task(config)
     init = jax.jit(functools.partial(task.module.init, deterministic=True))
     params = init(jax.random.key(0), task.example_batch())["params"]
@@ -57,7 +57,7 @@ def check_same(config: FineTuning) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_gradients_are_those_of_padded_rows(kind: HeadKind) -> None:
-    check_same(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
+    check_same(FineTuningConfig(kind=kind, model=MODEL, num_labels=LABELS))
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_so_they_are_left_to_right_and_of_several_layers(
 ) -> None:
     features = FeatureConfig(layers=layers, combine="sum")
     model = dataclasses.replace(MODEL, objective=objective)
-    check_same(FineTuning(kind=kind, model=model, num_labels=LABELS, features=features))
+    check_same(FineTuningConfig(kind=kind, model=model, num_labels=LABELS, features=features))
 
 
 def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
-    config = FineTuning(kind="spans", model=MODEL)
+    config = FineTuningConfig(kind="spans", model=MODEL)
     task, tx = make_task(config), make_optimizer(config.optimizer)
     _, packed = batches("spans")
     state = init_state(task, tx, np.uint32(0))
@@ -87,13 +87,13 @@ def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
 
 
 def test_rows_keep_lines_of_their_own_where_sharing_would_change_something() -> None:
-    assert FineTuning().may_pack
-    assert FineTuning(kind="in_batch_ranking").may_pack
-    assert FineTuning(parallel=ParallelConfig(accumulation_steps=2)).may_pack
+    assert FineTuningConfig().may_pack
+    assert FineTuningConfig(kind="in_batch_ranking").may_pack
+    assert FineTuningConfig(parallel=ParallelConfig(accumulation_steps=2)).may_pack
     for config in (
-        FineTuning(pack=False),
-        FineTuning(features=FeatureConfig(lstm_layers=1)),
-        FineTuning(kind="in_batch_ranking", parallel=ParallelConfig(accumulation_steps=2)),
-        FineTuning(kind="in_batch_ranking", parallel=ParallelConfig(mode="pmap")),
+        FineTuningConfig(pack=False),
+        FineTuningConfig(features=FeatureConfig(lstm_layers=1)),
+        FineTuningConfig(kind="in_batch_ranking", parallel=ParallelConfig(accumulation_steps=2)),
+        FineTuningConfig(kind="in_batch_ranking", parallel=ParallelConfig(mode="pmap")),
     ):
         assert not config.may_pack

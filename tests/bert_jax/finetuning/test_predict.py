@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import FineTuning, make_task
+from bert_jax.finetuning.config import FineTuningConfig, make_task
 from bert_jax.finetuning.predict import predict
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
@@ -17,7 +17,7 @@ LARGE = 3 * 2048 // LENGTH // 2  # rows with one and a half times the positions 
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    config = FineTuning(kind="classification", model=MODEL, num_labels=LABELS, global_batch_size=4)
+    config = FineTuningConfig(kind="classification", model=MODEL, num_labels=LABELS, global_batch_size=4)
     return make_program(make_task(config), config, jax.devices()[:1])
 
 

@@ -10,7 +10,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuning, HeadKind, check_negatives, make_task
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind, check_negatives, make_task
 from bert_jax.finetuning.settings import Combination, FeatureConfig, LayerRates
 from bert_jax.objective import ObjectiveName
 from bert_jax.training.optimizer import make_optimizer
@@ -19,7 +19,7 @@ from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.small_batch import LABELS, MODEL, make_batch
 
 TWO_LAYERS = dataclasses.replace(MODEL, num_layers=2)
-CONFIG = FineTuning(kind="tagging", model=TWO_LAYERS, num_labels=LABELS)
+CONFIG = FineTuningConfig(kind="tagging", model=TWO_LAYERS, num_labels=LABELS)
 
 
 LAST_LAYER = FeatureConfig()
@@ -75,7 +75,7 @@ def test_features_alone_train_nothing_of_the_encoder(kind: HeadKind) -> None:
     assert {part for part, change in changes.items() if change > 0} == head
 
 
-def make(config: FineTuning) -> tuple[Any, Any]:
+def make(config: FineTuningConfig) -> tuple[Any, Any]:
     """Parameters, and the compiled outputs of a batch."""
     task = make_task(config)
     init = functools.partial(task.module.init, deterministic=True)
@@ -103,7 +103,9 @@ def test_a_bilstm_does_not_see_padding(kind: HeadKind, combine: Combination) -> 
 def test_pooled_features_have_read_the_whole_text(objective: ObjectiveName, lstm_layers: int) -> None:
     features = FeatureConfig(layers=(-1, -2), lstm_layers=lstm_layers, lstm_width=4)
     model = dataclasses.replace(TWO_LAYERS, objective=objective)
-    params, predict = make(FineTuning(kind="classification", model=model, num_labels=2, features=features))
+    params, predict = make(
+        FineTuningConfig(kind="classification", model=model, num_labels=2, features=features)
+    )
     assert "pooler" not in params
     batch = make_batch("classification")
     last = batch["input_mask"].sum(-1) - 1
@@ -129,7 +131,7 @@ def test_a_ranking_without_wrong_answers_is_refused(monkeypatch: pytest.MonkeyPa
         (4, ParallelConfig(accumulation_steps=4), 8),
         (8, ParallelConfig(mode="pmap", accumulation_steps=2), 16),
     ):
-        ranking = FineTuning(kind="in_batch_ranking", global_batch_size=size, parallel=parallel)
+        ranking = FineTuningConfig(kind="in_batch_ranking", global_batch_size=size, parallel=parallel)
         with pytest.raises(UserError, match=f"batch size is {size}; .* so make it {smallest} or more"):
             check_negatives(ranking, sequences_per_row=2)
         check_negatives(ranking, sequences_per_row=3)

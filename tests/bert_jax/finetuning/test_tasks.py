@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import FineTuning, HeadKind, make_task
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.settings import LayerRates
 from bert_jax.finetuning.tasks import FineTuningTask
@@ -24,7 +24,7 @@ KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 @functools.cache
 def make(kind: HeadKind) -> tuple[FineTuningTask, dict]:
     """A task and its parameters."""
-    task = make_task(FineTuning(kind=kind, model=MODEL, num_labels=LABELS))
+    task = make_task(FineTuningConfig(kind=kind, model=MODEL, num_labels=LABELS))
     init = functools.partial(task.module.init, deterministic=True)
     return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
 
@@ -60,7 +60,9 @@ def test_losses_follow_their_formulas(kind: HeadKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_are_not_rounded_to_the_compute_type(kind: HeadKind) -> None:
-    config = FineTuning(kind=kind, model=dataclasses.replace(MODEL, dtype="bfloat16"), num_labels=LABELS)
+    config = FineTuningConfig(
+        kind=kind, model=dataclasses.replace(MODEL, dtype="bfloat16"), num_labels=LABELS
+    )
     _, params = make(kind)
     predict = jax.jit(functools.partial(predict_step, task=make_task(config)))
     found = np.asarray(predict(params, make_batch(kind)))
@@ -120,7 +122,7 @@ def test_classifiers_of_all_but_spans_have_dropout_of_their_own(
     """Also on top of features that are fixed, which have none."""
     rates = LayerRates(frozen_layers=frozen_layers)
     model = dataclasses.replace(MODEL, dropout_rate=0.2, attention_dropout_rate=0.3)
-    task = make_task(FineTuning(kind=kind, model=model, num_labels=LABELS, rates=rates))
+    task = make_task(FineTuningConfig(kind=kind, model=model, num_labels=LABELS, rates=rates))
     _, params = make(kind)
     of_encoder = [] if frozen_layers else [0.2, 0.3, 0.2, 0.2]
     has_its_own = kind not in ("spans", "in_batch_ranking", "triplet_ranking")
@@ -156,7 +158,7 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
 
 def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
     model = dataclasses.replace(MODEL, objective="ltr")
-    task = make_task(FineTuning(kind="classification", model=model, num_labels=LABELS))
+    task = make_task(FineTuningConfig(kind="classification", model=model, num_labels=LABELS))
     init = functools.partial(task.module.init, deterministic=True)
     params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
     predict = jax.jit(functools.partial(predict_step, task=task))

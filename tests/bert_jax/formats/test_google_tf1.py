@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.formats.convert import convert
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.open_model import open_model, open_vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
@@ -64,14 +64,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(folder: Path) -> tuple[Path, Pretrained]:
+def written(folder: Path) -> tuple[Path, PretrainedModel]:
     """The checkpoint converted to transformers' names and back, and the model that was read."""
     model = convert(folder, folder.parent / "hf")
     convert(folder.parent / "hf", folder.parent / "back", "tf1")
     return folder.parent / "back", model
 
 
-def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, Pretrained]) -> None:
+def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, PretrainedModel]) -> None:
     assert open_vocabulary(written[0]) == written[1].vocabulary
     found, expected = variables(written[0]), google_tensors()
     assert set(found) == set(expected)
@@ -79,7 +79,7 @@ def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, Pretrained]
 
 
 def test_it_is_the_same_model_as_under_transformers_names(
-    tmp_path: Path, written: tuple[Path, Pretrained]
+    tmp_path: Path, written: tuple[Path, PretrainedModel]
 ) -> None:
     theirs = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
     jax.tree.map(np.testing.assert_array_equal, written[1].params, theirs.params)
@@ -91,7 +91,7 @@ def test_it_is_the_same_model_as_under_transformers_names(
 
 
 def test_what_googles_configuration_has_no_field_for_travels(
-    written: tuple[Path, Pretrained], tmp_path: Path
+    written: tuple[Path, PretrainedModel], tmp_path: Path
 ) -> None:
     files = {path.name for path in written[0].iterdir()}
     assert files == {"bert_config.json", "vocab.txt", *(f"bert_model.ckpt.{part}" for part in PARTS)}

@@ -9,7 +9,7 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.cli.showcase import list_guesses
 from bert_jax.formats.convert import convert
-from bert_jax.formats.pretrained import Pretrained
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.inference.open_model import open_model
 from data_pipeline.errors import UserError
@@ -26,11 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> Pretrained:
+def model(folder: Path) -> PretrainedModel:
     return open_model(folder / "model")
 
 
-def test_every_mask_gets_its_likeliest_tokens(model: Pretrained) -> None:
+def test_every_mask_gets_its_likeliest_tokens(model: PretrainedModel) -> None:
     masks = fill_mask(model, "the [MASK] sat on [MASK].", top_k=3)
     assert [len(guesses) for guesses in masks] == [3, 3]
     for guesses in masks:
@@ -40,7 +40,7 @@ def test_every_mask_gets_its_likeliest_tokens(model: Pretrained) -> None:
         assert all(model.tokenizer.token_to_id(token) is not None for token, _ in guesses)
 
 
-def test_rows_without_a_token_are_never_predicted(model: Pretrained) -> None:
+def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> None:
     bias = model.params["language_model"]["bias"]
     size = model.tokenizer.get_vocab_size()
     assert len(bias) == size + 7
@@ -54,7 +54,7 @@ def test_rows_without_a_token_are_never_predicted(model: Pretrained) -> None:
     assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
 
 
-def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: Pretrained) -> None:
+def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: PretrainedModel) -> None:
     text = "a [MASK] saw the dog"
     assert fill_mask(open_model(folder / "run"), text) == fill_mask(model, text)
 
@@ -63,7 +63,7 @@ def test_a_comma_is_told_from_the_commas_between() -> None:
     assert list_guesses([("the", 0.064), (",", 0.026), ('"', 0.01)]) == '"the" 6%, "," 3%, """ 1%'
 
 
-def test_bad_texts_are_refused(model: Pretrained) -> None:
+def test_bad_texts_are_refused(model: PretrainedModel) -> None:
     with pytest.raises(UserError, match=r"no \[MASK\] in 'the cat'"):
         fill_mask(model, "the cat")
     with pytest.raises(UserError, match=r"of 33 tokens, .* the model takes 24"):
@@ -76,7 +76,7 @@ def test_a_left_to_right_model_is_refused(tmp_path: Path) -> None:
         fill_mask(open_model(tmp_path / "run"), "the [MASK]")
 
 
-def test_an_encoder_alone_is_refused(model: Pretrained) -> None:
+def test_an_encoder_alone_is_refused(model: PretrainedModel) -> None:
     encoder = dataclasses.replace(model, params={"encoder": model.params["encoder"]})
     with pytest.raises(UserError, match="has no language model head, which filling masks needs"):
         fill_mask(encoder, "the [MASK]")

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.objective import OBJECTIVES
 from bert_jax.pretraining.metrics import GuessCounter, means
-from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 
 SUMS = {
     "mlm_loss": 12.0,
@@ -89,15 +89,15 @@ def test_rows_after_the_restored_step_are_cut(tmp_path: Path) -> None:
         log.write({"step": step, "split": "train", "loss": 1.0, "timing": {"seconds": 2.0}})
     log.close()
     MetricLog(tmp_path, step=10).close()
-    assert [row["step"] for row in read_rows(tmp_path / FILE_NAME)] == [5, 10]
+    assert [row["step"] for row in read_rows(tmp_path / METRICS_FILE)] == [5, 10]
 
 
 @pytest.mark.parametrize("torn", ['{"step": 10, "spl', '{"step"', "\n", '{"step": 10}{'])
 def test_a_torn_last_line_is_dropped(torn: str, tmp_path: Path) -> None:
     whole = {"step": 5, "split": "train", "loss": 1.0}
-    (tmp_path / FILE_NAME).write_text(json.dumps(whole) + "\n" + torn)
+    (tmp_path / METRICS_FILE).write_text(json.dumps(whole) + "\n" + torn)
     log = MetricLog(tmp_path, step=20)
     log.write({"step": 25, "split": "train", "loss": 0.5})
     log.close()
-    lines = (tmp_path / FILE_NAME).read_text().splitlines()
+    lines = (tmp_path / METRICS_FILE).read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 25]

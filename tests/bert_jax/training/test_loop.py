@@ -22,7 +22,7 @@ from bert_jax.pretraining import evaluation, later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import takeover_checked_on_failure
-from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
 from bert_jax.training.program import Program
@@ -43,7 +43,7 @@ def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rows_and_checkpoints_come_at_their_cadence(finished: Path) -> None:
-    rows = read_rows(finished / FILE_NAME)
+    rows = read_rows(finished / METRICS_FILE)
     steps = {split: [row["step"] for row in rows if row["split"] == split] for split in ("train", "heldout")}
     assert steps == {"train": list(range(10, 201, 10)), "heldout": [100, 200]}
     assert saved_steps(finished) == [180, 200]
@@ -78,16 +78,16 @@ def test_every_step_gets_its_learning_rate_and_rows_name_it(
     rate_of = make_schedule(OptimizerConfig(learning_rate=0.01, warmup_steps=10), 15)
     rates = [rate_of(step) for step in range(15)]
     assert given == rates
-    rows = [row for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "train"]
+    rows = [row for row in read_rows(tmp_path / METRICS_FILE) if row["split"] == "train"]
     assert [row["learning_rate"] for row in rows] == pytest.approx(rates)
 
 
 def test_a_finished_run_has_nothing_left_to_do(
     finished: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (finished / FILE_NAME).read_bytes()
+    before = (finished / METRICS_FILE).read_bytes()
     assert main(arguments(finished, corpus)) == 0
-    assert (finished / FILE_NAME).read_bytes() == before
+    assert (finished / METRICS_FILE).read_bytes() == before
     assert "always guessing the most frequent token" in capsys.readouterr().out
 
 
@@ -97,7 +97,7 @@ def send_when(workdir: Path, step: int, number: signal.Signals) -> None:
     def wait_and_send() -> None:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            if any(row["step"] >= step for row in read_rows(workdir / FILE_NAME)):
+            if any(row["step"] >= step for row in read_rows(workdir / METRICS_FILE)):
                 os.kill(os.getpid(), number)
                 return
             time.sleep(0.005)
@@ -129,7 +129,7 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def evaluated() -> list[int]:
-        return [row["step"] for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "heldout"]
+        return [row["step"] for row in read_rows(tmp_path / METRICS_FILE) if row["split"] == "heldout"]
 
     flags = ("--eval-every", "1", "--eval-examples", "8", "--checkpoint-every", "1000")
     send_when(tmp_path, 10, signal.SIGTERM)
@@ -173,7 +173,7 @@ def test_all_that_the_loop_stands_still_for_is_counted(
     monkeypatch.setattr(later_phases, "compile_later_phases", lambda *args: compile_later(*args) + 1000)
     flags = ("--num-train-steps", "20", "--checkpoint-every", "10")
     assert main(arguments(tmp_path, corpus, *flags)) == 0
-    first, second = [row["timing"] for row in read_rows(tmp_path / FILE_NAME) if row["split"] == "train"]
+    first, second = [row["timing"] for row in read_rows(tmp_path / METRICS_FILE) if row["split"] == "train"]
     assert first["seconds_compiling"] > 1000
     assert second["seconds_saving"] > 1
 
@@ -308,7 +308,7 @@ def test_phases_follow_each_other_in_one_run(
     words = [str(word) for item in (flags | lengths).items() for word in item]
     assert main(["pretrain", "base", *experiment, *words]) == 0
     assert "compiling the step for length 16" in capsys.readouterr().out
-    rows = read_rows(tmp_path / FILE_NAME)
+    rows = read_rows(tmp_path / METRICS_FILE)
     train = {row["step"]: row for row in rows if row["split"] == "train"}
     assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
     heldout = {row["step"]: row for row in rows if row["split"] == "heldout"}

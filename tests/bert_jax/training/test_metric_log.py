@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_jax.training.metric_log import FILE_NAME, MetricLog, read_rows
+from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 from tests.bert_jax.full_disk import files_no_larger_than
 
 
@@ -45,7 +45,7 @@ def test_curves_that_are_lost_come_back_with_the_next_start(tmp_path: Path) -> N
         **dict.fromkeys((4, 5, 6), 0.25),
     }
     assert all(after[key] == before[key] for key in after if key[1] < 4), "the times are those of the steps"
-    assert [row["step"] for row in read_rows(tmp_path / FILE_NAME)] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in read_rows(tmp_path / METRICS_FILE)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_disk_that_fails_the_curves_is_told_to_the_run(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.finetuning.config import FineTuning
+from bert_jax.finetuning.config import FineTuningConfig
 from bert_jax.finetuning.run import Programs
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.small_batch import MODEL
 from tests.bert_jax.small_run import random_params
 
-CONFIG = FineTuning(model=MODEL, global_batch_size=4, num_train_steps=10)
+CONFIG = FineTuningConfig(model=MODEL, global_batch_size=4, num_train_steps=10)
 
 
 @pytest.fixture(scope="module")

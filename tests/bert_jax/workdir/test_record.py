@@ -10,7 +10,7 @@ from bert_jax.config import Experiment
 from bert_jax.config_text import flatten
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import (
-    FILE_NAME,
+    CONFIG_FILE,
     RunRecord,
     begun_on_other_corpus,
     check_same_run,
@@ -32,7 +32,7 @@ def test_record_survives_the_file(name: str, tmp_path: Path) -> None:
     record = dataclasses.replace(RECORD, experiment=EXPERIMENTS[name])
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
 
 
 def test_changed_settings_are_refused_and_shown(tmp_path: Path) -> None:
@@ -170,28 +170,28 @@ def test_turning_the_attention_kernel_off_is_said() -> None:
 
 def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
     write_record(tmp_path, RECORD)
-    content = json.loads((tmp_path / FILE_NAME).read_text())
+    content = json.loads((tmp_path / CONFIG_FILE).read_text())
     del content["init_from"], content["experiment"]["keep_every"]
     del content["experiment"]["model"]["attention_kernel"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
     assert read_record(tmp_path) == RECORD
     missing = dict(content["experiment"]["model"])
     for name in ("num_heads", "objective"):
         content["experiment"]["model"] = {key: missing[key] for key in missing if key != name}
-        (tmp_path / FILE_NAME).write_text(json.dumps(content))
+        (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
         with pytest.raises(UserError, match=name):
             read_record(tmp_path)
     content["experiment"]["model"] = missing
     del content["corpus_fingerprint"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(content))
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
     with pytest.raises(UserError, match="corpus_fingerprint"):
         read_record(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"experiment_name": "x", "experiment": {}})])
 def test_damaged_config_is_named(content: str, tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text(content)
-    with pytest.raises(UserError, match=FILE_NAME):
+    (tmp_path / CONFIG_FILE).write_text(content)
+    with pytest.raises(UserError, match=CONFIG_FILE):
         read_record(tmp_path)
 
 
