@@ -11,6 +11,7 @@ import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.finetuning.config import HeadKind
 from data_pipeline.errors import UserError
+from data_pipeline.tasks import encode
 from tests.bert_jax.small_finetuned import make_cell
 
 TEXTS = ["the cat sat", "Paris is a city", "the dog " * 20, "on"]
@@ -134,6 +135,31 @@ def test_tags_of_words(tmp_path: Path, context: str) -> None:
         model.predict(["the cat"])
     with pytest.raises(UserError, match=r"the examples, index 1: \[\] is no list of words"):
         model.predict([["the"], []])
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "labels", "example"),
+    [
+        ("tag", "tagging", ("O", "B-X"), ["the", "cat"]),
+        ("squad", "spans", (), {"question": "the", "context": PASSAGE}),
+    ],
+)
+def test_the_tokenizer_is_made_ready_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    kind: HeadKind,
+    labels: tuple[str, ...],
+    example: Any,
+) -> None:
+    settings = {"max_seq_length": 16} | ({"max_query_length": 4} if task == "squad" else {})
+    make_cell(tmp_path, kind, task, labels, settings=settings)
+    made: list[object] = []
+    make = encode.make_task_tokenizer
+    monkeypatch.setattr(encode, "make_task_tokenizer", lambda given: made.append(given) or make(given))
+    model = bert_jax.load_finetuned(tmp_path)
+    assert model.predict([example]) == model.predict([example])
+    assert len(made) == 1
 
 
 def test_pairs_get_numbers(tmp_path: Path) -> None:

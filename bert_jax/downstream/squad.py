@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bert_jax.finetuning.config import HeadKind
+    from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.squad import SquadExample
     from data_pipeline.tasks.squad_answers import AnswerSearch, Candidate, PredictedAnswer
@@ -48,11 +49,13 @@ class SquadSettings:
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "SquadData":
         """Reads and encodes training and development questions."""
+        from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.squad import find_answers, read_squad, require_answers
         from data_pipeline.tasks.squad_windows import label_windows
 
+        plain = make_task_tokenizer(tokenizer)
         train = find_answers(read_squad(_find(data, "train", task)))
-        windows = self.windows(train.examples, tokenizer)
+        windows = self.windows(train.examples, plain)
         file = _find(data, "dev", task)
         dev = read_squad(file)
         if task == "squad":
@@ -63,7 +66,7 @@ class SquadSettings:
                 f"left out {len(train.misplaced)} questions whose answer is not where the file says, "
                 f"first {first}"
             )
-        return SquadData(label_windows(windows, train.spans), self.windows(dev, tokenizer), self.search(task))
+        return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
 
     def predict_file(self, job: Prediction) -> int:
         """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
@@ -97,12 +100,12 @@ class SquadSettings:
         return [one for part in parts for one in self._predict(part, model)]
 
     def _predict(self, examples: "Sequence[SquadExample]", model: AppliedModel) -> list[dict[str, Any]]:
-        windows = self.windows(examples, model.tokenizer)
+        windows = self.windows(examples, model.plain_tokenizer)
         threshold = model.record.learnt["null_threshold"] if model.record.task == "squad2" else None
         answers = answer(windows, self.search(model.record.task), model.apply)
         return [describe(found, threshold) for found in answers]
 
-    def windows(self, examples: "Sequence[SquadExample]", tokenizer: "Tokenizer") -> "Windows":
+    def windows(self, examples: "Sequence[SquadExample]", tokenizer: "TaskTokenizer") -> "Windows":
         """The windows of some questions."""
         from data_pipeline.tasks.squad_windows import Windowing, make_windows
 

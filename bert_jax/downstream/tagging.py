@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.conll import Columns, Sentence
+    from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.ner import TaggingRows
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tfds import TfdsSplit
@@ -57,9 +58,11 @@ class TaggingSettings:
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
         """Reads and encodes the parts that are there."""
         from data_pipeline.tasks.conll import has_tags, read_columns
+        from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.ner import list_tags
 
         del task
+        plain = make_task_tokenizer(tokenizer)
         columns = self.columns()
         if isinstance(columns.tag, str) and not isinstance(columns.word, str) and not tfds.is_tfds(data):
             raise UserError(
@@ -73,13 +76,13 @@ class TaggingSettings:
         if len(tags) == 1:
             raise UserError(f"{data}: no word of the training file has a tag but {tags[0]}")
         files = {"dev": require_part(data, "dev", _SUFFIXES, _CONLL["dev"])}
-        parts = {"dev": self.rows(read_columns(files["dev"], columns), tokenizer, tags)}
+        parts = {"dev": self.rows(read_columns(files["dev"], columns), plain, tags)}
         if test := find_part(data, "test", _SUFFIXES, _CONLL["test"]):
             is_tagged = has_tags(test, columns, train_file)
             sentences = read_columns(test, columns if is_tagged else words)
             files["test"] = test
-            parts["test"] = self.rows(sentences, tokenizer, tags if is_tagged else None)
-        return TaggingData(tags, self.rows(train, tokenizer, tags).rows, parts, files, words)
+            parts["test"] = self.rows(sentences, plain, tags if is_tagged else None)
+        return TaggingData(tags, self.rows(train, plain, tags).rows, parts, files, words)
 
     def predict_file(self, job: Prediction) -> int:
         """A file of words in columns, with tags or without; writes it with one more column."""
@@ -112,7 +115,7 @@ class TaggingSettings:
         return [list(tags_in_scheme(tags, self.scheme)) for tags in self._predict(sentences, model)]
 
     def _predict(self, sentences: "Sequence[Sentence]", model: AppliedModel) -> list[list[str]]:
-        return tag(self.rows(sentences, model.tokenizer, None), model.record.labels, model.apply)
+        return tag(self.rows(sentences, model.plain_tokenizer, None), model.record.labels, model.apply)
 
     def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
         """Parts of a file; those of a document are in one where they are each other's context."""
@@ -132,7 +135,7 @@ class TaggingSettings:
         return Columns(_column(self.word_column), _column(self.tag_column), self.scheme, self.encoding)
 
     def rows(
-        self, sentences: "Sequence[Sentence]", tokenizer: "Tokenizer", tags: Sequence[str] | None
+        self, sentences: "Sequence[Sentence]", tokenizer: "TaskTokenizer", tags: Sequence[str] | None
     ) -> "TaggingRows":
         """Rows of sentences, with targets if there are tags."""
         from data_pipeline.tasks.ner import TaggingOptions, make_tagging_rows

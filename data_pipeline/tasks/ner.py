@@ -9,11 +9,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Sentence
-from data_pipeline.tasks.encode import TaskTokenizer, check_length, make_task_tokenizer
+from data_pipeline.tasks.encode import TaskTokenizer, check_length
 from data_pipeline.tasks.names import Context, Scheme
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.vocabulary_file import UNK
@@ -57,7 +56,7 @@ def list_tags(sentences: Sequence[Sentence], scheme: Scheme = "iob2") -> tuple[s
 
 
 def make_tagging_rows(
-    sentences: Sequence[Sentence], tokenizer: Tokenizer, tags: Sequence[str] | None, tagging: TaggingOptions
+    sentences: Sequence[Sentence], tokenizer: TaskTokenizer, tags: Sequence[str] | None, tagging: Tagging
 ) -> TaggingRows:
     """Rows of all sentences, in order.
 
@@ -69,9 +68,8 @@ def make_tagging_rows(
     Raises:
       UserError: a sentence has a tag that is not among `tags`, or has no document where the context is one.
     """
-    text_tokenizer = make_task_tokenizer(tokenizer)
-    cls_id, sep_id = text_tokenizer.cls_id, text_tokenizer.sep_id
-    pieces = _split_words(text_tokenizer, sentences)
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+    pieces = _split_words(tokenizer, sentences)
     size = tagging.max_seq_length - _SPECIAL_TOKENS
     input_ids: list[np.ndarray] = []
     positions: list[np.ndarray] = []

@@ -8,10 +8,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import make_task_tokenizer
+from data_pipeline.tasks.encode import TaskTokenizer
 from data_pipeline.tasks.offsets import Pieces, split_texts
 from data_pipeline.tasks.rows import Rows
 from data_pipeline.tasks.squad import SquadExample
@@ -59,13 +58,12 @@ class Windows:
         return len(self.rows)
 
 
-def make_windows(examples: Sequence[SquadExample], tokenizer: Tokenizer, windowing: Windowing) -> Windows:
+def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
     """Every example's windows: at least one each. Raises UserError if a context gives no piece."""
-    text_tokenizer = make_task_tokenizer(tokenizer)
-    cls_id, sep_id = text_tokenizer.cls_id, text_tokenizer.sep_id
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     contexts = list(dict.fromkeys(example.context for example in examples))
-    pieces = dict(zip(contexts, split_texts(text_tokenizer, contexts), strict=True))
-    questions = split_texts(text_tokenizer, [example.question for example in examples])
+    pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
+    questions = split_texts(tokenizer, [example.question for example in examples])
 
     input_ids, segment_ids, max_context = [], [], []
     numbers, text_starts, first_pieces = [], [], []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.encode import make_task_tokenizer
 from data_pipeline.tasks.squad import Answer, SquadExample, find_answers
 from data_pipeline.tasks.squad_answers import AnswerSearch, find_best_answers, write_answers
 from data_pipeline.tasks.squad_windows import Windowing, Windows, label_windows, make_windows
@@ -25,7 +26,7 @@ def windows(tokenizer) -> Windows:
         SquadExample(f"q{number}", "the king?", context, (Answer("the", 0),), is_impossible=False)
         for number, context in enumerate(CONTEXTS)
     ]
-    return make_windows(examples, tokenizer, WINDOWING)
+    return make_windows(examples, make_task_tokenizer(tokenizer), WINDOWING)
 
 
 def literal_answers(windows: Windows, start_logits, end_logits, search: AnswerSearch):
@@ -116,7 +117,7 @@ def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(to
         for n, (context, text) in enumerate(zip(CONTEXTS, answers, strict=True))
     ]
     labelled = find_answers(examples)
-    windows = make_windows(labelled.examples, tokenizer, WINDOWING)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), WINDOWING)
     targets = label_windows(windows, labelled.spans).targets
     rows = np.arange(len(windows))
     starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
@@ -130,7 +131,7 @@ def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(to
 def test_an_answer_keeps_the_marks_that_the_vocabulary_has_not(tokenizer, text, after):
     example = SquadExample("q", "the?", f"the {text}{after}", (Answer(text, 4),), is_impossible=False)
     labelled = find_answers([example])
-    windows = make_windows(labelled.examples, tokenizer, WINDOWING)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), WINDOWING)
     targets = label_windows(windows, labelled.spans).targets
     starts, ends = np.zeros((2, 1, WINDOWING.max_seq_length), np.float32)
     starts[0, targets["start_positions"]] = ends[0, targets["end_positions"]] = 10

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.encode import make_task_tokenizer
 from data_pipeline.tasks.squad import Answer, SquadExample, find_answers
 from data_pipeline.tasks.squad_windows import (
     Windowing,
@@ -76,7 +77,7 @@ def literal_max_context(spans: list[tuple[int, int]]) -> list[list[bool]]:
 def test_windows_are_those_of_the_literal_procedure(tokenizer, words, stride, question):
     example = make_example("".join(word + blank for word, blank in words), question=question)
     windowing = Windowing(max_seq_length=20, doc_stride=stride, max_query_length=6)
-    windows = make_windows([example], tokenizer, windowing)
+    windows = make_windows([example], make_task_tokenizer(tokenizer), windowing)
     expected = list(literal_windows(example, tokenizer, windowing))
     assert len(windows) == len(expected)
     for row, (tokens, segments, is_max) in enumerate(expected):
@@ -111,7 +112,7 @@ def test_an_answer_is_labelled_by_the_tightest_pieces_wherever_they_all_are(toke
     last = data.draw(st.sampled_from([place for place in visible if first <= place < first + 15]))
     example = make_example(context, context[first : last + 1], first)
     labelled = find_answers([example])
-    windows = make_windows(labelled.examples, tokenizer, SHORT)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), SHORT)
     rows = label_windows(windows, labelled.spans)
     passage = windows.passages[0]
     touched = np.flatnonzero((passage.ends > first) & (passage.starts <= last))
@@ -127,7 +128,7 @@ def test_an_answer_is_labelled_by_the_tightest_pieces_wherever_they_all_are(toke
 
 def test_an_answer_within_a_word_is_labelled_without_what_surrounds_it(tokenizer):
     labelled = find_answers([make_example("the king (1895) was on", "1895")])
-    windows = make_windows(labelled.examples, tokenizer, SHORT)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), SHORT)
     rows = label_windows(windows, labelled.spans)
     start, end = rows.targets["start_positions"][0], rows.targets["end_positions"][0]
     ids = rows.tokens["input_ids"][0][start : end + 1]
@@ -138,7 +139,7 @@ def test_an_answer_within_a_word_is_labelled_without_what_surrounds_it(tokenizer
 def test_examples_of_one_context_share_its_pieces_and_keep_their_order(tokenizer):
     examples = [make_example("the king " * 10, question=question) for question in ("a", "b")]
     examples.insert(1, make_example("paris"))
-    windows = make_windows(examples, tokenizer, SHORT)
+    windows = make_windows(examples, make_task_tokenizer(tokenizer), SHORT)
     assert windows.passages[0] is windows.passages[2]
     assert (np.diff(windows.rows.example) >= 0).all()
     assert windows.rows.example[-1] == 2
@@ -151,15 +152,15 @@ def test_no_piece_is_skipped_when_the_stride_exceeds_the_window():
 
 
 def test_the_tokenizer_given_is_left_as_it_was(tokenizer):
-    make_windows([make_example("the king")], tokenizer, SHORT)
+    make_windows([make_example("the king")], make_task_tokenizer(tokenizer), SHORT)
     assert tokenizer.encode("[SEP]", add_special_tokens=False).tokens == ["[SEP]"]
 
 
 def test_what_gives_no_piece_is_named(tokenizer):
     with pytest.raises(UserError, match="context of question q gives no piece"):
-        make_windows([make_example("\u200b")], tokenizer, SHORT)
+        make_windows([make_example("\u200b")], make_task_tokenizer(tokenizer), SHORT)
     example = make_example("the \u200b king", "\u200b")
-    windows = make_windows([example], tokenizer, SHORT)
+    windows = make_windows([example], make_task_tokenizer(tokenizer), SHORT)
     with pytest.raises(UserError, match="answer of question q gives no piece"):
         label_windows(windows, np.array([[4, 5]]))
 
@@ -170,7 +171,7 @@ def test_sentencepiece_answers_are_labelled_though_its_pieces_hold_the_blank_bef
     unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     unigram.decoder = decoders.Metaspace(prepend_scheme="first")
     labelled = find_answers([make_example("the kings in paris", "kings in", question="the")])
-    windows = make_windows(labelled.examples, unigram, SHORT)
+    windows = make_windows(labelled.examples, make_task_tokenizer(unigram), SHORT)
     rows = label_windows(windows, labelled.spans)
     start, end = rows.targets["start_positions"][0], rows.targets["end_positions"][0]
     assert [names[i] for i in rows.tokens["input_ids"][0][start : end + 1]] == ["▁king", "s", "▁in"]
@@ -187,5 +188,5 @@ def test_lengths_that_leave_no_room_are_refused(wrong):
 def test_questions_that_lose_their_end_are_counted(tokenizer):
     questions = ("in the king", "in the king " * 3, "x")  # of 3, 9 and 1 pieces
     examples = [make_example("the kingdom was", question=question) for question in questions]
-    assert make_windows(examples, tokenizer, SHORT).rows.num_cut == 1
-    assert make_windows(examples, tokenizer, Windowing()).rows.num_cut == 0
+    assert make_windows(examples, make_task_tokenizer(tokenizer), SHORT).rows.num_cut == 1
+    assert make_windows(examples, make_task_tokenizer(tokenizer), Windowing()).rows.num_cut == 0
