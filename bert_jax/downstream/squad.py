@@ -51,10 +51,10 @@ class SquadSettings:
         """Reads and encodes training and development questions."""
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.squad import find_answers, read_squad, require_answers
-        from data_pipeline.tasks.squad_windows import label_windows
+        from data_pipeline.tasks.squad_windows import label_windows, leave_out_pieceless
 
         plain = make_task_tokenizer(tokenizer)
-        train = find_answers(read_squad(_find(data, "train", task)))
+        train = leave_out_pieceless(find_answers(read_squad(_find(data, "train", task))), plain)
         windows = self.windows(train.examples, plain)
         file = _find(data, "dev", task)
         dev = read_squad(file)
@@ -63,8 +63,8 @@ class SquadSettings:
         if train.misplaced:
             first = ", ".join(train.misplaced[:_IDS_SHOWN])
             print(
-                f"left out {len(train.misplaced)} questions whose answer is not where the file says, "
-                f"first {first}"
+                f"left out {len(train.misplaced)} questions whose answer is not where the file says or has "
+                f"no piece of the vocabulary, first {first}"
             )
         return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
 

@@ -44,7 +44,7 @@ class LabelledExamples:
     spans: np.ndarray
     """int32 [E, 2]: first character of the answer and the one after it; (0, 0) if impossible."""
     misplaced: tuple[str, ...]
-    """Ids of the questions left out because their answer is not where the file says."""
+    """Ids of the questions left out because their answer is not where the file says or has no piece."""
 
 
 def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:

@@ -5,6 +5,7 @@ it, and a predicted one is a slice of the passage.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import TaskTokenizer
 from data_pipeline.tasks.offsets import Pieces, split_texts
 from data_pipeline.tasks.rows import Rows
-from data_pipeline.tasks.squad import SquadExample
+from data_pipeline.tasks.squad import LabelledExamples, SquadExample
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
@@ -59,7 +60,7 @@ class Windows:
 
 
 def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
-    """Every example's windows: at least one each. Raises UserError if a context gives no piece."""
+    """Every example's windows: at least one each, which is empty if the context gives no piece."""
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
@@ -70,8 +71,6 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
     num_cut = 0
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         passage = pieces[example.context]
-        if not len(passage):
-            raise UserError(f"the context of question {example.id} gives no piece of the vocabulary")
         num_cut += len(question) > windowing.max_query_length
         head = np.concatenate([[cls_id], question.ids[: windowing.max_query_length], [sep_id]])
         starts, ends = cut_passage(
@@ -93,6 +92,26 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
         np.array(text_starts, np.int32),
         np.array(first_pieces, np.int32),
         tuple(max_context),
+    )
+
+
+def leave_out_pieceless(labelled: LabelledExamples, tokenizer: TaskTokenizer) -> LabelledExamples:
+    """The same without the questions whose answer gives no piece, such as one of control characters alone.
+
+    Raises UserError if no question is left.
+    """
+    texts = [
+        example.context[start:end]
+        for example, (start, end) in zip(labelled.examples, labelled.spans, strict=True)
+    ]
+    is_kept = [not text or len(ids) > 0 for text, ids in zip(texts, tokenizer.encode(texts), strict=True)]
+    if not any(is_kept):
+        raise UserError("no answer of the training questions gives a piece of the vocabulary")
+    left_out = itertools.compress(labelled.examples, np.logical_not(is_kept))
+    return LabelledExamples(
+        tuple(itertools.compress(labelled.examples, is_kept)),
+        labelled.spans[is_kept],
+        (*labelled.misplaced, *(example.id for example in left_out)),
     )
 
 
@@ -136,6 +155,8 @@ def mark_max_context(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
     The context of a piece is min(pieces to its left, to its right) + 0.01 * length of the window; of
     equal windows the first counts (run_squad.py, _check_is_max_context).
     """
+    if not ends[-1]:
+        return [np.zeros(0, bool)]
     places = np.arange(ends[-1])
     first = np.searchsorted(ends, places, side="right")  # window that holds a piece
     last = np.searchsorted(starts, places, side="right") - 1

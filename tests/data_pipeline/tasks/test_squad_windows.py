@@ -1,5 +1,6 @@
 """Windows against a literal transcription of the procedure of google-research/bert, and their labels."""
 
+import dataclasses
 import tracemalloc
 
 import numpy as np
@@ -11,10 +12,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.encode import make_task_tokenizer
 from data_pipeline.tasks.squad import Answer, SquadExample, find_answers
+from data_pipeline.tasks.squad_answers import AnswerSearch, find_best_answers
 from data_pipeline.tasks.squad_windows import (
     Windowing,
     cut_passage,
     label_windows,
+    leave_out_pieceless,
     make_windows,
     mark_max_context,
 )
@@ -156,9 +159,37 @@ def test_the_tokenizer_given_is_left_as_it_was(tokenizer):
     assert tokenizer.encode("[SEP]", add_special_tokens=False).tokens == ["[SEP]"]
 
 
-def test_what_gives_no_piece_is_named(tokenizer):
-    with pytest.raises(UserError, match="context of question q gives no piece"):
-        make_windows([make_example("\u200b")], make_task_tokenizer(tokenizer), SHORT)
+def test_a_context_without_pieces_has_an_empty_window(tokenizer):
+    examples = [make_example(context, question="the") for context in ("\u200b", "the king")]
+    windows = make_windows(examples, make_task_tokenizer(tokenizer), SHORT)
+    tokens = [tokenizer.id_to_token(i) for i in windows.rows.tokens["input_ids"][0]]
+    assert tokens == ["[CLS]", "the", "[SEP]", "[SEP]"]
+    assert windows.rows.example.tolist() == [0, 1]
+    logits = np.zeros((2, 20), np.float32)
+    for version in ("1.1", "2.0"):
+        found = find_best_answers(windows, [(np.arange(2), logits, logits)], AnswerSearch(version))
+        assert [answer.best.text for answer in found] == ["", "the"]
+
+
+def test_training_questions_whose_answer_has_no_piece_are_left_out(tokenizer):
+    plain = make_task_tokenizer(tokenizer)
+    examples = [
+        make_example("\u200b", "\u200b"),
+        make_example("the king", "king"),
+        make_example("\u200b"),  # impossible
+    ]
+    examples = [dataclasses.replace(example, id=f"{n}") for n, example in enumerate(examples)]
+    kept = leave_out_pieceless(find_answers(examples), plain)
+    assert [example.id for example in kept.examples] == ["1", "2"]
+    assert kept.spans.tolist() == [[4, 8], [0, 0]]
+    assert kept.misplaced == ("0",)
+    rows = label_windows(make_windows(kept.examples, plain, SHORT), kept.spans)
+    assert rows.targets["start_positions"].tolist()[1] == 0
+    with pytest.raises(UserError, match="no answer of the training questions gives a piece"):
+        leave_out_pieceless(find_answers(examples[:1]), plain)
+
+
+def test_an_answer_that_gives_no_piece_is_named(tokenizer):
     example = make_example("the \u200b king", "\u200b")
     windows = make_windows([example], make_task_tokenizer(tokenizer), SHORT)
     with pytest.raises(UserError, match="answer of question q gives no piece"):
