@@ -128,8 +128,12 @@ def test_a_cell_that_diverges_does_not_end_the_grid(folder: Path, capsys: pytest
 
 def test_where_all_cells_diverge_it_ends_with_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ["--epochs=0.5", "--learning-rate", "1e38", "2e38"]
-    assert main(command(folder, *flags, output="all-diverging")) == 1
-    assert "NaN or infinite at step" in capsys.readouterr().err
+    for again in ([], [], ["--learning-rate=1e38"]):
+        assert main(command(folder, *flags, *again, output="all-diverging")) == 1
+        said = capsys.readouterr()
+        assert "NaN or infinite at step" in said.err
+        assert "; try a lower --learning-rate in another --output" in said.err
+        assert "try it" not in said.out
 
 
 def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(

@@ -125,11 +125,10 @@ class Grid:
                 if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
                     return False
             except NonFiniteError as error:
-                if number + 1 == len(unfinished) and not self._has_figure():
-                    raise
                 self._write_result(cell, Outcome({self.data.metric: math.nan}, f"{DIVERGED}{error}"))
             self._keep_best()
             epochs_done += cell.epochs
+        self._check_diverged()
         self._test_again()
         return True
 
@@ -266,6 +265,12 @@ class Grid:
         # Last, so that a start that ended before this is made up for.
         record = dataclasses.replace(read_record(folder), test_fingerprint=self.test_fingerprint)
         write_record(folder, record)
+
+    def _check_diverged(self) -> None:
+        """Raises NonFiniteError if all cells did, in this start or before."""
+        said = [result["degenerate"] or "" for result in read_results(self.args.output)]
+        if all(text.startswith(DIVERGED) for text in said):
+            raise NonFiniteError(said[-1].removeprefix(DIVERGED))
 
     def _has_figure(self) -> bool:
         """Whether a finished cell has a figure that is a number."""
