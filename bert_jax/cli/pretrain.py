@@ -139,9 +139,9 @@ def run(args: Pretrain) -> int:
 def _check_folder(args: Pretrain) -> None:
     from bert_jax.workdir import folder as workdir
 
-    workdir.check_free(args.workdir)
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         workdir.check_apart(args.workdir, args.experiment.data.corpus)
+    workdir.check_free(args.workdir)
 
 
 def _open_initial(args: Pretrain) -> "tuple[PretrainedModel | None, Pretrain]":

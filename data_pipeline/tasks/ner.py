@@ -56,7 +56,10 @@ def list_tags(sentences: Sequence[Sentence], scheme: Scheme = "iob2") -> tuple[s
 
 
 def make_tagging_rows(
-    sentences: Sequence[Sentence], tokenizer: TaskTokenizer, tags: Sequence[str] | None, tagging: Tagging
+    sentences: Sequence[Sentence],
+    tokenizer: TaskTokenizer,
+    tags: Sequence[str] | None,
+    tagging: TaggingOptions,
 ) -> TaggingRows:
     """Rows of all sentences, in order.
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.conll import Sentence
 from data_pipeline.tasks.encode import make_task_tokenizer
-from data_pipeline.tasks.ner import Tagging, collect_tags, list_tags, make_tagging_rows
+from data_pipeline.tasks.ner import TaggingOptions, collect_tags, list_tags, make_tagging_rows
 
 TAGS = ("O", "B-LOC", "I-LOC")
 WORDS = ["the", "king", "Paris", "kingdom", "x", "qwertyuiop", "\u200b", "[SEP]", "東京"]
@@ -24,7 +24,7 @@ def shown(tokenizer, made, row: int) -> str:
 
 
 def test_the_first_piece_of_each_word_is_labelled(tokenizer):
-    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, Tagging())
+    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, TaggingOptions())
     assert shown(tokenizer, made, 0) == "[CLS] the king ##dom [UNK] [SEP]"
     assert made.rows.tokens["tag_ids"][0].tolist() == [-1, 0, 1, -1, 2, -1]
     assert made.rows.tokens["segment_ids"][0].tolist() == [0] * 6
@@ -33,7 +33,9 @@ def test_the_first_piece_of_each_word_is_labelled(tokenizer):
 
 
 def test_document_context_is_shown_and_not_labelled(tokenizer):
-    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, Tagging(context="document"))
+    made = make_tagging_rows(
+        SENTENCES, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(context="document")
+    )
     whole = "[CLS] the king ##dom [UNK] paris was [SEP]"
     assert [shown(tokenizer, made, row) for row in (0, 1)] == [whole, whole]
     assert made.rows.tokens["tag_ids"][0].tolist() == [-1, 0, 1, -1, 2, -1, -1, -1]
@@ -45,7 +47,7 @@ def test_context_is_as_much_on_both_sides_as_there_is(tokenizer):
     letters = "abcdefghijklmnopqrstuvwxyz"
     sentences = [Sentence((letter,), ("O",), document=1) for letter in letters]
     made = make_tagging_rows(
-        sentences, make_task_tokenizer(tokenizer), None, Tagging(max_seq_length=9, context="document")
+        sentences, make_task_tokenizer(tokenizer), None, TaggingOptions(max_seq_length=9, context="document")
     )
     texts = [shown(tokenizer, made, row)[6:-6].replace(" ", "") for row in range(26)]
     assert texts[13] == "klmnopq"
@@ -65,7 +67,7 @@ sentences_of_words = st.lists(
 def test_every_word_is_tagged_once_in_a_row_that_fits_and_begins_with_whole_words(
     tokenizer, sentences, length, context
 ):
-    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), TAGS, Tagging(length, context))
+    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(length, context))
     tagged = [[0] * len(sentence.words) for sentence in sentences]
     for row, number in enumerate(made.rows.example):
         tokens = shown(tokenizer, made, row).split()
@@ -84,7 +86,9 @@ def test_every_word_is_tagged_once_in_a_row_that_fits_and_begins_with_whole_word
 
 def test_a_long_sentence_is_cut_where_words_have_context_on_both_sides(tokenizer):
     sentence = Sentence(("x",) * 100, ("O",) * 100, document=None)
-    made = make_tagging_rows([sentence], make_task_tokenizer(tokenizer), None, Tagging(max_seq_length=34))
+    made = make_tagging_rows(
+        [sentence], make_task_tokenizer(tokenizer), None, TaggingOptions(max_seq_length=34)
+    )
     assert len(made.rows) == 7
     for row in range(1, 5):  # the last two reach the end of the sentence
         places = made.positions[row]
@@ -100,7 +104,7 @@ def test_predictions_come_back_to_their_words_in_any_order(tokenizer):
         words = tuple(str(word) for word in rng.choice(WORDS, rng.integers(1, 30)))
         sentences.append(Sentence(words, tuple(rng.choice(TAGS, len(words)).tolist()), number // 4))
     made = make_tagging_rows(
-        sentences, make_task_tokenizer(tokenizer), TAGS, Tagging(max_seq_length=20, context="document")
+        sentences, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(max_seq_length=20, context="document")
     )
 
     def batches():
@@ -121,9 +125,9 @@ def test_tags_are_listed_whole_and_sorted():
 
 def test_says_what_a_data_set_lacks(tokenizer):
     with pytest.raises(UserError, match="no word of training has the type LOC; its types are PER"):
-        make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), Tagging())
+        make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), TaggingOptions())
     alone = [Sentence(("a",), ("O",), document=None)]
     with pytest.raises(UserError, match="no -DOCSTART- lines"):
-        make_tagging_rows(alone, make_task_tokenizer(tokenizer), TAGS, Tagging(context="document"))
+        make_tagging_rows(alone, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(context="document"))
     with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
         TaggingOptions(max_seq_length=7)
