@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.downstream.folds import FoldSettings
-from bert_jax.downstream.outputs import outputs_of, write_lines
+from bert_jax.downstream.labelled_data import LabelledData
+from bert_jax.downstream.outputs import outputs_of
 from bert_jax.downstream.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
-from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.downstream.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.parts import find_part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.choice import ChoiceExample
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
@@ -43,7 +43,7 @@ class ChoiceSettings(FoldSettings):
         for name in ("train", "dev"):
             require_labels(parts[name])
         rows = {name: choice_rows(part, plain, self.max_seq_length) for name, part in parts.items()}
-        return ChoiceData(rows)
+        return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
 
     def _parts(self, data: str) -> "dict[str, Sequence[ChoiceExample]]":
         from data_pipeline.tasks.choice import read_choices
@@ -82,55 +82,21 @@ class ChoiceSettings(FoldSettings):
         return describe(outputs_of(rows, model.apply))
 
 
-class ChoiceData:
-    """A `TaskData` of contexts with choices."""
+class ChoiceData(LabelledData):
+    """A `TaskData` of contexts with choices; the label of one is the index of the right choice."""
 
-    kind: "HeadKind" = "choice"
-    labels: tuple[str, ...] = ()
-    metric = "accuracy"
+    def __init__(self, train: "Rows", dev: "Rows", test: "Mapping[str, Rows]") -> None:
+        super().__init__("choice", (), ("accuracy",), train, {"dev": dev}, test)
 
-    def __init__(self, rows: "Mapping[str, Rows]") -> None:
-        self.train = rows["train"]
-        self._rows = rows
+    def describe(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """The index of the choice and the probabilities of all."""
+        return describe(outputs)
 
-    @property
-    def evaluated(self) -> "Mapping[str, Rows]":
-        """The parts but training."""
-        return {name: rows for name, rows in self._rows.items() if name != "train"}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
-        return self._rows["dev"].fingerprint()
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test set, with all that it is scored by."""
-        return self._rows["test"].fingerprint() if "test" in self._rows else ""
-
-    def evaluate(self, apply: Apply) -> dict[str, float]:
-        """Accuracy."""
-        return self._figures({"dev": outputs_of(self._rows["dev"], apply)})
-
-    def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """`predictions-PART.jsonl`: the index of the choice and the probabilities of all."""
-        outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
-        for name, scores in outputs.items():
-            write_lines(folder / f"predictions-{name}.jsonl", describe(scores))
-        chosen = set(outputs["dev"].argmax(-1).tolist())
-        is_always_one = len(chosen) == 1 < len(outputs["dev"])
-        degenerate = f"the choice is always number {chosen.pop()}" if is_always_one else None
-        return Outcome(self._figures(outputs), degenerate)
-
-    def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Of the parts that have labels."""
-        targets = {name: self._rows[name].targets for name in outputs}
-        right = {
-            name: scores.argmax(-1) == targets[name]["labels"]
-            for name, scores in outputs.items()
-            if targets[name]
-        }
-        return join_figures({name: {"accuracy": float(found.mean())} for name, found in right.items()})
+    def find_degenerate(self, outputs: np.ndarray) -> str | None:
+        """One sentence if every choice has the same index, None if not."""
+        chosen = set(outputs.argmax(-1).tolist())
+        is_always_one = len(chosen) == 1 < len(outputs)
+        return f"the choice is always number {chosen.pop()}" if is_always_one else None
 
 
 def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:

@@ -60,12 +60,17 @@ class LabelledData:
         """`predictions-PART.jsonl` for each part."""
         outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         self.write(folder, outputs)
-        return Outcome(self._figures(outputs), self._degenerate(outputs))
+        first_dev = next(iter(self._dev))
+        return Outcome(self._figures(outputs), self.find_degenerate(outputs[first_dev]))
 
     def write(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes predictions, the model's outputs [R, L] of each part."""
         for name, values in outputs.items():
-            write_lines(folder / f"predictions-{name}.jsonl", describe(self.kind, self.labels, values))
+            write_lines(folder / f"predictions-{name}.jsonl", self.describe(values))
+
+    def describe(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """What is written of each row of outputs [R, L]."""
+        return describe(self.kind, self.labels, outputs)
 
     def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Of the parts that have labels."""
@@ -82,11 +87,16 @@ class LabelledData:
             }
         )
 
-    def _degenerate(self, outputs: Mapping[str, np.ndarray]) -> str | None:
+    def find_degenerate(self, outputs: np.ndarray) -> str | None:
+        """One sentence if the model says the same of every row of the development set, None if not.
+
+        Args:
+          outputs: [R, L], of the first development set.
+        """
         from data_pipeline.tasks.metrics import find_degenerate_classes, find_degenerate_values
 
-        name, rows = next(iter(self._dev.items()))
-        targets, decided = rows.targets[self._target], decide(self.kind, outputs[name])
+        rows = next(iter(self._dev.values()))
+        targets, decided = rows.targets[self._target], decide(self.kind, outputs)
         if self.kind == "regression":
             return find_degenerate_values(targets, decided)
         return find_degenerate_classes(targets, decided, self.labels)
