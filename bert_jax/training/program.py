@@ -6,6 +6,7 @@ it resumes from a checkpoint.
 
 import copy
 import functools
+import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -40,6 +41,12 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
     "gpu": {"xla_gpu_deterministic_ops": True},
 }
 """XLA's options by platform, for mode jit; jax.pmap takes none."""
+
+
+def compiler_options(platform: str) -> dict[str, bool | int]:
+    """The options of a platform but for those that XLA_FLAGS names, which jax would overrule."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    return {name: value for name, value in COMPILER_OPTIONS.get(platform, {}).items() if name not in flags}
 
 
 class Program:
@@ -212,7 +219,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
     init, step, evaluate, predict = _pure_functions(task, run)
     shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
     rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
-    compiled = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS.get(devices[0].platform))
+    compiled = functools.partial(jax.jit, compiler_options=compiler_options(devices[0].platform))
     batch_rows = BatchRows(rows)
     places = (shardings, rows, everywhere, everywhere)
     return Program(

@@ -12,7 +12,7 @@ import pytest
 from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.parallel.sharding import join_blocks, make_mesh
 from bert_jax.pretraining.task import PretrainingTask, abstract_batch
-from bert_jax.training.program import COMPILER_OPTIONS, make_program
+from bert_jax.training.program import COMPILER_OPTIONS, compiler_options, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
 from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
@@ -109,6 +109,15 @@ def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
     np.testing.assert_array_equal(left, results["attention/1"])
     heads = left[..., 0].swapaxes(1, 2).reshape(-1, 128)
     assert len(np.unique(heads, axis=0)) == len(heads)
+
+
+def test_what_is_said_in_xla_flags_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiler_options("gpu") == COMPILER_OPTIONS["gpu"]
+    assert compiler_options("cpu") == COMPILER_OPTIONS["cpu"]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false --xla_cpu_prefer_vector_width=256")
+    assert compiler_options("gpu") == {}
+    assert compiler_options("cpu") == {"xla_cpu_enable_concurrency_optimized_scheduler": False}
+    assert compiler_options("tpu") == {}
 
 
 @pytest.mark.parametrize("platform", COMPILER_OPTIONS)
