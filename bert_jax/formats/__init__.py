@@ -1,1 +1,1 @@
-"""Where parameters come from and go to, one module a format: `recognises`, `read` and `write`."""
+"""The formats that models are read from and written to, one module each: `recognises`, `read`, `write`."""

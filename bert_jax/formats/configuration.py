@@ -1,4 +1,4 @@
-"""The JSON files that describe a model, and the settings that Google's and Hugging Face's share."""
+"""Reading the JSON files that describe a model, and the setting names that Google and Hugging Face share."""
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ SIZES = {
     "attention_dropout_rate": "attention_probs_dropout_prob",
     "initializer_range": "initializer_range",
 }
-"""Our names of settings and google-research/bert's, which Hugging Face took over."""
+"""Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file.
+    """Reads the JSON object in a file.
 
     Raises:
-      UserError: there is no such file, or something else in it.
+      UserError: the file is missing or unreadable, or does not hold a JSON object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -40,7 +40,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path: Path) -> ModelConfig:
-    """A configuration from those fields of a JSON file that it has, by a table like `SIZES`.
+    """The model configuration that a JSON file describes; missing fields keep our defaults.
+
+    Args:
+      fields: content of the file.
+      names: our names and the file's, like `SIZES`.
+      path: named in the error.
 
     Raises:
       UserError: a value is impossible.
@@ -52,5 +57,5 @@ def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path:
 
 
 def with_objective(config: ModelConfig, params: Mapping[str, Any]) -> ModelConfig:
-    """A bidirectional model's configuration with the objective that its heads were trained for."""
+    """The configuration of a bidirectional model, with the objective that its heads were trained for."""
     return dataclasses.replace(config, objective="mlm_nsp" if "next_sentence" in params else "mlm")

@@ -27,7 +27,7 @@ def convert(
       output: folder to make.
       output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
       step: checkpoint of a work directory; None takes the newest.
-      activation: GELU to take instead of what the folder names, or if it names none.
+      activation: GELU variant to use instead of the one that the folder names, or if it names none.
 
     Returns:
       The model that was written.

@@ -1,4 +1,4 @@
-"""A fine-tuned model's folder as a pretrained model: its encoder, and the head of its task beside it."""
+"""Reads a fine-tuned model as a pretrained model: its encoder, and the head of its task."""
 
 import dataclasses
 from pathlib import Path
@@ -11,13 +11,15 @@ from bert_jax.workdir.record import CONFIG_FILE
 
 
 def recognises(directory: Path) -> bool:
-    """Whether `bert-jax finetune` made a folder, or one of its cells."""
+    """Whether a folder is the output of `bert-jax finetune`, or one of its cells."""
     file = find_cell(directory) / CONFIG_FILE
     return file.is_file() and {"task", "labels"} <= set(read_json(file))
 
 
 def read(directory: Path) -> PretrainedModel:
-    """Reads the best cell, or the one that is named; says on standard error if others are not finished.
+    """Reads the best cell of an output folder, or the cell that `directory` is.
+
+    Warns on standard error if other cells of the grid are not finished.
 
     Raises:
       UserError: the checkpoint is damaged or was deleted.

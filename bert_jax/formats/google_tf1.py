@@ -1,8 +1,8 @@
-"""google-research/bert's checkpoints, both ways: `bert_config.json`, `vocab.txt`, `bert_model.ckpt`.
+"""Reads and writes google-research/bert's checkpoints: `bert_config.json`, `vocab.txt`, `bert_model.ckpt`.
 
-TensorFlow itself reads and writes the checkpoint, in a process of its own, so that this package
-needs none. What Google's configuration has no field for stands in it under "bert_jax"; their
-programs pass over it.
+TensorFlow reads and writes the checkpoint in a separate process, so this package never imports it.
+Settings that Google's configuration has no field for are stored in it under "bert_jax", which
+Google's programs ignore.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ _TABLE = (
 
 
 def entries(num_layers: int) -> list[Entry]:
-    """Our path and Google's name of each array; only the next sentence kernel is [out, in] there."""
+    """Our path and Google's name of each array; of Google's kernels only next sentence's is [out, in]."""
     return [
         Entry(path, name, "out_in" if name.endswith("output_weights") else "in_out")
         for path, name in expand(_TABLE, num_layers)
@@ -71,17 +71,18 @@ def entries(num_layers: int) -> list[Entry]:
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to be one of these."""
+    """Whether a folder is meant to hold such a checkpoint."""
     return (directory / CONFIG_FILE).is_file()
 
 
 def read(directory: Path) -> PretrainedModel:
-    """Reads the only checkpoint in a folder; optimizer slots and the step in it are passed over.
+    """Reads the only checkpoint in a folder, without its optimizer slots and its step.
 
-    "gelu" is the tanh approximation, which google-research/bert computes since 2019-02.
+    "gelu" is read as the tanh approximation, which google-research/bert has computed since 2019-02.
 
     Raises:
-      UserError: a file is missing or damaged, another architecture, or no TensorFlow is installed.
+      UserError: a file is missing or damaged, the architecture is another one, or TensorFlow is not
+        installed.
     """
     fields = read_json(directory / CONFIG_FILE)
     config = from_config(fields, directory / CONFIG_FILE)
@@ -105,11 +106,11 @@ def read(directory: Path) -> PretrainedModel:
 
 
 def write(folder: Path, model: PretrainedModel) -> None:
-    """Fills an existing folder with what google-research/bert's programs take.
+    """Writes a model into an existing folder, in the form that google-research/bert's programs read.
 
     Raises:
-      UserError: the model has what they cannot do: left-to-right attention, or a tokenizer other
-        than BERT's WordPiece; or no TensorFlow is installed.
+      UserError: the model has left-to-right attention or a tokenizer other than BERT's WordPiece,
+        which they do not support; or TensorFlow is not installed.
     """
     if model.config.attention == "causal":
         raise UserError("google-research/bert has no left-to-right attention; write --format hf or npz")
@@ -141,7 +142,7 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     """The inverse of `to_config`.
 
     Raises:
-      UserError: a setting is missing or impossible, or an activation other than GELU.
+      UserError: a setting is missing or impossible, or the activation is not GELU.
     """
     missing = sorted({*SIZES.values(), "hidden_act"} - set(fields))
     if missing:
@@ -163,7 +164,7 @@ def _foreign_entry(path: Path) -> UserError:
 
 
 def read_vocabulary(directory: Path) -> Vocabulary:
-    """The vocabulary alone. Raises UserError if a file is missing or damaged."""
+    """Reads the vocabulary alone. Raises UserError if a file is missing or damaged."""
     fields = read_json(directory / CONFIG_FILE)
     file = directory / FILES["wordpiece"]
     if not file.is_file():

@@ -1,7 +1,7 @@
-"""Hugging Face's BERT models, both ways: `config.json`, `model.safetensors`, tokenizer files.
+"""Reads and writes Hugging Face's BERT models: `config.json`, `model.safetensors`, tokenizer files.
 
-Their linear layers keep [out, in] where flax keeps [in, out], and join the heads' axes; nothing
-else differs but names (transformers/models/bert/modeling_bert.py).
+Their linear layers store kernels as [out, in] where flax has [in, out], with the heads' axes joined.
+Apart from that only names differ (transformers/models/bert/modeling_bert.py).
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
     ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
 )
-# Kind of fine-tuning: class, and name of its new layer there.
+# Kind of head: the transformers class, and the name that it gives the new layer.
 _TASK_CLASSES = {
     "classification": ("BertForSequenceClassification", "classifier"),
     "regression": ("BertForSequenceClassification", "classifier"),
@@ -84,7 +84,7 @@ _TASK_CLASSES = {
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER = "cls.predictions.decoder.weight"
 _BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
-# Constants, and the tied decoder's second names.
+# Tensors that are not parameters: constants, and the second names of the tied decoder's weight and bias.
 _NO_PARAMETERS = (
     "bert.embeddings.position_ids",
     "bert.embeddings.token_type_ids",
@@ -102,7 +102,7 @@ def entries(num_layers: int) -> list[Entry]:
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to be one of these; Google's may have a `config.json` too."""
+    """Whether a folder is meant to hold such a model; Google's folders may have a `config.json` too."""
     if not (directory / CONFIG_FILE).is_file():
         return False
     return bool(_weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
@@ -112,8 +112,8 @@ def read(directory: Path) -> PretrainedModel:
     """Reads a model of any of transformers' `Bert...` classes.
 
     Raises:
-      UserError: a file is missing or damaged; another architecture; `pytorch_model.bin` where torch
-        is not installed.
+      UserError: a file is missing or damaged; the architecture is another one; the weights are in
+        `pytorch_model.bin` and torch is not installed.
     """
     config = from_config(read_json(directory / CONFIG_FILE), directory / CONFIG_FILE)
     files = _weight_files(directory)
@@ -138,23 +138,23 @@ def read(directory: Path) -> PretrainedModel:
 
 
 def write(folder: Path, model: PretrainedModel) -> None:
-    """Fills an existing folder with a model that transformers loads: weights, config, tokenizer, card."""
+    """Writes a model that transformers loads into an existing folder: weights, config, tokenizer, card."""
     write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
     config = to_config(model, special_id(model.tokenizer, PAD))
     write_json(folder / CONFIG_FILE, config)
     tensors = to_tensors(model.params, entries(model.config.num_layers)) | _head_tensors(model)
     if transformers_class(model) == "BertModel":
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
-    # transformers refuses files that do not say for which framework they are.
+    # transformers refuses files whose metadata does not name a framework.
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     (folder / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
 
 
 def transformers_class(model: PretrainedModel) -> str:
-    """Name of the class in transformers that has the heads of a model.
+    """Name of the transformers class that has the same heads as a model.
 
     Raises:
-      UserError: a fine-tuned model that transformers has no class for.
+      UserError: the model is fine-tuned and transformers has no class for it.
     """
     if model.head is not None:
         return _task_class(model, model.head)
@@ -197,7 +197,7 @@ def _task_class(model: PretrainedModel, head: TaskHead) -> str:
 
 
 def _task_settings(model: PretrainedModel) -> dict[str, Any]:
-    """What `config.json` says of a fine-tuned model's labels."""
+    """The settings of `config.json` that describe a fine-tuned model's labels."""
     if model.head is None or model.head.kind not in ("classification", "regression", "tagging"):
         return {}
     labels = model.head.labels or ("value",)
@@ -221,10 +221,10 @@ def _head_tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
 def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     """The inverse of `to_config`, computing in float32.
 
-    What is not in it has transformers' default, which is the paper's BASE and ours too.
+    Missing settings take transformers' defaults, which are those of the paper's BASE and also ours.
 
     Raises:
-      UserError: not a BERT, or a setting that this project does not have.
+      UserError: the model is not a BERT, or has a setting that this project does not support.
     """
     settings = {
         "model_type": "bert",
@@ -251,7 +251,7 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The files with the weights, safetensors before torch's; none if there are none."""
+    """The files that hold the weights, safetensors rather than torch's; empty if there are none."""
     for name in (WEIGHTS_FILE, _TORCH_FILE):
         if (directory / name).is_file():
             return [directory / name]
@@ -293,7 +293,7 @@ def _load_torch(file: Path) -> dict[str, np.ndarray]:
 
 
 def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
-    """Names as in a `BertForPreTraining` of today, without what is no parameter.
+    """The tensors under the names of a current `BertForPreTraining`, without those that are not parameters.
 
     Raises:
       UserError: the model's output embeddings are not its word embeddings.
@@ -310,6 +310,6 @@ def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
     renamed = {names[old]: tensor for old, tensor in tensors.items()}
     if _DECODER in renamed and not np.array_equal(renamed[_DECODER], renamed.get(_WORD_EMBEDDINGS, [])):
         raise UserError(f"{directory} has output embeddings of their own; only tied ones are supported")
-    if _DECODER_BIAS in renamed:  # the same array, of which some files have only this name
+    if _DECODER_BIAS in renamed:  # the same array; some files have it under this name only
         renamed.setdefault(_BIAS, renamed[_DECODER_BIAS])
     return {name: tensor for name, tensor in renamed.items() if name not in _NO_PARAMETERS}

@@ -1,7 +1,7 @@
 """A model's tokenizer as Hugging Face reads it: the same ids, in files that `AutoTokenizer` loads.
 
-WordPiece is theirs anyway. A SentencePiece model is rebuilt from its pieces, scores and
-normalisation table, since a `tokenizer.json` needs no SentencePiece where it is used.
+For WordPiece their tokenizer is used as it is. A SentencePiece model is rebuilt from its pieces,
+scores and normalisation table, so that whoever loads the `tokenizer.json` needs no SentencePiece.
 """
 
 import json
@@ -30,19 +30,21 @@ TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
 _ADDED_FILE = "added_tokens.json"
 _SPECIAL_FILE = "special_tokens_map.json"
-# Of a folder with a vocab.txt alone; others part text otherwise, such as BertJapaneseTokenizer with MeCab.
+# Classes accepted for a folder with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
+# uses MeCab, for example.
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
-# What those take of the settings that no file tells; None is as do_lower_case.
+# Their defaults for settings that no file gives; None means the same as do_lower_case.
 _UNTOLD: dict[str, bool | None] = {"strip_accents": None, "tokenize_chinese_chars": True}
 
 
 def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The tokenizer of a vocabulary, with BERT's special tokens.
+    """Makes the tokenizer of a vocabulary, with BERT's special tokens.
 
-    It knows special tokens in text, as Hugging Face's do: "[MASK]" is one id.
+    It recognises special tokens in text, as Hugging Face's do: "[MASK]" becomes one id.
 
     Raises:
-      UserError: a special token is missing, or it is a SentencePiece model that cannot be rebuilt.
+      UserError: a special token is missing, or the vocabulary is a SentencePiece model that cannot be
+        rebuilt.
     """
     wordpiece = vocabulary.kind == "wordpiece"
     tokenizer = _wordpiece(vocabulary) if wordpiece else _sentencepiece(vocabulary)
@@ -56,18 +58,18 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
-    """The tokenizer in a Hugging Face folder: `tokenizer.json`, or an older one's `vocab.txt` and settings.
+    """Reads the tokenizer in a Hugging Face folder: `tokenizer.json`, or else `vocab.txt` and its settings.
 
-    As in transformers, tokens that were added to an older one are found in text, and BertTokenizer's settings
-    overrule the casing of its `tokenizer.json`.
+    As in transformers, tokens that were added to a `vocab.txt` are recognised in text, and BertTokenizer's
+    settings override the casing in its `tokenizer.json`.
 
     Returns:
-      The tokenizer, which neither cuts nor pads, and its vocabulary; None for a tokenizer that is
-      neither BERT's WordPiece nor beside a SentencePiece model, and so has no such file.
+      The tokenizer, which neither truncates nor pads, and its vocabulary. The vocabulary is None if the
+      tokenizer is not plain BERT WordPiece and no SentencePiece model lies beside it.
 
     Raises:
-      UserError: there is none, it is damaged, or without `tokenizer.json` it is not BERT's; an added token
-        whose id is not the next one.
+      UserError: there is no tokenizer, it is damaged, or there is no `tokenizer.json` and it is not BERT's;
+        an added token's id is not the next free one.
     """
     if (folder / TOKENIZER_FILE).is_file():
         try:
@@ -98,9 +100,9 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary |
     """Writes the tokenizer files of a Hugging Face model.
 
     Args:
-      folder: an existing one.
-      tokenizer: goes to `tokenizer.json` as it is.
-      vocabulary: goes beside it.
+      folder: an existing folder.
+      tokenizer: saved to `tokenizer.json` unchanged.
+      vocabulary: saved beside it as its own file, unless None.
       longest: the model's number of positions.
     """
     tokenizer.save(str(folder / TOKENIZER_FILE))
@@ -135,10 +137,11 @@ def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
 
 
 def _follow_settings(folder: Path, tokenizer: Tokenizer) -> None:
-    """Gives a tokenizer out of `tokenizer.json` the rules that `tokenizer_config.json` tells, and [CLS] and
-    [SEP], if that names BertTokenizer or no class: transformers makes this class's parts anew.
+    """Makes a tokenizer from `tokenizer.json` follow `tokenizer_config.json`, as transformers does.
 
-    A file that does not tell do_lower_case leaves what it does not tell as it is.
+    If that file names BertTokenizer or no class, transformers rebuilds the normalizer from its settings and
+    adds [CLS] and [SEP]. Settings that the file lacks take BertTokenizer's defaults if it has do_lower_case,
+    and otherwise stay as they are in `tokenizer.json`.
     """
     file = folder / _SETTINGS_FILE
     told = read_json(file) if file.is_file() else {}
@@ -162,7 +165,7 @@ def _follow_settings(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> normalizers.BertNormalizer:
-    """What BertTokenizer makes of its three settings."""
+    """The normalizer that BertTokenizer makes from its three settings."""
     return normalizers.BertNormalizer(
         clean_text=clean_text,
         lowercase=settings["do_lower_case"],
@@ -172,7 +175,7 @@ def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> no
 
 
 def _add_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
-    """Adds what was added to a `vocab.txt`, as the files beside it tell; whether there was anything but
+    """Adds the tokens that the files beside a `vocab.txt` list; returns whether there were any besides
     BERT's own special tokens."""
     added = {index: token for index, token in _read_added(folder) if token.content not in SPECIAL_TOKENS}
     for index, token in sorted(added.items(), key=lambda item: item[0]):
@@ -187,7 +190,7 @@ def _add_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
 
 
 def _read_added(folder: Path) -> list[tuple[int, AddedToken]]:
-    """Ids and tokens: of `tokenizer_config.json`, or where it lists none of the older `added_tokens.json`."""
+    """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
     settings, older, special = (
         read_json(file) if file.is_file() else {}
         for file in (folder / _SETTINGS_FILE, folder / _ADDED_FILE, folder / _SPECIAL_FILE)
@@ -213,20 +216,20 @@ def _added_token(content: str, special: bool = False, **flags: Any) -> AddedToke
 
 
 def _special_contents(told: dict[str, Any]) -> set[str]:
-    """All texts and tokens that stand under names such as cls_token and additional_special_tokens."""
+    """The texts of all tokens under keys such as cls_token and additional_special_tokens."""
     values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
     tokens = [token for value in values for token in (value if isinstance(value, list) else [value])]
     return {token["content"] if isinstance(token, dict) else str(token) for token in tokens}
 
 
 def _read_settings(folder: Path) -> dict[str, bool]:
-    """What `tokenizer_config.json` says of a `vocab.txt`, as far as it is there and says it.
+    """The settings for a `vocab.txt` that `tokenizer_config.json` gives; empty if there is no such file.
 
     Raises:
-      UserError: the tokenizer is of another class than BERT's, or a setting is neither true nor false.
+      UserError: the tokenizer's class is not BERT's, or a setting is neither true nor false.
     """
     told = {}
-    # Older models name the class in config.json alone.
+    # Older models name the class only in config.json.
     for file in (folder / "config.json", folder / _SETTINGS_FILE):
         told = read_json(file) if file.is_file() else {}
         name = told.get("tokenizer_class")
@@ -263,7 +266,11 @@ def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:
 
 
 def _bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
-    """What puts [CLS] and [SEP] around a text or a pair. Raises UserError if the vocabulary lacks them."""
+    """The post-processor that puts [CLS] and [SEP] around a text or a pair.
+
+    Raises:
+      UserError: the vocabulary lacks them.
+    """
     return processors.TemplateProcessing(
         single=f"{CLS} $A {SEP}",
         pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
@@ -281,7 +288,7 @@ def _has_bert_template(tokenizer: Tokenizer) -> bool:
 
 
 def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
-    """Whether its casing and its pieces say everything about it, as in google-research/bert."""
+    """Whether the casing and the pieces define the tokenizer completely, as in google-research/bert."""
     spec = json.loads(tokenizer.to_str())
     rules, model = spec["normalizer"] or {}, spec["model"]
     return (
@@ -312,7 +319,7 @@ def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
-    """A unigram model's pieces and settings, read from SentencePiece's own message format."""
+    """Rebuilds a unigram model's tokenizer from the pieces and settings in SentencePiece's own format."""
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)  # type: ignore[attr-defined]
@@ -324,7 +331,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     steps: list[Any] = []
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
-    # Blanks in front stay: after [MASK] one blank tells a new word from the rest of one.
+    # Leading spaces stay: after [MASK], a space tells a new word from the rest of the masked one.
     steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")

@@ -1,4 +1,4 @@
-"""A model card: what the files of a model say about it."""
+"""The model card: a README that tells where an exported model comes from."""
 
 import jax
 
@@ -6,11 +6,11 @@ from bert_jax.formats.pretrained import PretrainedModel
 
 
 def model_card(model: PretrainedModel, loader: str) -> str:
-    """Markdown with the front matter that model hubs read.
+    """The card as Markdown, with the front matter that model hubs read.
 
     Args:
-      model: its facts come after its shape.
-      loader: name of the class in transformers that loads it.
+      model: the card gives its shape, then its facts.
+      loader: name of the transformers class that loads it.
     """
     config = model.config
     facts = {

@@ -1,4 +1,4 @@
-"""Parameters under this project's own names in one `model.npz`, for programs that have numpy alone."""
+"""Parameters under this project's own names in one `model.npz`, for programs that have only numpy."""
 
 import dataclasses
 import zipfile
@@ -23,12 +23,12 @@ _FORMAT = "bert-jax npz"
 
 
 def entries(model: ModelConfig) -> list[Entry]:
-    """Each array's path, which joined by "/" is its name: kernels are [in, out], heads joined."""
+    """Each array's path and its name, the path joined by "/". Kernels are [in, out], heads joined."""
     return [Entry(path, "/".join(path), "in_out") for path in flatten_dict(abstract_params(model))]
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to be one of these."""
+    """Whether a folder is meant to be in this format."""
     file = directory / CONFIG_FILE
     return file.is_file() and read_json(file).get("format") == _FORMAT
 
@@ -41,7 +41,7 @@ def read(directory: Path) -> PretrainedModel:
         raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
     weights = directory / WEIGHTS_FILE
     try:
-        # numpy leaves a damaged file open if it opens it itself.
+        # np.load leaves a damaged file open if it opened the file itself.
         with weights.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
@@ -59,7 +59,7 @@ def read(directory: Path) -> PretrainedModel:
 
 
 def write(folder: Path, model: PretrainedModel) -> None:
-    """Fills an existing folder."""
+    """Writes a model into an existing folder."""
     config = {"format": _FORMAT, "model": dataclasses.asdict(model.config)}
     write_json(folder / CONFIG_FILE, config)
     np.savez(folder / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, entries(model.config)))

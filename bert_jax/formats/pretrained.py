@@ -1,4 +1,4 @@
-"""A pretrained model as everything else takes it, whatever it was read from."""
+"""A pretrained model, in the one form that all other code takes, whatever format it was read from."""
 
 import dataclasses
 import hashlib
@@ -22,47 +22,48 @@ class TaskHead:
     """The new layer of a fine-tuned model."""
 
     kind: str
-    """As `bert_jax.finetuning.config.HeadKind`."""
+    """Kind of head; see `bert_jax.finetuning.config.HeadKind`."""
     labels: tuple[str, ...]
-    """In the order of its outputs."""
+    """Labels in the order of the layer's outputs."""
     params: Mapping[str, np.ndarray]
     """float32 `kernel` [D, outputs] and `bias` [outputs]; rankings have none."""
     features: FeatureConfig
-    """What it sees of the encoder; with a BiLSTM, `params` is not all of it."""
+    """The encoder features that it is applied to; a BiLSTM's parameters are not in `params`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PretrainedModel:
-    """A model with what is needed to apply it to text, to train it further or to convert it."""
+    """A model with all that is needed to apply it to text, to train it further or to convert it."""
 
     name: str
-    """That of its folder; of a run also the step, if one was asked for."""
+    """Name of its folder. A run's step follows if one was asked for; a fine-tuned model is named after the
+    model that it was trained from and its task."""
     config: ModelConfig
-    """Computes in float32. The objective is that of the heads that are there."""
+    """Shape and settings, with float32 computation and the objective of the heads that are present."""
     params: dict[str, Any]
     """Nested float32 numpy arrays as `BertForPreTraining` takes them: `encoder`, and those of `HEADS`
     that the model has and that were trained."""
     tokenizer: Tokenizer
-    """Puts [CLS] and [SEP]; takes "[MASK]" in a text for the token; neither cuts nor pads."""
+    """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads."""
     vocabulary: Vocabulary | None
-    """None if the tokenizer is not one of the kinds that this project trains with."""
+    """The tokenizer's vocabulary; None if it is not of a kind that this project trains with."""
     left_out: tuple[str, ...] = ()
-    """Names of tensors in the folder that are no part of a pretrained BERT, such as a classifier's."""
+    """Names of tensors in the folder that are not part of a pretrained BERT, such as a classifier's."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What is known of its training, for a model card."""
     head: TaskHead | None = None
-    """What fine-tuning put on it; more fine-tuning begins without, but for `with_head`."""
+    """The head that fine-tuning added; further fine-tuning starts without it unless `with_head` is used."""
 
     has_assumed_activation: bool = False
-    """Whether its folder does not say which GELU it was trained with."""
+    """Whether the GELU variant is an assumption, because the folder does not name it."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Those of `HEADS` that it lacks."""
+        """Those of `HEADS` that the model lacks."""
         return tuple(head for head in HEADS if head not in self.params)
 
     def fingerprint(self) -> str:
-        """A hash of all parameters with their names and shapes; half a second for BASE."""
+        """A hash of all parameters with their names, shapes and dtypes; takes half a second for BASE."""
         total = hashlib.sha256()
         for path, array in sorted(flatten_dict(self.params).items()):
             total.update(f"{'/'.join(path)} {array.shape} {array.dtype}".encode())
@@ -70,15 +71,15 @@ class PretrainedModel:
         return total.hexdigest()
 
     def with_activation(self, activation: Activation) -> "PretrainedModel":
-        """The same with another GELU."""
+        """A copy with another GELU variant."""
         config = dataclasses.replace(self.config, activation=activation)
         return dataclasses.replace(self, config=config, has_assumed_activation=False)
 
     def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
-        """The same with its task's head among `params`, so that training goes on with that.
+        """A copy with the task's head among `params`, so that training continues from that head.
 
         Raises:
-          UserError: it has no head, or one of another kind, for other labels or features.
+          UserError: the model has no head, or its head has another kind, other labels or other features.
         """
         if self.head is None or not self.head.params:
             raise UserError(f"{self.name} has no head to keep; --keep-head needs a fine-tuned --model")
@@ -96,12 +97,12 @@ class PretrainedModel:
 
     @property
     def tokens_without_embedding(self) -> list[str]:
-        """Tokens that the tokenizer may give and the model has no word embedding for."""
+        """Tokens of the tokenizer that the model has no word embedding for."""
         ids = self.tokenizer.get_vocab()
         return sorted(token for token, index in ids.items() if index >= self.config.vocab_size)
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """Raises UserError if a text's ids have one that the model has no word embedding for."""
+        """Raises UserError if the model has no word embedding for one of a text's ids."""
         check_ids(ids, self.config.vocab_size, self.tokenizer, self.name)
 
     def require(self, head: str, purpose: str) -> None:
@@ -111,7 +112,7 @@ class PretrainedModel:
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, tokenizer: Tokenizer, name: str) -> None:
-    """As `PretrainedModel.check_ids`, of the model `name`. jax would compute NaN from such an id."""
+    """Raises UserError if an id has no word embedding in the model `name`; jax would give NaN for it."""
     if ids and max(ids) >= vocab_size:
         raise UserError(
             f"{name} has {vocab_size} word embeddings, none for the token "

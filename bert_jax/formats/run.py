@@ -1,4 +1,4 @@
-"""The work directory of a run as a pretrained model: a checkpoint's parameters and the run's tokenizer."""
+"""Reads a run's work directory as a pretrained model: a checkpoint's params and the run's tokenizer."""
 
 import dataclasses
 from pathlib import Path
@@ -28,10 +28,10 @@ def recognises(directory: Path) -> bool:
 
 
 def read(workdir: Path, step: int | None) -> PretrainedModel:
-    """Reads a checkpoint, the newest by default, without the heads that were not trained.
+    """Reads a checkpoint, the newest if `step` is None, without the heads that were not trained.
 
     Raises:
-      UserError: there is no such checkpoint, or it is damaged, or there is no tokenizer.
+      UserError: there is no such checkpoint, it is damaged, or the tokenizer is missing or not the run's.
     """
     record = read_record(workdir)
     vocabulary = find_vocabulary(workdir, record)
@@ -58,7 +58,7 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
     """The vocabulary that a run was trained with.
 
     Raises:
-      UserError: there is none in the work directory, nor in the corpus if that is still there.
+      UserError: it is neither in the work directory nor in the corpus, which may have been removed.
     """
     corpus = record.experiment.data.corpus
     places = [workdir / TOKENIZER_FOLDER, Path(corpus) / TOKENIZER_FOLDER]
@@ -76,7 +76,7 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
 
 
 def _name(workdir: Path, step: int | None) -> str:
-    """Repeats of one experiment lie in folders of their own, so these tell them apart."""
+    """The model's name. It is taken from the folder, which tells repeats of one experiment apart."""
     folder = workdir.resolve().name
     return folder if step is None else f"{folder}-step-{step}"
 

@@ -1,7 +1,7 @@
-"""Moves parameters between our tree and another project's named tensors, by one table both ways.
+"""Converts parameters between our tree and another format's named tensors, with one table for both ways.
 
-A table pairs the path of each array with its name elsewhere; `{}` stands for the layer's number.
-Elsewhere the heads' axes are joined: a kernel is a matrix, a bias a vector.
+A table pairs the path of each array with its name in the other format; `{}` stands for the layer's
+number. The other formats join the heads' axes: a kernel is a matrix, a bias a vector.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +18,13 @@ from data_pipeline.errors import UserError
 Tensors = Mapping[str, np.ndarray]
 ArrayPath = tuple[str, ...]
 Layout = Literal["in_out", "out_in"]
-"""Order of a kernel's axes; flax and TensorFlow have [in, out], torch has [out, in]."""
+"""Order of a kernel's axes: [in, out] in flax and TensorFlow, [out, in] in torch."""
 
 _SHOWN = 3
 
 
 class Entry(NamedTuple):
-    """One array here and there."""
+    """One array: its path in our tree, and its name and layout in the other format."""
 
     path: ArrayPath
     name: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[ArrayPath, str]]:
-    """The pairs of a table for a number of layers, paths split at "/"."""
+    """The pairs of a table, with a pair for each layer where it has `{}`; paths are split at "/"."""
     return [
         (tuple(ours.format(i).split("/")), theirs.format(i))
         for ours, theirs in table
@@ -41,11 +41,13 @@ def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[Arra
 
 
 def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """The arrays of those parts that `params` has, under their names and in their layout elsewhere.
+    """The arrays of `params` under the names and in the layout of another format.
+
+    A part, such as a head, that `params` lacks entirely is left out.
 
     Raises:
-      UserError: a part has an array that no entry names, or lacks one that an entry names: the other
-        project would compute something else.
+      UserError: a part has an array that no entry names, or lacks one that an entry names, so that the
+        other project would compute something else.
     """
     arrays = flatten_dict(params)
     parts, named = {entry.path[0] for entry in entries}, {entry.path for entry in entries}
@@ -67,18 +69,18 @@ def from_tensors(
 ) -> dict[str, Any]:
     """The inverse of `to_tensors`: nested float32 arrays.
 
-    The encoder must be there and whole. A head may be absent, but not in part.
+    The encoder must be complete. A head must be either complete or absent.
 
     Args:
-      tensors: by name; more than the entries name are ignored unless they are the encoder's.
+      tensors: arrays by name; those that no entry names are ignored unless they belong to the encoder.
       entries: from a format's table.
       model: gives the shapes.
-      encoder_prefix: how the names of the encoder's tensors begin.
+      encoder_prefix: prefix of the names of the encoder's tensors.
       source: named in the error.
 
     Raises:
-      UserError: names the first tensors that are missing, of another shape, or without a place in
-        this architecture, and how many there are.
+      UserError: tensors are missing, have another shape or have no place in this architecture; it names
+        the first few and counts the rest.
     """
     shapes = flatten_dict(abstract_params(model))
     parts = {"encoder"} | {entry.path[0] for entry in entries if entry.name in tensors}
@@ -108,12 +110,12 @@ def from_tensors(
 
 
 def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Names of the tensors that no entry names: other heads, for the most part."""
+    """Names of the tensors that no entry names, mostly those of other heads."""
     return tuple(sorted(set(tensors) - {entry.name for entry in entries}))
 
 
 def _joined_shape(path: ArrayPath, arrays: Mapping[ArrayPath, Any]) -> tuple[int, ...]:
-    """Shape of an array with the axes of heads joined, a kernel as [in, out]."""
+    """Shape of an array with the heads' axes joined; a kernel is [in, out]."""
     if path[-1] == "kernel":
         outputs = arrays[*path[:-1], "bias"].size
         return (arrays[path].size // outputs, outputs)
