@@ -1,1 +1,1 @@
-"""Models opened and applied: features, masks filled in."""
+"""Opening models of any format and applying them to text: features, filled-in masks."""

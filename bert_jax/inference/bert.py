@@ -1,9 +1,9 @@
-"""A pretrained model applied to texts: vectors, hidden states, attention, masked tokens.
+"""Applies a pretrained model to texts: vectors, hidden states, attention maps, masked tokens.
 
 Texts are sorted by length and padded to a few lengths, so that few programs are compiled and
 little padding is computed; results come back without padding, in the order of the texts.
 
-Shapes: T tokens of one text, D hidden, N heads.
+Shapes: T tokens of one text, D hidden size, N heads.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ Text = str | tuple[str, str]
 Output = Literal["pooled_output", "sequence_output", "embedding_output", "hidden_states", "attention_maps"]
 Arrays = dict[str, np.ndarray]
 
-# Axes of one text's array that run over its tokens.
+# Axes of one text's array that index its tokens.
 _PADDED_AXES: dict[Output, tuple[int, ...]] = {
     "pooled_output": (),
     "sequence_output": (0,),
@@ -39,32 +39,32 @@ _PADDED_AXES: dict[Output, tuple[int, ...]] = {
 }
 _TOKENS_IN_A_BATCH = 4096
 _TEXTS_IN_A_WINDOW = 64
-# Characters for each position; longer pairs are cut before they are joined.
+# A pair with more characters than this for each position is truncated before its texts are joined.
 _LONG_PAIR = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Encoded:
-    """What `Bert.encode` found; lists and first axes go by text, and what was not asked for is None."""
+    """The results of `Bert.encode`, one list element or row for each text; None if not asked for."""
 
     tokens: list[list[str]]
-    """The T tokens of each text, [CLS] and [SEP] counted."""
+    """The T tokens of each text, including [CLS] and [SEP]."""
     cut: int
-    """How many texts were longer than the model's positions."""
+    """Number of texts that were truncated to the model's positions."""
     pooled_output: np.ndarray | None = None
     """float32 [texts, D]: tanh of a linear layer on [CLS], trained by next sentence prediction."""
     sequence_output: list[np.ndarray] | None = None
-    """float32 [T, D]: the last layer."""
+    """float32 [T, D]: the output of the last layer."""
     embedding_output: list[np.ndarray] | None = None
-    """float32 [T, D]: what the first layer gets."""
+    """float32 [T, D]: the input of the first layer."""
     hidden_states: list[np.ndarray] | None = None
-    """float32 [layers, T, D]: of the layers asked for, or the embedding output and then every layer's."""
+    """float32 [layers, T, D]: outputs of the layers asked for, or the embedding output and all layers'."""
     attention_maps: list[np.ndarray] | None = None
-    """float32 [layers, N, T, T]: how much each position (last axis but one) looks at each other."""
+    """float32 [layers, N, T, T]: attention probabilities of all layers; axes -2 and -1 are query and key."""
 
 
 class Bert:
-    """A pretrained model on the default device, ready for texts."""
+    """A pretrained model on the default device, ready to be applied to texts."""
 
     def __init__(self, pretrained: PretrainedModel) -> None:
         self.pretrained = pretrained
@@ -82,15 +82,15 @@ class Bert:
 
         Args:
           texts: strings, or pairs of strings for the segments A and B. A text longer than the
-            model's positions is cut, the longer segment first, with a warning.
+            model's positions is truncated, the longer segment first, with a warning.
           outputs: fields of `Encoded` to fill; None asks for the sequence output, and for the
             pooled output if the model has a pooler.
-          layers: whose `hidden_states` to give, 0 for the embedding output, i for layer i and -1
-            for the last one; None gives all.
+          layers: layers to return in `hidden_states`: 0 for the embedding output, i for layer i, -1
+            for the last one; None returns all.
 
         Raises:
-          UserError: `texts` is one string; no such output or layer, or no layer at all; the model has no
-            pooler.
+          UserError: `texts` is one string; an output or layer does not exist; `layers` is empty; the pooled
+            output is asked for and the model has no pooler.
         """
         if isinstance(texts, str):
             raise UserError("encode takes a list of texts, not one string")
@@ -111,10 +111,11 @@ class Bert:
     def encode_windows(
         self, texts: Iterable[Text], outputs: Sequence[Output], layers: Sequence[int] | None = None
     ) -> Iterator[Encoded]:
-        """`encode` for any number of texts: yields the results of some at a time, in order.
+        """Like `encode`, for any number of texts: yields the results of 64 texts at a time, in order.
 
         Raises:
-          UserError: no such output or layer; the model has no pooler.
+          UserError: an output or layer does not exist; `layers` is empty; the pooled output is asked for and
+            the model has no pooler.
         """
         names, depth = tuple(outputs), self.pretrained.config.num_layers
         for name in names:
@@ -133,7 +134,7 @@ class Bert:
             yield self._encode_window(self._tokenize(window), names, kept)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
-        """The likeliest (token, probability) for each [MASK] of a text; see `inference.fill_mask`."""
+        """The likeliest (token, probability) pairs for each [MASK] of a text; see `inference.fill_mask`."""
         return fill_mask(self._on_device, text, top_k)
 
     def _default_outputs(self) -> tuple[Output, ...]:
@@ -169,12 +170,12 @@ class Bert:
 
 
 def tokenize(whole: Tokenizer, cutting: Tokenizer, longest: int, texts: Sequence[Text]) -> list[Encoding]:
-    """The encodings of texts and pairs.
+    """Encodes texts and pairs, truncated to `longest` tokens.
 
     Args:
-      whole: a tokenizer that does not cut.
-      cutting: the same, but it cuts.
-      longest: tokens that it leaves.
+      whole: a tokenizer that does not truncate.
+      cutting: the same tokenizer, truncating to `longest` tokens.
+      longest: most tokens of an encoding.
       texts: strings, or pairs of strings.
     """
     limit = _LONG_PAIR * longest
@@ -187,17 +188,19 @@ def tokenize(whole: Tokenizer, cutting: Tokenizer, longest: int, texts: Sequence
 
 
 def _encode_long_pair(whole: Tokenizer, cutting: Tokenizer, longest: int, a: str, b: str) -> Encoding:
-    """What `cutting` makes of a pair, in linear time: it would join every piece that it cuts off A with
-    every one of B, and keep them all."""
+    """Encodes a pair as `cutting` would, in linear time.
+
+    `cutting` itself would also combine every overflowing piece of A with every one of B and keep them all.
+    """
     first = whole.encode(a, add_special_tokens=False)
-    second = whole.encode("", b, add_special_tokens=False)  # as the second of two: segment B
-    # One more of the longer, since which one is longer decides an odd position.
+    second = whole.encode("", b, add_special_tokens=False)  # as the second text, so its type ids are 1
+    # The longer text keeps one token more: if an odd number fits, `cutting` must see which one is longer.
     sizes = longest + (len(first) > len(second)), longest + (len(second) > len(first))
     return cutting.post_process(_first_tokens(first, sizes[0]), _first_tokens(second, sizes[1]))
 
 
 def _first_tokens(encoding: Encoding, count: int) -> Encoding:
-    """At most `count` tokens, without the others, which plain truncation would keep beside them."""
+    """The first `count` tokens alone; plain truncation would keep the others in `overflowing`."""
     if len(encoding) <= count:
         return encoding
     encoding.truncate(len(encoding) - count, direction="left")
@@ -205,7 +208,7 @@ def _first_tokens(encoding: Encoding, count: int) -> Encoding:
 
 
 def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], int]]:
-    """Indices of texts that go together, and the length that they are padded to."""
+    """Indices of the texts of each batch, and the length that they are padded to."""
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
     for length, group in itertools.groupby(order, lambda i: next(n for n in lengths if n >= sizes[i])):
         indices = list(group)
@@ -215,7 +218,7 @@ def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], 
 
 
 def _pad(encodings: list[Encoding], length: int) -> Arrays:
-    """int32 [rows, length] of three kinds; the rows are a power of two, of which the last may be empty."""
+    """A batch of three int32 arrays [rows, length]; empty rows make their number a power of two."""
     rows = padded_count(len(encodings))
     batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for row, encoding in enumerate(encodings):
@@ -226,7 +229,7 @@ def _pad(encodings: list[Encoding], length: int) -> Arrays:
 
 
 def _without_padding(array: np.ndarray, axes: tuple[int, ...], size: int) -> np.ndarray:
-    """A copy, so that the padding's memory is freed."""
+    """The part of an array without padding, copied so that the padding's memory is freed."""
     for axis in axes:
         array = array[(slice(None),) * axis + (slice(size),)]
     return array.copy()
@@ -236,7 +239,7 @@ def _without_padding(array: np.ndarray, axes: tuple[int, ...], size: int) -> np.
 def _forward(
     config: ModelConfig, outputs: tuple[Output, ...], layers: tuple[int, ...], params: dict, batch: dict
 ) -> dict[str, jax.Array]:
-    """The outputs asked for, by text; XLA computes nothing for the others."""
+    """The outputs asked for, with texts on the first axis; XLA leaves out the computation of the others."""
     wants_pooled = "pooled_output" in outputs
     (states, pooled), kept = BertForPreTraining(config).apply(
         {"params": params}, batch, wants_pooled, method=_encode, mutable=["intermediates"]

@@ -1,6 +1,6 @@
-"""Hidden states of the texts in a file, in a file: what feature-based models are trained on.
+"""Writes the hidden states of a file's texts to another file, for training feature-based models.
 
-The paper's Table 7 feeds such vectors of a model that is not trained further to a small one.
+The paper's Table 7 trains a small model on such vectors, taken from a BERT that is not fine-tuned.
 """
 
 import collections
@@ -18,16 +18,16 @@ from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
-"""Tokens of some texts, and for each layer their vectors [D], or with pooling none [T, D]."""
+"""Tokens of some texts, and for each layer their vectors: [D] each, or [T, D] with pooling none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What `write_features` went through."""
+    """Numbers of texts that `write_features` processed."""
 
     texts: int
     cut: int
-    """Texts that were longer than the model's positions."""
+    """Texts that were truncated to the model's positions."""
 
 
 def write_features(
@@ -35,21 +35,23 @@ def write_features(
 ) -> Counts:
     """Writes the hidden states of some layers for each line of a text file.
 
-    A `.parquet` file is written as the texts are read, and has a row for each text: `tokens`, and
-    for each layer `layer_N`, a vector, or with pooling none a list of one for each token. A `.npz`
-    file is collected in memory: `layer_N` is float32 [texts, D], or with pooling none
-    [tokens of all texts, D], beside `tokens` and `offsets`: text i has the rows from `offsets[i]`
-    to `offsets[i + 1]`.
+    A `.parquet` file is written as the texts are read. It has a row for each text: `tokens`, and
+    for each layer `layer_N`, a vector, or with pooling none a list with a vector for each token.
+
+    A `.npz` file is collected in memory. `layer_N` is float32 [texts, D]. With pooling none it is
+    float32 [tokens of all texts, D], with `tokens` and `offsets` beside it: the rows of text i are
+    `offsets[i]` to `offsets[i + 1]` - 1.
 
     Args:
-      model: to apply.
-      source: UTF-8, one text per line; a tab separates the segments A and B.
+      model: the model to apply.
+      source: UTF-8 file with one text per line; a tab separates the segments A and B.
       layers: 0 for the embedding output, i for layer i, -1 for the last layer.
-      pooling: none; mean over a text's tokens, [CLS] and [SEP] counted; cls, the vector of [CLS].
-      output: file to make, in a folder that is there.
+      pooling: none; mean over a text's tokens, including [CLS] and [SEP]; cls, the vector of [CLS].
+      output: file to make, in an existing folder.
 
     Raises:
-      UserError: `output` exists or has another suffix; no such layer; a line that is not a text.
+      UserError: `output` exists or has another suffix; a layer does not exist; `source` is empty or has
+        a line that is not a text.
     """
     if output.exists():
         raise UserError(f"{output} exists; name a file that does not, or remove it first")
@@ -122,7 +124,7 @@ def _write_parquet(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> N
 
 
 def _column(rows: list[np.ndarray], pooling: Pooling) -> Any:
-    """An Arrow column of vectors [D], or of lists of them."""
+    """An Arrow column of vectors [D], or with pooling none of lists of such vectors."""
     import pyarrow as pa
 
     flat = np.concatenate(rows, axis=None)

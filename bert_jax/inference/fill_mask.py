@@ -19,17 +19,17 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
     """The likeliest tokens for each [MASK] of a text.
 
     Args:
-      model: what `open_model` gave.
-      text: with at least one [MASK].
-      top_k: tokens for each mask.
+      model: as returned by `open_model`.
+      text: a text with at least one [MASK].
+      top_k: number of tokens for each mask.
 
     Returns:
-      For each [MASK], in order, (token, probability) from the likeliest down. Tokens are as the
-      vocabulary has them. All masks are filled from the same text, each without knowing the others.
+      For each [MASK], in order, (token, probability) pairs, the likeliest first. Tokens are spelt as
+      in the vocabulary. Each mask is predicted independently, with all the others still masked.
 
     Raises:
-      UserError: no [MASK]; too long for the model; the model was trained left to right, or has no
-        language model head.
+      UserError: the text has no [MASK] or is too long for the model; the model was trained left to right
+        or has no language model head.
     """
     ids = _encode(model, text)
     positions = np.flatnonzero(ids == special_id(model.tokenizer, MASK))
@@ -38,7 +38,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
     tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
     logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
     logits = logits[: len(positions)]
-    # Rows without a token: padding of the vocabulary.
+    # Embedding rows that pad the vocabulary have no token.
     logits[:, [index not in tokens for index in range(logits.shape[-1])]] = -np.inf
     return [_likeliest(row, tokens, top_k) for row in np.asarray(jax.nn.softmax(logits))]
 
@@ -64,7 +64,7 @@ def _encode(model: PretrainedModel, text: str) -> np.ndarray:
 
 
 def _pad(model: PretrainedModel, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
-    """A batch of one row, padded so that texts and masks of other numbers need no other program."""
+    """A batch of one row, padded to one of a few lengths and mask counts so that few programs compile."""
     lengths = padded_lengths(model.config.max_position_embeddings)
     length = next(length for length in lengths if length >= len(ids))
     batch = {name: np.zeros((1, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}

@@ -1,4 +1,4 @@
-"""The one way to name a model: a folder, of any kind that this project knows."""
+"""Opens a model by its folder, whatever format it is in."""
 
 from pathlib import Path
 
@@ -15,18 +15,19 @@ from data_pipeline.vocabulary_file import Vocabulary
 def open_model(
     directory: Path, step: int | None = None, activation: Activation | None = None
 ) -> PretrainedModel:
-    """Reads a model from a folder of any kind that this project knows.
+    """Reads a model from a folder in any supported format.
 
     Args:
       directory: the work directory of a run; what `bert-jax convert` or `bert-jax finetune` wrote; a
         Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
         google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
       step: checkpoint of a work directory; None takes the newest.
-      activation: GELU to take instead of what the folder names, or if, as Google's, it names none.
+      activation: GELU variant to use instead of the one that the folder names, or if, like Google's,
+        it names none.
 
     Raises:
-      UserError: the folder is not a model, or one of another architecture, or a file in it is missing
-        or damaged.
+      UserError: the folder is not a model, the architecture is another one, or a file is missing or
+        damaged; `step` is given for a folder that is not a work directory.
     """
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder; name the folder of a model")
@@ -51,10 +52,10 @@ def open_model(
 
 
 def open_vocabulary(directory: Path) -> Vocabulary:
-    """The vocabulary of what `open_model` takes; reads no weights, which need not be there.
+    """Reads the vocabulary from a folder that `open_model` takes; the weights may be missing.
 
     Raises:
-      UserError: there is no tokenizer, or a damaged one, or one that is more than a vocabulary and a casing.
+      UserError: the tokenizer is missing or damaged, or a vocabulary and a casing do not define it.
     """
     if run.recognises(directory):
         return run.find_vocabulary(directory, read_record(directory))

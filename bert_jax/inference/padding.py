@@ -1,4 +1,4 @@
-"""Shapes that texts of any length and number are padded to: few, so that few programs are compiled."""
+"""The few shapes that texts of any length and number are padded to, so that few programs are compiled."""
 
 import itertools
 
@@ -6,7 +6,7 @@ _SHORTEST = 16
 
 
 def padded_lengths(longest: int) -> list[int]:
-    """Ascending lengths for a model of `longest` positions: powers of two, and the longest."""
+    """Ascending lengths for a model with `longest` positions: powers of two from 16, then `longest`."""
     powers = itertools.takewhile(lambda n: n < longest, (_SHORTEST << i for i in itertools.count()))
     return [*powers, longest]
 
