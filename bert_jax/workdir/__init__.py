@@ -1,1 +1,1 @@
-"""What a work directory says of its run: settings, versions, where it branched from."""
+"""The work directory of a run: its record of settings and versions, its lock, branching from another run."""

@@ -1,7 +1,6 @@
-"""A run that goes on from a checkpoint of another one with other settings: parameters, moments and step.
+"""Branching: a run that continues from another run's checkpoint (params, moments, step) with new settings.
 
-So a stretch of training can be tried with another learning rate, seed or number of steps, and a run that
-met NaN goes round it.
+This serves to try another learning rate, seed or number of steps, or to train past a NaN.
 """
 
 import dataclasses
@@ -17,41 +16,41 @@ from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
-# The settings that decide which arrays a state has.
 _AT_STEP = " at step "
+# The settings that decide which arrays a state has.
 _OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """A checkpoint to go on from."""
+    """A checkpoint to branch from."""
 
     workdir: Path
     step: int
     folder: Path
-    """Of the checkpoint."""
+    """Folder of the checkpoint."""
     record: RunRecord
 
     def __str__(self) -> str:
         return f"{_name(self.workdir)}{_AT_STEP}{self.step}"
 
     def differences(self, now: RunRecord) -> list[str]:
-        """`setting before -> now` for each setting that decides results and is another."""
+        """`setting before -> now` for each changed setting that affects results."""
         unimportant = MAY_CHANGE - {"num_train_steps"}
         return differences(flatten(self.record.experiment), flatten(now.experiment), unimportant)
 
 
 def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
-    """The checkpoint of a run that another one can go on from.
+    """Finds the checkpoint that a new run branches from, and checks that it fits.
 
     Args:
-      workdir: of the run that has the checkpoint.
-      step: the checkpoint's; None takes the newest.
-      now: of the run that is to go on.
+      workdir: work directory of the run that has the checkpoint.
+      step: step of the checkpoint; None takes the newest.
+      now: record of the new run.
 
     Raises:
-      UserError: no such run or checkpoint, or a damaged one; another model or optimizer, whose arrays would
-        not fit; the new run ends before that step.
+      UserError: the run or checkpoint does not exist or is damaged; its model or optimizer is another one,
+        whose arrays would not fit; the new run has no steps left after that step.
     """
     record = read_record(workdir)
     step, folder = find_checkpoint(workdir, step)
@@ -69,16 +68,16 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
 
 
 def check_same_origin(folder: Path, branched_from: str, workdir: Path, step: int | None) -> None:
-    """Compares what a run went on from with what it is asked to; the origin itself may be gone.
+    """Checks that a run branched from the run that --branch-from names, which may itself be gone.
 
     Args:
-      folder: of the run.
-      branched_from: as its record has it.
-      workdir: of the run that it is to have gone on from.
-      step: of the checkpoint there; None is any.
+      folder: work directory of the run.
+      branched_from: `RunRecord.branched_from` of the run.
+      workdir: folder that --branch-from names.
+      step: step that --branch-step names; None matches any.
 
     Raises:
-      UserError: they differ, with both named.
+      UserError: they differ; it names both.
     """
     name, _, at = branched_from.rpartition(_AT_STEP)
     if name == _name(workdir) and (step is None or at == str(step)):
@@ -96,7 +95,7 @@ def _name(workdir: Path) -> str:
 
 
 def copy_state(origin: Origin, workdir: Path) -> None:
-    """Puts the checkpoint into a work directory that has none, and the curves up to it before."""
+    """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
     if (origin.workdir / METRICS_FILE).exists():
         shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
     with atomically(workdir / FOLDER) as partial:

@@ -1,4 +1,4 @@
-"""A run's folder: the lock on it, and what lies in it beside checkpoints, metrics and `config.json`."""
+"""A run's folder: its lock, the checks before a run uses it, and the tokenizer and corpus stored in it."""
 
 import contextlib
 import os
@@ -17,18 +17,18 @@ from data_pipeline.folders import check_path, lock_file
 from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, read_records_vocabulary, write_vocabulary
 
 CORPUS_FOLDER = "corpus"
-"""The corpus of the installed documentation, which a run makes for itself."""
+"""Folder of the corpus that a run makes for itself from the installed documentation."""
 _LOCK = "lock"
-# A run writes them after its config.json, so without that they are not a run's.
+# A run writes these after its config.json, so in a folder without that file they are not a run's.
 _REPLACED = (TOKENIZER_FOLDER, METRICS_FILE, TENSORBOARD_FOLDER, CHECKPOINTS_FOLDER)
 
 
 @contextlib.contextmanager
 def lock(workdir: Path) -> Iterator[None]:
-    """Keeps other processes out of the folder; the lock of a dead process does not count.
+    """Locks the folder against other processes; the lock of a process that died is free again.
 
     Raises:
-      UserError: another process works in the folder, its file system has no locks, or it cannot be made.
+      UserError: another process uses the folder, the folder cannot be made, or its file system has no locks.
     """
     check_path(workdir, "work directory")
     try:
@@ -42,14 +42,14 @@ def lock(workdir: Path) -> Iterator[None]:
 
 
 def mark(workdir: Path) -> str:
-    """Writes what no other folder's lock holds, and returns it; for the process that has the lock."""
+    """Writes a random token into the lock file and returns it; for the process that holds the lock."""
     token = secrets.token_hex(8)
     (workdir / _LOCK).write_text(token)
     return token
 
 
 def check_mark(workdir: Path, token: str) -> None:
-    """Raises UserError if the folder is not the one that was marked, but one of this machine's own."""
+    """Raises UserError if the lock file lacks the token, so that the folder is not the shared one."""
     path = workdir / _LOCK
     if not path.exists() or path.read_text() != token:
         raise UserError(
@@ -59,13 +59,13 @@ def check_mark(workdir: Path, token: str) -> None:
 
 
 def check_apart(workdir: Path, corpus: str) -> None:
-    """Raises UserError if the run would write into its corpus, whatever names the folder goes by."""
+    """Raises UserError if the work directory is the corpus's folder, also through links."""
     if _same(workdir, Path(corpus)):
         raise UserError(f"--workdir {workdir} is the folder of data.corpus; name another one for the run")
 
 
 def check_free(workdir: Path) -> None:
-    """Raises UserError if the folder is not a run's, and holds what a run would replace or add to."""
+    """Raises UserError if the folder is not a run's but holds files that a run would overwrite or extend."""
     if (workdir / CONFIG_FILE).exists():
         return
     if found := [name for name in _REPLACED if os.path.lexists(workdir / name)]:
@@ -76,9 +76,9 @@ def check_free(workdir: Path) -> None:
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:
-    """Puts the corpus's tokenizer beside the run, so that exporting needs the work directory alone.
+    """Copies the corpus's tokenizer into the work directory, so that exporting needs only that folder.
 
-    That of TFRecords is the `vocab.txt` beside them, if there is one.
+    For TFRecords, the tokenizer is made from the `vocab.txt` beside them, if there is one.
     """
     source, target = Path(corpus) / TOKENIZER_FOLDER, workdir / TOKENIZER_FOLDER
     vocabulary = None if source.is_dir() else read_records_vocabulary(corpus)
@@ -89,16 +89,16 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
             write_vocabulary(partial, vocabulary)
         else:
             shutil.copytree(source, partial)
-        remove_tokenizer(workdir)  # a folder that holds anything cannot be replaced
+        remove_tokenizer(workdir)  # a folder that is not empty cannot be replaced
 
 
 def remove_tokenizer(workdir: Path) -> None:
-    """Removes the tokenizer that lies beside the run, if there is one."""
+    """Removes the work directory's copy of the tokenizer, if there is one."""
     shutil.rmtree(workdir / TOKENIZER_FOLDER, ignore_errors=True)
 
 
 def corpus_of(workdir: Path, named: str) -> str:
-    """Where the corpus of a run lies whose setting data.corpus is `named`."""
+    """The corpus's path for a run whose setting data.corpus is `named`."""
     return str(workdir / CORPUS_FOLDER) if named == INSTALLED_DOCUMENTATION else named
 
 

@@ -1,4 +1,4 @@
-"""Where a run happened: versions, git state, devices and the command, for `config.json`."""
+"""How and where a run was started, for `config.json`: versions, git state, devices and the command."""
 
 import hashlib
 import importlib.metadata
@@ -24,7 +24,7 @@ _CODE = tuple(f":(top,glob){folder}/**/*.py" for folder in ("bert_jax", "data_pi
 
 
 def this_start() -> dict[str, Any]:
-    """A JSON object that tells this process apart from others that ran the same command."""
+    """A description of this start of a run, as a JSON object: time, host, command, versions, devices."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -38,18 +38,18 @@ def this_start() -> dict[str, Any]:
 
 
 def code(start: Mapping[str, Any]) -> dict[str, str]:
-    """The part of what `this_start` gives that decides what is computed."""
+    """The part of a start's description that identifies the code: package versions and git state."""
     git = start["git"] or {}
     names = {"git commit": "commit", "uncommitted changes": "changes"}
     return {**start["versions"], **{name: git[key] for name, key in names.items() if git.get(key)}}
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a run is told that goes on with other code than it was started with last: one line, or none.
+    """A one-line note if package versions or git state changed since the run's last start, or no line.
 
     Args:
-      before: what `this_start` gave at the last start.
-      now: what it gives at this one.
+      before: `this_start` of the last start.
+      now: `this_start` of the present one.
     """
     changes = differences(code(before), code(now), ())
     if not changes:
@@ -69,7 +69,7 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def _git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that the code was read from, or None where it is not in a git repository."""
+    """The commit of the code and what differs from it, or None if the code is not in a git repository."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
@@ -78,7 +78,7 @@ def _git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _hash_changes(folder: Path) -> str:
-    """Hash of what the commit does not have of the code; empty if it has all."""
+    """Hash of the code's uncommitted changes and new files; empty if there are none."""
     diff = _git(folder, "diff", "HEAD", "--", *_CODE) or ""
     new = (_git(folder, "ls-files", "--others", "--exclude-standard", "--", *_CODE) or "").splitlines()
     hashes = _git(folder, "hash-object", "--", *new) if new else ""

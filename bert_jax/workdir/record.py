@@ -1,8 +1,8 @@
-"""`config.json` of a run's folder: what was run on what, from which start to which.
+"""`config.json` of a run's folder: the experiment, its corpus, and every start of the run.
 
-A folder belongs to one experiment on one corpus. Running the same command again goes on; running
-another is refused with the differences shown, but for the settings of `MAY_CHANGE`. Checkpoints that one
-start asked to keep are kept by all later ones.
+A folder belongs to one experiment on one corpus. Running the same command again resumes the run. A
+command with other settings is refused and the differences are shown, except for those in `MAY_CHANGE`.
+Checkpoints that one start asked to keep are kept by all later ones.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from data_pipeline.errors import UserError, bad_input
 
 CONFIG_FILE = "config.json"
 
-# A phase of longer sequences, or another machine, may leave less memory than the run began with.
+# These may change because a phase of longer sequences, or another machine, may leave less memory.
 PARALLEL_MAY_CHANGE = frozenset(
     f"parallel.{name}" for name in ("mode", "fsdp", "tensor", "accumulation_steps", "remat")
 )
@@ -35,7 +35,7 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
         "keep_checkpoints",
         "keep_every",
         "model.attention_kernel",
-        # The corpus may move; what is in it is compared by its fingerprint.
+        # The corpus may move; its content is compared by fingerprint.
         "data.corpus",
     )
 )
@@ -43,26 +43,26 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """What `config.json` holds."""
+    """The content of `config.json`."""
 
     experiment_name: str
     experiment: Experiment
     corpus_fingerprint: str
-    """Hash of the corpus's tokens and vocabulary; equal for equal corpora wherever they lie."""
+    """Hash of the corpus's tokens and vocabulary, whatever its path."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
     init_from: str = ""
-    """Name of the model that it started from; empty if its parameters were drawn."""
+    """Name of the model whose parameters it started from; empty if they were drawn at random."""
     init_fingerprint: str = ""
     """Hash of that model's parameters."""
     branched_from: str = ""
-    """The run and the step whose state it went on from; empty if it began at step 0."""
+    """The run and the step that it branched from; empty if it began at step 0."""
     kept: Kept = Kept()
     """The checkpoints that this start or an earlier one asked to keep."""
 
 
 def read_record(workdir: Path) -> RunRecord:
-    """What `config.json` of a run's folder says.
+    """Reads `config.json` of a run's folder.
 
     Raises:
       UserError: the folder is not that of a run, or its config.json cannot be read.
@@ -84,7 +84,10 @@ def write_record(workdir: Path, record: RunRecord) -> None:
 
 
 def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
-    """Raises UserError if the run was started again since: a bucket does not show locks to other machines."""
+    """Raises UserError if `start` is no longer the run's last start.
+
+    Another machine can take a run over because locks on a bucket are not seen by other machines.
+    """
     last = read_record(workdir).starts[-1]
     if last != start:
         raise UserError(
@@ -94,18 +97,18 @@ def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
 
 
 def begun_on_other_corpus(workdir: Path, now: RunRecord) -> bool:
-    """Whether an earlier start in the folder was on another corpus. Raises UserError as `read_record`."""
+    """Whether an earlier start in the folder used another corpus. Raises UserError as `read_record`."""
     if not (workdir / CONFIG_FILE).exists():
         return False
     return read_record(workdir).corpus_fingerprint != now.corpus_fingerprint
 
 
 def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) -> None:
-    """Refuses to go on from a step with other settings or another corpus than a run began with.
+    """Checks that a run can be resumed from `step`: same settings, same corpus, same initial model.
 
     Raises:
-      UserError: names each difference as `setting before -> now`, or the step that is beyond the number of
-        steps, or the phase that another number would end elsewhere although it is over.
+      UserError: settings differ, each named as `setting before -> now`; the run is already beyond the new
+        number of steps; or that number would move the end of a phase among the steps already done.
     """
     changes = differences(flatten(before.experiment), flatten(now.experiment), MAY_CHANGE)
     if before.corpus_fingerprint != now.corpus_fingerprint:
@@ -126,7 +129,7 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
 
 
 def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int) -> None:
-    """Raises UserError if a step that is done would belong to another phase: its text would come again."""
+    """Raises UserError if a finished step would now belong to another phase, so that text would repeat."""
     ends = [phase_ends(experiment.data.phases, experiment.num_train_steps) for experiment in (before, now)]
     for number, (old, new) in enumerate(zip(ends[0][:-1], ends[1][:-1], strict=True)):
         if min(old, step) != min(new, step):
@@ -138,7 +141,10 @@ def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int)
 
 
 def checkpoints_to_keep(before: RunRecord, now: Experiment) -> Kept:
-    """What a start that goes on keeps: a setting left out must not delete what an earlier one kept."""
+    """The checkpoints that a resumed run keeps: those that this start or any earlier one asked for.
+
+    A flag left out must not delete what an earlier start kept.
+    """
     earlier = before.kept if before.kept.newest else Kept.asked_for_by(before.experiment)
     return earlier.union(Kept.asked_for_by(now))
 
@@ -155,7 +161,7 @@ def describe_kept(kept: Kept, now: Experiment) -> list[str]:
 
 
 def describe_changes(before: Experiment, now: Experiment) -> list[str]:
-    """What settings that may change do to the rest of a run, one line each; none if they are as before."""
+    """One-line notes on how changed settings affect the rest of a run; empty if nothing changed."""
     lines = []
     if before.num_train_steps != now.num_train_steps:
         ends = ", ".join(map(str, phase_ends(now.data.phases, now.num_train_steps)))
@@ -167,7 +173,7 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
 
 
 class Computed(Protocol):
-    """The part of a run's settings that says how its sums are computed."""
+    """The part of a run's settings that decides how its arithmetic is carried out."""
 
     @property
     def model(self) -> ModelConfig: ...
@@ -177,7 +183,7 @@ class Computed(Protocol):
 
 
 def describe_layout_changes(before: Computed, now: Computed) -> list[str]:
-    """As `describe_changes`, of how devices share the work."""
+    """As `describe_changes`, for the settings of parallelism and the attention kernel."""
     layout = differences(_how_computed(before), _how_computed(now), ())
     if not layout:
         return []
@@ -193,7 +199,8 @@ def _how_computed(run: Computed) -> dict[str, Any]:
 
 
 def _decides_dropout(run: Computed) -> tuple[str | int, ...]:
-    # Each device draws for its own rows with rbg, and each micro-batch with either.
+    # With rbg each device draws bits for its own rows, so it matters how many devices share a row. Each
+    # micro-batch draws its own bits with either generator.
     sharing = run.parallel.tensor if run.parallel.prng == "rbg" else 1
     return run.parallel.mode, sharing, run.parallel.accumulation_steps, run.model.attention_kernel
 
