@@ -59,10 +59,10 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
 
 
 def run(args: Finetune[Any]) -> int:
-    """Trains every cell that is not finished. Returns 0; 75 if interrupted and saved; 1 on NaN.
+    """Trains every unfinished cell. Returns 0, or 75 if interrupted and saved, or 1 if the loss was NaN.
 
     Raises:
-      UserError: a folder is not what it should be; the model or the data cannot be used.
+      UserError: --output holds something else; the model or the data cannot be used.
     """
     from bert_jax.downstream.grid import Grid
     from bert_jax.parallel.compilation_cache import keep_compiled
@@ -79,7 +79,7 @@ def run(args: Finetune[Any]) -> int:
             f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions, "
             f"so give {longest} or less"
         )
-    # The output folder is not made before all that is read has been found good.
+    # The output folder is made only after all input has been checked.
     data = args.settings.load(args.task, args.data, model.tokenizer)
     grid = Grid(args, model, data)
     _say_sizes(args, data)
@@ -103,7 +103,7 @@ def _check_data(args: Finetune[Any]) -> None:
 
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
-    """Prints how many sequences each part has, and how many texts were cut."""
+    """Prints how many sequences each split has, and how many of them were truncated."""
     from bert_jax.downstream import TASKS
 
     parts = {"train": data.train, **data.evaluated}

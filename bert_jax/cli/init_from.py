@@ -1,4 +1,4 @@
-"""`bert-jax pretrain --init-from MODEL`: what a run takes over from a model, and what must fit it."""
+"""`bert-jax pretrain --init-from MODEL`: takes over a model's shape, and checks that the corpus fits it."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import UserError
 
-# Of a list of tokens, those that a line shows.
+# Most tokens that a message lists.
 _SHOWN = 3
 
 
@@ -22,12 +22,12 @@ def open_initial(
     """Reads the model that a run starts from, and gives the experiment its shape.
 
     Args:
-      directory: what `bert_jax.inference.open_model` takes.
-      experiment: as the flags make it.
+      directory: a folder that `bert_jax.inference.open_model` takes.
+      experiment: the experiment with the flags' settings.
       given: names of the fields that flags set, such as `model.num_layers`.
 
     Raises:
-      UserError: the folder is not a model, or one that the experiment cannot go on with.
+      UserError: the folder is not a model, or the experiment cannot start from this model.
     """
     from bert_jax.inference.open_model import open_model
 
@@ -42,19 +42,19 @@ def open_initial(
 
 
 def take_shape(experiment: Experiment, given: Collection[str], model: PretrainedModel) -> Experiment:
-    """The experiment with the shape of a model that it starts from.
+    """The experiment with the shape of the model that it starts from.
 
-    Word embeddings may be more than the model's: as many as a flag asks for, or else as the corpus's
-    vocabulary needs.
+    There may be more word embeddings than the model has: as many as a flag asks for, or else as many as
+    the corpus's vocabulary needs.
 
     Args:
-      experiment: as the flags make it.
+      experiment: the experiment with the flags' settings.
       given: names of the fields that flags set.
-      model: what it starts from.
+      model: the model that it starts from.
 
     Raises:
-      UserError: a flag asks for another shape than the model's, or a phase for longer sequences, or there is
-        no corpus.
+      UserError: a flag asks for another shape than the model's, a phase has longer sequences than the model
+        takes, or the corpus does not exist.
     """
     theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
     wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
@@ -73,10 +73,11 @@ def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained
 
 
 def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], None]) -> None:
-    """Compares the corpus's vocabulary with the model's, which it may continue.
+    """Checks that the corpus's vocabulary is the model's, possibly with tokens appended.
 
     Raises:
-      UserError: some id or token that both have is another one to the model, or there is no corpus.
+      UserError: a token has another id in the model, an id another token, or the corpus was made with other
+        rules of casing or splitting; the corpus does not exist.
     """
     from bert_jax.formats.huggingface_tokenizer import make_tokenizer
     from data_pipeline.store import find_vocabulary, is_prepared
@@ -89,7 +90,7 @@ def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], N
     difference = _first_difference(tokens, expected)
     if difference is None and theirs is None and is_prepared(corpus):
         _check_normalizer(model, make_tokenizer(ours), corpus)
-    # That of TFRecords is a guess.
+    # Compared for prepared corpora only: the casing of TFRecords is a guess.
     if difference is None and theirs and theirs.casing != ours.casing and is_prepared(corpus):
         difference = f"it is {ours.casing}, the model {theirs.casing}"
     if difference is not None:
@@ -107,7 +108,7 @@ def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], N
 
 
 def describe_start(model: PretrainedModel) -> str:
-    """The line that says what a run begins with, and what it draws."""
+    """One line that names the model that a run starts from, and the heads drawn from the seed."""
     drawn = [head.replace("_", " ") for head in model.missing]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
     assumed = (
@@ -119,12 +120,12 @@ def describe_start(model: PretrainedModel) -> str:
 
 
 def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> list[str]:
-    """The lines that say which tokens of the corpus are new to the model, and where their rows come from.
+    """Lines that say which tokens of the corpus are new to the model, and where their rows come from.
 
     Args:
-      model: what a run starts from.
-      num_rows: the run's word embeddings.
-      corpus: one that `check_vocabulary` passes.
+      model: the model that a run starts from.
+      num_rows: number of the run's word embeddings.
+      corpus: a corpus that passes `check_vocabulary`.
     """
     theirs, known = model.config.vocab_size, model.tokenizer.get_vocab()
     ids = _ids_of_tokens(corpus)
@@ -140,14 +141,14 @@ def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> lis
 
 
 def _num_tokens(corpus: str) -> int:
-    """Of the corpus's vocabulary; 0 if the corpus does not tell it. Raises UserError if there is none."""
+    """Size of the corpus's vocabulary, 0 if unknown. Raises UserError if the corpus does not exist."""
     from data_pipeline.store import vocabulary_size
 
     return vocabulary_size(corpus) or 0
 
 
 def _ids_of_tokens(corpus: str) -> dict[str, int]:
-    """The corpus's vocabulary; empty if the corpus does not tell it."""
+    """The id of each token in the corpus's vocabulary; empty if the vocabulary is unknown."""
     from bert_jax.formats.huggingface_tokenizer import make_tokenizer
     from data_pipeline.store import find_vocabulary
 
@@ -156,8 +157,10 @@ def _ids_of_tokens(corpus: str) -> dict[str, int]:
 
 
 def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:
-    """Raises UserError if the corpus's text was lowercased, stripped of accents or parted otherwise than the
-    model's, whose tokenizer is more than a vocabulary and a casing."""
+    """Raises UserError if case, accents or Chinese are handled otherwise in the corpus than by the model.
+
+    Used if the model's tokenizer is more than a vocabulary and a casing.
+    """
     wanted, found = _rules(model.tokenizer), _rules(ours)
     if wanted is None or found is None or wanted == found:
         return
@@ -178,7 +181,7 @@ def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> N
 
 
 def _rules(tokenizer: Tokenizer) -> dict[str, bool] | None:
-    """What BERT's normalizer does to text; None of a tokenizer with another one."""
+    """The rules of a tokenizer's BertNormalizer; None if its normalizer is another one."""
     rules = json.loads(tokenizer.to_str())["normalizer"] or {}
     if rules.get("type") != "BertNormalizer":
         return None
@@ -192,13 +195,13 @@ def _rules(tokenizer: Tokenizer) -> dict[str, bool] | None:
 
 
 def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
-    """What is said of the first id that is another token to the model, or whose token is another id there."""
+    """Describes the first id whose token, or token whose id, differs in the model; None if none does."""
     names = {index: token for token, index in expected.items()}
     for token, index in sorted(tokens.items(), key=lambda item: item[1]):
         if names.get(index, token) != token:
             return f"its id {index}, {token!r}, is {names[index]!r} in the model"
         if expected.get(token, index) != index:
-            # As where a word was appended that is in the vocabulary already: its trained row would be lost.
+            # For example, a word was appended that the vocabulary has already: its trained row would be lost.
             return f"its id {index}, {token!r}, is id {expected[token]} in the model"
     return None
 

@@ -63,25 +63,29 @@ class Pretrain:
     """Folder of the run: checkpoints, metrics.jsonl, TensorBoard curves, config.json."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     init_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Start with a model's parameters instead of random ones: the work directory of a
-    run, an export, a Hugging Face BERT or google-research/bert's. The experiment
-    takes its shape; the corpus must have its vocabulary, to which tokens may be appended:
-    their rows are drawn from the seed."""
+    """Start with a model's parameters instead of random ones. MODEL is the
+    work directory of a run, an export, a Hugging Face BERT or
+    google-research/bert's. The experiment takes the model's shape. The
+    corpus must have the model's vocabulary, to which tokens may be
+    appended: their rows are drawn from the seed."""
     branch_from: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Go on from the newest checkpoint of the run in DIR, moments and step included,
-    with other settings. Model and optimizer must be of the same kind."""
+    """Continue from the newest checkpoint of the run in DIR, with its
+    optimizer moments and step, but with other settings. The sizes of the
+    model and the optimizer must be the same."""
     branch_step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Step of the checkpoint to branch from."""
+    """Step of the checkpoint to branch from, instead of the newest."""
     profile: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Record so many steps, from the third on, with jax's profiler."""
+    """Number of steps to record with jax's profiler, beginning with the
+    third step after the start."""
     distributed: tyro.conf.FlagCreatePairsOff[bool] = False
-    """This process is one of several that make one run, all started alike. jax finds
-    the others on Cloud TPU, SLURM, Kubernetes and Open MPI; elsewhere set
-    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and
-    JAX_PROCESS_ID. DIR must be the same folder for all."""
+    """This process is one of several that form one run, all started with
+    the same command. jax finds the others on Cloud TPU, SLURM, Kubernetes
+    and Open MPI; elsewhere set JAX_COORDINATOR_ADDRESS (host:port of
+    process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. The work directory
+    must be the same folder for all."""
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
-    """Names of the fields that flags set, to their defaults too."""
+    """Names of the fields that flags set, even to their default values."""
 
     def __post_init__(self) -> None:
         if self.profile is not None:
@@ -109,8 +113,10 @@ def parse(argv: Sequence[str]) -> Pretrain:
 
 
 def run(args: Pretrain) -> int:
-    """Trains. Returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN; what else a
-    process of several may end with is in `bert_jax.parallel.processes`."""
+    """Trains. Returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN.
+
+    For the other exit statuses of a distributed process see `bert_jax.parallel.processes`.
+    """
     if not args.experiment.data.corpus:
         raise UserError(
             "no corpus: pass --data.corpus DIR; `bert-jax prepare` makes one from text, and "
@@ -126,7 +132,7 @@ def run(args: Pretrain) -> int:
     def run_here() -> int:
         model, shaped = processes.together(lambda: _open_initial(args))
         _check_same_command(shaped)
-        # By one process: on NFS another that looks before the folder is made sees none for a while after.
+        # Only process 0 looks: over NFS, one that looks before the folder is made would miss it for a while.
         processes.by_first(lambda: _check_folder(args))
         with processes.held_by_first(workdir.lock(args.workdir)):
             token = processes.by_first(lambda: workdir.mark(args.workdir))
@@ -215,7 +221,7 @@ def _advice_after_nan(folder: Path) -> str:
 
 
 def _last_start(folder: Path) -> dict[str, Any]:
-    """What `config.json` says of this start, as JSON values."""
+    """This start and the checkpoints to keep, as recorded in `config.json`, as JSON values."""
     from bert_jax.workdir.record import read_record
 
     record = read_record(folder)
@@ -223,7 +229,7 @@ def _last_start(folder: Path) -> dict[str, Any]:
 
 
 def _trace(args: Pretrain) -> "StepTrace | None":
-    """What records steps in process 0, if --profile asks for it."""
+    """The profiler recording that --profile asks for, in process 0 only; None otherwise."""
     from bert_jax.parallel import processes
     from bert_jax.training.metric_log import TENSORBOARD_FOLDER
     from bert_jax.training.step_trace import StepTrace
@@ -246,10 +252,12 @@ def _start(args: Pretrain, program: "Program", model: "PretrainedModel", corpus:
 def _prepare(
     args: Pretrain, model: "PretrainedModel | None"
 ) -> "tuple[str, Program, TrainingData, Evaluation | None]":
-    """The corpus's path, the compiled task, its batches and its evaluation, all of them checked.
+    """Checks and returns the corpus's path, the program, its batches and its evaluation.
+
+    The evaluation is None if the corpus has no held-out documents.
 
     Raises:
-      UserError: what is asked for cannot be done, or not in this work directory.
+      UserError: the settings are impossible, or do not fit the corpus or the work directory.
     """
     from bert_jax.cli import run_data
     from bert_jax.pretraining.task import PretrainingTask
@@ -269,7 +277,7 @@ def _prepare(
 
 
 def _corpus(args: Pretrain) -> str:
-    """The corpus's path; that of the installed documentation is made in the work directory."""
+    """The corpus's path. The corpus of the installed documentation is made in the work directory."""
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         return args.experiment.data.corpus
     from bert_jax.cli import prepare
@@ -291,19 +299,19 @@ def _corpus(args: Pretrain) -> str:
                 train_vocab="wordpiece",
                 vocab_size=args.experiment.model.vocab_size,
                 holdout=0.05,
-                overwrite=True,  # what an interrupted start with other packages left
+                overwrite=True,  # an interrupted start with other packages may have left a part
             )
         )
         if status:
-            sys.exit(status)  # it has said why
+            sys.exit(status)  # prepare has printed the reason
     return str(corpus)
 
 
 def _begin_or_go_on(args: Pretrain, corpus: str, model: "PretrainedModel | None") -> None:
-    """Checks the corpus and the work directory's earlier runs, and records this one.
+    """Checks the corpus and what the work directory holds, and records this start.
 
     Raises:
-      UserError: another run lives here, or the corpus is altered or does not fit.
+      UserError: the work directory holds another run, or the corpus was altered or does not fit.
     """
     from bert_jax.cli import init_from, run_data
     from bert_jax.parallel import processes
@@ -327,12 +335,12 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "PretrainedModel | None"
         },
         "give all of them the same text, vocabulary and model",
     )
-    store.verify(corpus)  # at every start: a machine that goes on may have a copy of its own
+    store.verify(corpus)  # at every start: a run may be resumed on a machine that has its own copy
     processes.by_first(lambda: _write_start(args, corpus, record))
 
 
 def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
-    """Writes this start of the run into the work directory, unless another run lives there."""
+    """Records this start in the work directory. Raises UserError if another run's checkpoints are there."""
     from bert_jax.cli import run_data
     from bert_jax.training.checkpoints import saved_steps
     from bert_jax.training.retention import Kept
@@ -362,24 +370,24 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
             origin = branch.find_origin(args.branch_from, args.branch_step, now)
             run_data.check_same_vocabulary(origin.workdir, origin.record, corpus)
             now = dataclasses.replace(now, branched_from=str(origin))
-    # First of all, as the sign that what is in the folder is a run's.
+    # Written first, because this file marks the rest of the folder as a run's.
     record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start), kept=kept))
     if not steps:
         workdir.copy_tokenizer(corpus, folder)
-    if origin is not None:  # last, so that a start that was killed before does all of it again
+    if origin is not None:  # last, so that a start killed before this point is repeated in full
         _say("; ".join([f"branched from {origin}", *origin.differences(now)]))
         branch.copy_state(origin, folder)
 
 
 def _check_same_command(args: Pretrain) -> None:
-    """Raises UserError if the processes of the run differ in what they are to do or in their code."""
+    """Raises UserError if the processes of the run were started with different settings or code."""
     from bert_jax.config_text import flatten
     from bert_jax.parallel import processes
     from bert_jax.workdir.provenance import code, this_start
 
     def identity() -> dict[str, Any]:
         settings = flatten(args.experiment)
-        del settings["data.corpus"]  # may lie elsewhere; what is in it is compared by its fingerprint
+        del settings["data.corpus"]  # the path may differ; the content is compared by fingerprint
         same = {"experiment": args.name, "--workdir": str(args.workdir)}
         return {**same, **settings, **code(this_start())}
 

@@ -1,4 +1,4 @@
-"""What a run ends with: its accuracy beside that of guessing, and for the quickstart filled-in masks."""
+"""What a finished run prints: its accuracy beside that of guessing, and for the quickstart filled masks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[a-z][a-z ,-]+[.]")
 
 
 def show(workdir: Path, experiment: Experiment, corpus: str) -> None:
-    """Prints the last held-out accuracies; of the installed documentation, what the model makes of it too."""
+    """Prints the last held-out accuracies; on the installed documentation also exports and fills masks."""
     summarise(workdir)
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
         export_and_fill(workdir, corpus)
@@ -44,7 +44,7 @@ def summarise(workdir: Path) -> None:
 def export_and_fill(workdir: Path, corpus: str) -> None:
     """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences.
 
-    What is in WORKDIR/export already stays. A model trained left to right fills no mask.
+    An existing WORKDIR/export is left as it is. A model trained left to right fills no masks.
     """
     from bert_jax.formats.convert import convert
     from bert_jax.inference.fill_mask import fill_mask
@@ -95,7 +95,10 @@ def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:
 
 
 def _maskable(ids: list[int], continues_word) -> int | None:  # type: ignore[no-untyped-def]
-    """The place nearest the middle of a word that is one piece, the last token left out."""
+    """The position nearest the middle that holds a one-piece word, or None.
+
+    The first token and the last two are left out.
+    """
     whole = [
         i for i in range(1, len(ids) - 2) if not continues_word[ids[i]] and not continues_word[ids[i + 1]]
     ]
