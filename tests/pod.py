@@ -1,4 +1,4 @@
-"""Local processes that are one run: started together, each with its share of four CPU devices."""
+"""Starts local processes that together form one run, each with its share of four CPU devices."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ PATIENCE_SECONDS = 600
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that nothing else on this machine is given meanwhile.
+    """Reserves a free port, so that no other program on this machine is given it.
 
-    A coordinator may listen on it all the same: like this socket, its own is open to sharing.
+    A coordinator can still listen on it, because its socket, like this one, sets SO_REUSEPORT.
     """
     with socket.socket(socket.AF_INET6) as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -26,10 +26,15 @@ def reserved_port() -> Iterator[int]:
 
 
 class Pod:
-    """A context manager; what each process says goes to `LOG.0`, `LOG.1`, ..."""
+    """A context manager that runs the processes; their output goes to `LOG.0`, `LOG.1`, ..."""
 
     def __init__(self, commands: list[list[str]], log: Path, environment: dict[str, str]) -> None:
-        """Args: the command line of each process; where they log; what they share in the environment."""
+        """
+        Args:
+          commands: the command line of each process.
+          log: path of the log files without their numbers.
+          environment: environment variables that all processes share.
+        """
         self.logs = [log.with_name(f"{log.name}.{number}") for number in range(len(commands))]
         self._commands = commands
         self._environment = environment
@@ -45,7 +50,7 @@ class Pod:
         self._stack.close()
 
     def end(self) -> None:
-        """Kills what is left of it."""
+        """Kills the processes that still run."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -72,7 +77,7 @@ class Pod:
             "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
             "JAX_NUM_PROCESSES": str(count),
             "JAX_PROCESS_ID": str(number),
-            # A process that is killed before they have met is waited for so long.
+            # How long the others wait for a process that is killed before all have met.
             "BERT_JAX_CONNECT_SECONDS": "120",
             "BERT_JAX_HEARTBEAT_SECONDS": os.environ.get("BERT_JAX_HEARTBEAT_SECONDS", "10"),
         }

@@ -1,9 +1,9 @@
-"""`bert-jax` with a record of every row of every training batch that it makes.
+"""Runs `bert-jax` and records every row of every training batch that it makes.
 
     python -m tests.recorded_run FOLDER SECONDS ARGUMENTS...
 
-Lines `STEP ROW DIGEST` go to a file of each process in FOLDER; a batch takes at least SECONDS to
-make, so that a run is not over before something can happen to it.
+Each process writes lines `STEP ROW DIGEST` to its own file in FOLDER. A batch takes at least SECONDS to
+make, so that a test has time to disturb the run.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from data_pipeline import batches
 def recorded(
     make: Callable[..., Iterator[Any]], folder: Path, seconds: float
 ) -> Callable[..., Iterator[Any]]:
-    """`training_batches`, with a record."""
+    """Wraps `training_batches` so that its rows are recorded."""
 
     def training_batches(*args: Any, first_step: int, rows: Any, **settings: Any) -> Iterator[Any]:
         folder.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 HOSTS = 2
 OFFERED = {"us-west4-a": ("v5litepod-8", "v5litepod-16"), "us-central2-b": ("v4-8", "v4-16", "v4-32")}
 QUEUE = ("WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE")
-"""States of a queued request, one a look."""
+"""States of a queued request; each time that it is listed it shows the next one."""
 
 
 class GcloudError(Exception):
@@ -27,14 +27,14 @@ class GcloudError(Exception):
 
 
 class Cloud:
-    """Everything that a project holds, in a folder."""
+    """A project's state, kept in a folder."""
 
     def __init__(self, root: Path) -> None:
         self.account, self.calls = root / "account", root / "calls"
-        self.full = root / "full"  # how many times from now on a slice cannot be had, if it exists
-        self.unseen = root / "unseen"  # how many times a slice is made, and gcloud takes it for failed
-        self.rented = root / "rented"  # a line for each slice that was got
-        self.failing = root / "failing"  # a file a command: how many times from now on it fails
+        self.full = root / "full"  # if it exists: how many of the next creations find no capacity
+        self.unseen = root / "unseen"  # how many slices are made although gcloud reports a failure
+        self.rented = root / "rented"  # a line for each slice that was created
+        self.failing = root / "failing"  # a file for each command: how many of its next calls fail
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
 
     def state(self, name: str) -> str | None:
@@ -43,7 +43,7 @@ class Cloud:
         return file.read_text() if file.exists() else None
 
     def is_silent(self, name: str) -> bool:
-        """Whether the slice's hosts do not answer: a file says so."""
+        """Whether the slice's hosts do not answer, as the file `silent` says."""
         return (self.slices / name / "silent").exists()
 
     def homes(self, name: str) -> list[Path]:
@@ -51,7 +51,7 @@ class Cloud:
         return [self.slices / name / f"host-{index}" for index in range(HOSTS)]
 
     def add_slice(self, name: str) -> None:
-        """Makes the hosts."""
+        """Creates a slice, with a home directory for each of its hosts."""
         if count_down(self.full):
             raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
         if self.state(name):
@@ -73,7 +73,7 @@ class Cloud:
         (self.failing / command).write_text(str(times))
 
     def preempt(self, name: str) -> None:
-        """Takes one host away, then says so, then takes the others away."""
+        """Kills one host's processes, then sets the state PREEMPTED, then kills the other hosts'."""
         first, *others = reversed(self.homes(name))
         kill_processes_of(first)
         (self.slices / name / "state").write_text("PREEMPTED")
@@ -81,7 +81,7 @@ class Cloud:
             kill_processes_of(home)
 
     def remove_slice(self, name: str) -> None:
-        """Ends whatever runs on the hosts, and their disks."""
+        """Kills whatever runs on the hosts, and removes their disks."""
         if not self.state(name):
             raise GcloudError(f"NOT_FOUND: Resource '{name}' was not found")
         for home in self.homes(name):
@@ -89,7 +89,7 @@ class Cloud:
         shutil.rmtree(self.slices / name)
 
     def bucket(self, url: str) -> Path:
-        """The folder that a gs:// address means."""
+        """The folder that stands for a gs:// address."""
         name, _, path = url.removeprefix("gs://").partition("/")
         if not (self.buckets / name).is_dir():
             raise GcloudError(f"(gcloud.storage) [me] does not have permission to access b instance [{name}]")
@@ -97,7 +97,7 @@ class Cloud:
 
 
 def count_down(file: Path) -> bool:
-    """Whether there is such a file; takes one from the number in it, and removes it at none."""
+    """Whether the file exists. If so, lowers the number in it by one, or removes the file at 0."""
     if not file.exists():
         return False
     left = int(file.read_text()) - 1
@@ -116,7 +116,7 @@ def kill_processes_of(home: Path) -> None:
 def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
     """Runs the command on the workers at once; the status is that of the first host that failed.
 
-    When a login ends, what still belongs to it is hung up.
+    When a login ends, its remaining processes get SIGHUP.
     """
     if cloud.state(args.name) != "READY":
         raise GcloudError(f'This TPU has terminal state "{cloud.state(args.name)}", so it cannot be used')
@@ -187,7 +187,7 @@ def list_slices(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def listed(folder: Path, collection: str, args: argparse.Namespace) -> list[Path]:
-    """What a folder holds, by the filter: `name ~ `, and an expression that the full name is searched for."""
+    """The entries of a folder whose full resource names match the filter `name ~ EXPRESSION`."""
     key, _, expression = (args.filter or "name ~ ").partition(" ~ ")
     if key != "name":
         raise GcloudError(f"the stand-in knows no filter {args.filter}")
@@ -243,7 +243,7 @@ def cat(cloud: Cloud, args: argparse.Namespace) -> None:
 
 
 def accept(cloud: Cloud, args: argparse.Namespace) -> None:
-    """Changes what is not kept here: an account, a project or a machine of it, a file in a bucket."""
+    """Does nothing: for commands that change what the stand-in does not keep, such as service accounts."""
 
 
 WHERE = "--zone! --project!"
@@ -280,7 +280,7 @@ COMMANDS = {
     "compute tpus queued-resources delete": (dequeue, f"name {WHERE} --force --quiet"),
     "compute tpus queued-resources list": (list_queue, f"{WHERE} --filter= --format="),
 }
-"""Command: what does it, and its arguments; flags that end in = or ! take a value, in ! must be given."""
+"""Command -> (function, arguments). Flags that end in = or ! take a value; those with ! are required."""
 
 
 def main(argv: list[str]) -> int:

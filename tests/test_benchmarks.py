@@ -1,4 +1,4 @@
-"""What a benchmark compares must be comparable."""
+"""Benchmarks compare only what is comparable."""
 
 import pytest
 

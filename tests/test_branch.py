@@ -1,4 +1,4 @@
-"""A run that goes on from another one's checkpoint: whole, with other settings, and what is refused."""
+"""A run that branches from another one's checkpoint: same results, other settings, and what is refused."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     assert sorted(rows) == [10, 20, 30, 40, 50]
     assert [rows[step] == before[step] for step in (10, 20, 30, 40)] == [True, True, True, False]
     assert read_record(tmp_path).branched_from == "first at step 30"
-    # Once begun it is its own: the same command resumes, the flag may be left out.
+    # Once begun, the run is independent: the same command resumes it, with or without the flag.
     assert main(line) == 0
     assert main(arguments(tmp_path, corpus, *SHORT, *other)) == 0
     assert "branched" not in capsys.readouterr().out

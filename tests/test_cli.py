@@ -1,4 +1,4 @@
-"""The command line: what a user may get wrong ends in one line on stderr that says what is valid."""
+"""The command line: a user's mistake gives one line on stderr that says what is valid."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from tests.tiny_run import arguments, write_corpus
 
 
 def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a wrong command line ends in."""
+    """The one line on stderr that a wrong command line gives."""
     assert main(argv) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1, lines
@@ -254,7 +254,7 @@ def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixtu
         "usage: bert-jax predict [-h] --model PATH --input PATH --output PATH",
         "  [--batch-size INT]",
     ]
-    # The docstring's line ends before the quotation mark, where tyro would keep the break.
+    # In the docstring a line ends before the quotation mark; tyro would keep that line break.
     assert 'gains a field "prediction", candidates are ranked.' in lines
 
 

@@ -1,4 +1,4 @@
-"""The named experiments: frozen in golden files, and as the papers have them."""
+"""The named experiments: they equal their golden files and the papers' settings."""
 
 import pytest
 

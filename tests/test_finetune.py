@@ -190,7 +190,7 @@ def test_the_same_model_under_another_name_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stopped_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From when `folder` is made, training is interrupted after 21 steps, and then no more."""
+    """Interrupts training once, 21 steps after `folder` was made."""
     count = 0
 
     class StopOnce(interrupt.Interrupt):
@@ -208,7 +208,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(
 ) -> None:
     once = command(folder, output="again")
     assert main(once) == 75
-    # Those that are to come are there, so that it can be told that they are missing.
+    # Cells that have not begun have a folder too, so that a missing one can be reported.
     cells = sorted((folder / "again" / "cells").iterdir())
     assert len(cells) == 2
     capsys.readouterr()
@@ -225,7 +225,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_parameters(
 
 @pytest.mark.usefixtures("stopped_once")
 def test_results_are_those_of_all_finished_cells_wherever_it_stops(folder: Path) -> None:
-    # Of 16 steps each, so it is the second one that is interrupted.
+    # The cells have 16 steps each, so the second one is interrupted.
     assert main(command(folder, "--epochs=2", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
     (cell,) = results(folder, "stopped")["cells"]
     assert results(folder, "stopped")["best"] == cell
@@ -285,7 +285,7 @@ def test_short_texts_share_lines(folder: Path) -> None:
 
 
 def test_a_cell_packs_alike_alone_and_in_a_grid(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Some steps of this data cost as much as compiling: their number decides.
+    # Makes compiling cost as much as a few steps on this data, so that the number of steps decides.
     monkeypatch.setattr(choose_packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
     found = []
     for epochs in (["0.1"], ["0.1", "3"]):

@@ -16,7 +16,7 @@ TAGS = "the O\ncat B-X\n"
 
 
 def squad(start: int, context: str = "the cat sat", **question: Any) -> str:
-    """A file of one question whose answer is said to be at `start`."""
+    """A SQuAD file with one question, whose answer is given as starting at `start`."""
     answers = [{"text": "sat", "answer_start": start}]
     return squad_json(context, [{"id": "q1", "question": "the?", "answers": answers, **question}])
 

@@ -1,4 +1,4 @@
-"""What `bert-jax finetune` knows a data set by: its development set counts, with all that it is scored by."""
+"""How `bert-jax finetune` recognises a data set: fingerprints cover the development set and its labels."""
 
 import dataclasses
 import itertools
@@ -38,7 +38,7 @@ ENTITIES = '"text": "a b", "head": {"start": 0, "stop": 1}, "tail": {"start": 2,
 RELATION = f'{{{ENTITIES}, "label": "%s"}}\n'
 CHOICE = '{"context": "a", "choices": ["b", "c"], "label": %d}\n'
 
-# Task, files, and another content for one of them, which has the same texts.
+# Task -> (files, and a changed content for one of them with the same texts).
 CASES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "classify": ({"train.tsv": TEXTS, "dev.tsv": TEXTS}, {"dev.tsv": TEXTS.replace("b\ty", "b\tx")}),
     "mnli": (

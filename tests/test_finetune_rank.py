@@ -31,7 +31,7 @@ def test_the_best_answers_are_shown_and_all_are_written(
     data = RankingData("in_batch_ranking", train, {"dev": queries}, {"dev": encoded})
 
     def count_pieces(rows: Rows):  # type: ignore[no-untyped-def]
-        """A text as the unit vector of how often it has each piece."""
+        """Encodes a text as the unit vector of its piece counts."""
         counts = np.array([np.bincount(ids[1:-1], minlength=99) for ids in rows.tokens["input_ids"]])
         yield np.arange(len(rows)), counts / np.linalg.norm(counts, axis=1, keepdims=True)
 

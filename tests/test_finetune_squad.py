@@ -1,4 +1,4 @@
-"""SQuAD's figures, files and null threshold, of a model whose scores are known."""
+"""SQuAD's figures, files and null threshold, for a model whose scores are known."""
 
 import json
 from collections.abc import Iterator, Mapping

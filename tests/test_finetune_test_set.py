@@ -1,4 +1,4 @@
-"""What becomes of a test set: scored if all of it has labels, predicted alone if none of it has."""
+"""A test set is scored if all its examples have labels, and only predicted if none has."""
 
 import json
 import zipfile
@@ -37,7 +37,7 @@ DATA: dict[str, tuple[str, str, str]] = {
     "rank": (TRAIN_QUERIES, JUDGED * 2 + JUDGED.replace('"cat"', '"dog"'), ".jsonl"),
 }
 
-# What a model may say of those development sets, of one example wrongly, and what that comes to.
+# Outputs of a model for those development sets, with one example wrong, and the resulting scores.
 SAID: dict[str, tuple[np.ndarray, dict[str, float]]] = {
     "classify": (np.eye(2)[[0, 1, 1]], {"accuracy": 2 / 3, "macro_f1": 2 / 3, "matthews": 1 / 2}),
     "regress": (np.array([[0], [5], [1]]), {"pearson": 3 / 252**0.5, "spearman": 1 / 2}),
@@ -97,7 +97,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(model: Path, folder: Path, task: str, *more: str) -> Mapping[str, float]:
-    """What a step of training comes to."""
+    """Fine-tunes for one epoch and returns the best cell's figures."""
     flags = ["--max-seq-length=16", "--epochs=1", *more]
     paths = [f"--model={model}", f"--data={folder}", f"--output={folder / 'out'}"]
     assert main(["finetune", task, *paths, *flags]) == 0

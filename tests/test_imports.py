@@ -1,4 +1,4 @@
-"""Who may import whom: read from the source of every module, no module is run."""
+"""Which modules may import which, checked on the source of every module without running it."""
 
 import ast
 import configparser
@@ -81,13 +81,13 @@ def test_configuration_and_what_both_packages_share_need_the_standard_library_al
         assert not foreign, path
 
 
-# Reading a `pytorch_model.bin` asks for torch, `prepare --runner` for Beam, `report --plot` for matplotlib.
-# All of them say so.
+# Reading a `pytorch_model.bin` needs torch, `prepare --runner` Beam, and `report --plot` matplotlib. Each
+# says so if it is not installed.
 OPTIONAL = {"apache_beam", "matplotlib", "torch"}
 
 
 def requirements() -> set[str]:
-    """The distributions that installing this package brings along by name."""
+    """The distributions that this package requires by name."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = settings["options"]["install_requires"].splitlines()
@@ -103,7 +103,7 @@ def test_what_is_imported_from_outside_is_required_by_name() -> None:
 
 
 def test_flags_of_commands_are_read_without_heavy_imports() -> None:
-    # At the top of a command's module; inside its functions anything goes.
+    # This holds at the top of a command's module; its functions may import anything.
     for path in modules("bert_jax/cli") + modules("bert_jax/downstream"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:

@@ -1,4 +1,4 @@
-"""Pretraining that goes on from a model: its parameters, its shape, its vocabulary, and what is refused."""
+"""Pretraining that starts from a model: its parameters, its shape, its vocabulary, and what is refused."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ from experiments import EXPERIMENTS
 from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, write_corpus
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
-# A step that moves nothing far, so that what it began with can be seen.
+# One step with a tiny learning rate, so that the initial parameters can still be seen.
 ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
 
 
 @pytest.fixture(scope="module")
 def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a run that a next one starts from."""
+    """The work directory of a run that another one starts from."""
     workdir = tmp_path_factory.mktemp("init") / "first"
     assert main(arguments(workdir, corpus, "--num-train-steps", "30")) == 0
     return workdir
@@ -37,19 +37,19 @@ def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus whose vocabulary goes on after the 20 tokens of the model."""
+    """A corpus whose vocabulary has more tokens after the model's 20."""
     directory = tmp_path_factory.mktemp("longer") / "corpus"
     return write_corpus(directory, more_words=["river", "lake", "delta", "ford"])
 
 
 def with_rows(model: Path, rows: int) -> PretrainedModel:
-    """The model with as many word embeddings in its configuration."""
+    """The model with `rows` word embeddings in its configuration."""
     opened = open_model(model)
     return dataclasses.replace(opened, config=dataclasses.replace(opened.config, vocab_size=rows))
 
 
 def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
-    """A command line without settings of the model; the experiment's own shape is another."""
+    """A command line without flags for the model; the experiment's own shape differs from the model's."""
     tiny = [str(word) for item in NOT_OF_THE_MODEL.items() for word in item]
     return [
         *("pretrain", "quickstart", "--workdir", str(workdir), "--data.corpus", str(corpus)),
@@ -108,7 +108,7 @@ def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_pa
     (expected,) = json.loads((model / "evaluation-30.json").read_text())
     assert (first["step"], [row["step"] for row in others]) == (0, [1])
     assert first["mlm_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-5)
-    # A start that finds no checkpoint begins anew, and with what it measured before.
+    # A start that finds no checkpoint begins again at step 0, and logs the same first row once.
     shutil.rmtree(workdir / "checkpoints")
     assert main(further(workdir, corpus, model, *ONE_STEP)) == 0
     assert deterministic_rows(workdir).count(first) == 1

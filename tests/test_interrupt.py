@@ -1,4 +1,4 @@
-"""Ctrl-C in a process of its own: the first is answered, the second ends it whatever it does."""
+"""Ctrl-C sent to a separate process: the first is acknowledged, the second ends it whatever it does."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from tests.tiny_run import arguments, command, environment, write_corpus
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run that says what it compiles. Eight layers take seconds to compile."""
+    """A run that prints what it compiles; its eight layers take seconds to compile."""
     flags = ("--model.num-layers", "8")
     with subprocess.Popen(
         command(*arguments(tmp_path / "w", write_corpus(tmp_path / "corpus"), *flags)),
@@ -28,7 +28,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What it says up to the line that holds the text."""
+    """The output up to the line that contains the text."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -40,7 +40,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str], tmp_path: Path) -> None:
     read_until(process, "Finished jaxpr to MLIR module conversion jit(train_step)")
-    time.sleep(0.5)  # what is left for Python to do before XLA takes over
+    time.sleep(0.5)  # until Python has done its part and XLA is compiling
     process.send_signal(signal.SIGINT)
     said = read_until(process, "SIGINT: saving after this step; Ctrl-C ends at once")
     process.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 """A run killed with SIGKILL at any moment ends with bitwise the state and metrics of an undisturbed one.
 
-The default is a few kills; `BERT_JAX_KILLS=20 pytest tests/test_kill.py` does as many as the promise says.
+The default is a few kills; `BERT_JAX_KILLS=20 pytest tests/test_kill.py` does as many as are promised.
 """
 
 import os
@@ -42,7 +42,7 @@ def finish(workdir: Path, corpus: Path, cache: Path) -> None:
 
 
 def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> bool:
-    """Kills the process as soon as it is time; False if it ended before."""
+    """Kills the process as soon as `is_time` says so; returns False if it ended before."""
     while process.poll() is None and not is_time():
         time.sleep(POLL_SECONDS)
     process.kill()
@@ -50,13 +50,13 @@ def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> 
 
 
 def at_any_time(workdir: Path, draw: random.Random) -> Callable[[], bool]:
-    """Start-up, compilation or training: whatever comes within a few seconds."""
+    """A random moment within eight seconds: during start-up, compilation or training."""
     moment = time.monotonic() + draw.uniform(0, 8)
     return lambda: time.monotonic() >= moment
 
 
 def after_some_steps(workdir: Path, draw: random.Random) -> Callable[[], bool]:
-    """A little after some row of metrics that this start of the run adds."""
+    """A moment shortly after one of the first rows of metrics that this start of the run adds."""
     known = len(read_rows(workdir / METRICS_FILE))
     wanted, delay = draw.randint(1, 3), draw.uniform(0, 0.1)
 
@@ -70,7 +70,7 @@ def after_some_steps(workdir: Path, draw: random.Random) -> Callable[[], bool]:
 
 
 def in_a_checkpoint(workdir: Path, draw: random.Random) -> Callable[[], bool]:
-    """While a checkpoint is written, after at least one more is whole: otherwise nothing would advance."""
+    """A moment while a checkpoint is written, once this start has finished one: so every start advances."""
     newest, delay = max(saved_steps(workdir), default=-1), draw.uniform(0, 0.02)
 
     def is_time() -> bool:

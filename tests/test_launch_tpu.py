@@ -72,11 +72,11 @@ class Laptop:
         return [call for call in calls if call.startswith(command)]
 
     def rented(self) -> int:
-        """How many slices were got so far."""
+        """How many slices were created so far."""
         return len(self.cloud.rented.read_text().splitlines())
 
     def created(self) -> int:
-        """How many slices were asked for so far."""
+        """How many slices were requested so far."""
         return len(self.calls("compute tpus tpu-vm create")) + len(
             self.calls("compute tpus queued-resources create")
         )
@@ -92,9 +92,9 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     write_program(
         programs / "gcloud", f'exec {sys.executable} -I {ROOT}/tests/stand_in_gcloud.py "$@"', shell="sh"
     )
-    # Ten times as fast as the shortest --poll-seconds.
+    # `sleep 1` takes a tenth of a second; 1 is the shortest --poll-seconds.
     write_program(programs / "sleep", '[ "$1" != 1 ] || set 0.1; exec /bin/sleep "$1"', shell="sh")
-    # What Cloud Storage FUSE does, as far as one machine can tell: the bucket appears in a folder.
+    # Stands in for Cloud Storage FUSE: the bucket appears as a folder.
     write_program(
         programs / "gcsfuse",
         f'shift $(($# - 2)); [ -L "$2" ] || rmdir "$2" && ln -sfT {tmp_path}/cloud/buckets/"$1" "$2"',
@@ -393,25 +393,25 @@ PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
     ("endings", "status", "slices"),
     [
         (["exit 0"], 0, 1),
-        # A defect comes again, the fault of a chip may not.
+        # A defect in the code fails again on the next start; a chip's fault may not.
         (["exit 1", "exit 1"], 1, 1),
         ([SAVE + "exit 1", SAVE + "exit 1", "exit 0"], 0, 1),
         (["exit 1", "exit 69", "exit 1"], 1, 2),
         (["exit 2"], 2, 1),
-        # Once in place; again after each new checkpoint; else on another slice.
+        # A restart on the same slice: one, and one more after each new checkpoint. Then on another slice.
         (["exit 69", "exit 0"], 0, 1),
         ([SAVE + "exit 75", SAVE + "kill -9 $$", SAVE + "exit 69", "exit 0"], 0, 1),
         (["exit 75", "kill -9 $$", "exit 0"], 0, 2),
         (["[ $JAX_PROCESS_ID = 1 ] && exit 69; sleep 60", "exit 0"], 0, 1),
-        # What fails on two slices fails on the next one too; one that was taken away has not failed.
+        # What fails on two slices would fail on the next one too. A preempted slice does not count.
         (["exit 69"] * 4, 69, 2),
         (["exit 69", "exit 69", PREEMPTED, "exit 0"], 0, 3),
         ([PREEMPTED] * 3, 75, 3),
         (["exit 69", "exit 69", SAVE + PREEMPTED, "exit 69", "exit 69", "exit 0"], 0, 4),
         (["exit 69", "exit 69", SAVE + "exit 69", "exit 69", "exit 69", "exit 69"], 75, 3),
-        # A slice that is refused is none.
+        # A slice that cannot be created does not count.
         (["exit 75", "echo 2 > $STAND_IN_CLOUD/full; exit 75", "exit 0"], 0, 2),
-        # What is there after a create that failed may be another's, or came all the same.
+        # A slice that exists after a failed create may be another user's, or was created after all.
         (["exit 75", "echo 1 > $STAND_IN_CLOUD/unseen; exit 75", "exit 0"], 0, 2),
     ],
 )
@@ -446,7 +446,7 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     watch = laptop.launch(
         *("watch", "a", *PLACE, *TYPE, "--repository", copy, *setup, "--poll-seconds", "1", *RUN)
     )
-    # HEAD is that of this checkout, which is not in the copy.
+    # HEAD means this checkout's commit, which the copy does not have.
     assert watch.returncode == (0 if recorded else 2), watch.stderr
     assert (f"installing {begun_with} on a" in watch.stdout) == recorded
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
@@ -516,7 +516,7 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
         assert "git init" in done.stdout, "it goes on"
         return done.stderr
 
-    (checkout / "notes.py").touch()  # no part of what is installed
+    (checkout / "notes.py").touch()  # not among the files that are installed
     assert noted() == ""
     (checkout / "README.md").write_text("changed")
     said = "launch_tpu.sh: note: the hosts get HEAD, without what is not committed: README.md"
@@ -629,7 +629,7 @@ def test_hosts_that_do_not_answer_are_not_waited_for_forever(
 def train_with(
     endings: list[str], laptop: Laptop, source: tuple[str, ...], tmp_path: Path, max_slices: int = 3
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `train` to its end, where the run's starts end in this order."""
+    """Runs `train` to its end; the successive starts of the run end as `endings` says."""
     return laptop.launch(
         *("train", "a", *PLACE, *TYPE, *source),
         *setup_of(write_endings(endings, laptop, tmp_path)),
@@ -638,7 +638,7 @@ def train_with(
 
 
 def write_endings(endings: list[str], laptop: Laptop, tmp_path: Path) -> Path:
-    """A program whose starts end in this order."""
+    """A program whose successive starts end as `endings` says."""
     for number, ending in enumerate(endings, start=1):
         (tmp_path / f"ending-{number}").write_text(f"echo the end\n{ending}\n")
     return write_program(
@@ -833,7 +833,7 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
 
 
 def link_packages(folder: Path) -> None:
-    """What the hosts' image has installed: everything that is installed here but this package itself."""
+    """Makes the hosts' image: everything that is installed here except this package itself."""
     folder.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if "bert_jax" not in path.name:

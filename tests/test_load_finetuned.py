@@ -57,7 +57,7 @@ OBJECTS: list[tuple[str, HeadKind, tuple[str, ...], dict[str, Any], list[dict[st
 
 
 def predict_file(folder: Path, source: Path, text: str) -> str:
-    """What the command makes of a file."""
+    """What `bert-jax predict` writes for a file."""
     source.write_text(text)
     output = source.with_stem("predicted")
     assert main(["predict", f"--model={folder}", f"--input={source}", f"--output={output}"]) == 0
@@ -65,7 +65,7 @@ def predict_file(folder: Path, source: Path, text: str) -> str:
 
 
 def assert_like(found: Any, told: Any) -> None:
-    """Equal but for the rounding of numbers: other batches are other sums."""
+    """Asserts equality up to the rounding of numbers, since other batches are summed differently."""
     assert type(found) is type(told)
     if isinstance(told, dict):
         assert list(found) == list(told)

@@ -1,4 +1,4 @@
-"""Tests that need an extra are left out without it, unless they are what was asked for."""
+"""Tests are skipped if the extra that they need is missing; asking for them alone is then an error."""
 
 import subprocess
 import sys

@@ -46,7 +46,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def predict(folder: Path, content: str, suffix: str) -> str:
-    """What `bert-jax predict` makes of a file."""
+    """What `bert-jax predict` writes for a file."""
     file, output = folder / f"new{suffix}", folder / f"predicted{suffix}"
     file.write_text(content, encoding="utf-8", newline="")
     output.unlink(missing_ok=True)
@@ -503,7 +503,7 @@ def test_records_are_held_by_the_number_of_their_probabilities(monkeypatch: pyte
     monkeypatch.setattr(predict_records, "RECORDS_AT_ONCE", 4096)
     sizes = [predict_records.records_at_once(labels) for labels in (0, 3, 64, 1000, 10**9)]
     assert sizes == [4096, 4096, 4096, 262, 64]
-    # Nor are those of a whole evaluation set held, which are written line by line.
+    # An evaluation set's outputs are written line by line too, without holding all of them.
     assert isinstance(describe("classification", ("a", "b"), np.zeros((3, 2), np.float32)), Iterator)
     assert isinstance(choice.describe(np.zeros((3, 2), np.float32)), Iterator)
 

@@ -1,4 +1,4 @@
-"""Several processes as one run: the batches and the results of one, whatever befalls them.
+"""Several processes as one run: same batches and results as one process, whatever happens to them.
 
 `BERT_JAX_POD_KILLS=10 pytest tests/test_processes.py` also kills, that often by each of two signals.
 """
@@ -42,7 +42,7 @@ SHORT = ("--num-train-steps", str(STEPS), "--eval-every", "40", "--log-every", "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where everything lies: the corpus, compiled programs, logs, work directories and records."""
+    """The folder of everything: the corpus, compiled programs, logs, work directories and records."""
     folder = tmp_path_factory.mktemp("processes")
     write_corpus(folder / "corpus")
     return folder
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pod(
     folder: Path, run: str, count: int, *flags: str, seconds_per_step: float | Sequence[float] = 0.0
 ) -> Pod:
-    """So many processes of a run, which record their batches; each may take its own time for one."""
+    """A run of `count` processes that record their batches; each may take its own time for a batch."""
     line = arguments(folder / run, folder / "corpus", "--distributed", *FLAGS, *SHORT, *flags)
     seconds = [seconds_per_step] * count if isinstance(seconds_per_step, float) else seconds_per_step
     program = [sys.executable, "-m", "tests.recorded_run", str(folder / f"{run}.record")]
@@ -80,7 +80,7 @@ def steps_logged(workdir: Path) -> int:
 
 
 def assert_same_batches(folder: Path, run: str, steps: int = STEPS) -> None:
-    """Every row of every step was made, always the same, and as in the undisturbed run."""
+    """Asserts that every row of every step was made, with the same content as in the undisturbed run."""
     expected, actual = read_record(folder / "undisturbed.record"), read_record(folder / f"{run}.record")
     assert expected.keys() == {(step, row) for step in range(steps) for row in range(8)}
     assert all(len(digests) == 1 for digests in expected.values())
@@ -117,7 +117,7 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
 
 
 def test_the_process_that_waits_longest_for_its_data_is_named(folder: Path) -> None:
-    # So slow that a step, on a machine that has much else to do, is not slower.
+    # A batch takes a second, so that even on a busy machine a training step is faster.
     flags = ("--num-train-steps", "10", "--log-every", "5")
     with pod(folder, "unequal", 2, *flags, seconds_per_step=(0.0, 1.0)) as processes:
         assert processes.wait() == [0, 0], processes.said(0) + processes.said(1)
@@ -138,7 +138,7 @@ def test_steps_of_several_processes_equal_those_of_one(folder: Path, count: int)
 
 
 def steps(folder: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
-    """What so many processes of `eight_devices` compute."""
+    """The arrays that `eight_devices` computes in `count` processes."""
     output = folder / f"steps-{count}.npz"
     line = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output), *modes]
     with Pod([line] * count, folder / "steps.log", environment(folder / "compiled")) as pod:
@@ -160,14 +160,14 @@ def run():
 
 sys.exit(processes.run_together(run, report))
 """
-"""Two processes that have met, until something happens in one of them."""
+"""A run of two processes; once they have met, something happens in one of them."""
 
 
 @pytest.mark.parametrize(
     ("happens", "status", "said"),
     [
         ("os._exit(3)", 3, ""),
-        # XLA says INTERNAL, as it does of a lost process.
+        # XLA reports INTERNAL, as it does for a lost process.
         ("jax.block_until_ready(jax.pure_callback(lambda: 1 / 0, jax.numpy.int32(0)))", 1, "Traceback"),
         ("jax.ffi.ffi_call('no_such_kernel', jax.numpy.int32(0))()", 1, "Traceback"),
     ],
@@ -264,7 +264,7 @@ def test_what_may_pass_in_one_process_may_pass_in_all(
 
 
 def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -> None:
-    """After a step that moves nothing far, its parameters, split over the processes, are the model's."""
+    """After a tiny step, the run's parameters, split over the processes, are nearly the model's."""
     step = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12", "--parallel.fsdp", "2")
     with pod(folder, "further", 2, "--init-from", str(undisturbed), *step) as started:
         assert started.wait() == [0, 0], started.said(0) + started.said(1)
@@ -338,7 +338,7 @@ def test_nan_ends_all_and_each_saves_its_rows(folder: Path) -> None:
 @long
 @pytest.mark.parametrize("counts", [(2, 1, 2, 4), (2,)], ids=["elastic", "fixed"])
 def test_many_kills(folder: Path, counts: Sequence[int]) -> None:
-    """The same batches; with the same number of processes throughout, the same bits."""
+    """The batches are the same; with a fixed number of processes the results are bitwise the same."""
     draw = random.Random(os.environ.get("BERT_JAX_POD_KILL_SEED", "0"))
     steps = 80 + 40 * KILLS
     length = ("--num-train-steps", str(steps))
@@ -375,7 +375,7 @@ def disturb(pod: Pod, workdir: Path, what: signal.Signals, draw: random.Random) 
 
 
 def assert_close(workdir: Path, expected: Path) -> None:
-    """The same rows and parameters up to the order in which floats are added."""
+    """Asserts the same rows and parameters, up to the order in which floats are added."""
     for ours, theirs in zip(deterministic_rows(workdir), deterministic_rows(expected), strict=True):
         assert ours.pop("split") == theirs.pop("split")
         assert ours == pytest.approx(theirs, rel=1e-4)

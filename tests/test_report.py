@@ -146,7 +146,7 @@ def test_scores_by_model_and_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
     lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
-    # A mean of which a seed diverged is none, and the models have one name.
+    # A mean that lacks a diverged seed is not shown. Both models are named `export`, so a hash is added.
     assert ["export", "abcdefgh", "0.6000", "±", "0.2500", "0.4000"] in lines
     assert ["export", "zyxwvuts", "0.3000"] in lines
     rows = read_csv(tmp_path / "out.csv")

@@ -1,4 +1,4 @@
-"""What a run's start says of data that go with an experiment badly."""
+"""Notes at the start of a run on data that suit the experiment badly."""
 
 from dataclasses import replace
 

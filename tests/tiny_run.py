@@ -58,7 +58,7 @@ def write_corpus(
 
 
 def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:
-    """What stands after `bert-jax` for a tiny run; of flags given twice the last one counts."""
+    """The arguments of `bert-jax` for a tiny run; of a flag given twice the last one counts."""
     tiny = [word for flag, value in FLAGS.items() for word in (flag, str(value))]
     return [
         *("pretrain", "quickstart", "--workdir", str(workdir), "--data.corpus", str(corpus)),
@@ -68,7 +68,7 @@ def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:
 
 
 def command(*args: str) -> list[str]:
-    """A command line for a process of its own."""
+    """The command line that runs `bert-jax` with these arguments in a separate process."""
     return [sys.executable, "-m", "bert_jax.cli.main", *args]
 
 

@@ -1,4 +1,4 @@
-"""Dropout that, at one of its uses in a model, drops everything, and nothing at the others."""
+"""Replaces dropout by one that drops everything at one of its sites in a model and nothing elsewhere."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,10 @@ from bert_jax.model import attention, dropout
 
 @contextlib.contextmanager
 def all_dropped_at(site: jax.typing.ArrayLike) -> Iterator[list[float]]:
-    """Gives the rates of the uses that have come so far; `site` is the number of one of them, from 0."""
+    """Drops everything at dropout site number `site`, counted from 0 in the order of calls.
+
+    Yields the list of the rates of all sites called so far.
+    """
     rates: list[float] = []
 
     def drop(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:

@@ -4,14 +4,20 @@ A program of its own, because the number of devices is settled when jax starts:
 
     python -m tests.bert_jax.eight_devices OUTPUT.npz [MODE ...]
 
-writes `MODE/params/...`, `MODE/sums/...`, `MODE/evaluation/...`, `MODE/outputs/...` and some facts
-of each mode, `dropout/DEVICES/PRNG`, what dropout leaves of ones, `attention/DEVICES`, what the kernel's
-dropout leaves of values that are all one, `pmap/dropout`, a row's loss with dropout on each device,
-`MODE/packed/...`, parameters after fine-tuning on packed rows, and `MODE/given/...`, `MODE/grown/...`
-and `one_device/drawn/...`, parameters of a model with fewer tokens, of a run that starts from it, and of a
-new model. Started by several processes that find
-each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, it gives each its share of
-the devices.
+It writes these arrays:
+
+    MODE/params, MODE/sums               the state after two steps
+    MODE/evaluation, MODE/outputs        an evaluation with that state
+    MODE/shard_shape, MODE/is_as_abstract
+    MODE/packed                          params after fine-tuning on packed rows
+    MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
+    one_device/drawn                     the same params of a new model
+    dropout/DEVICES/PRNG                 an array of ones after dropout
+    attention/DEVICES                    the kernel's output with dropout, where all values are one
+    pmap/dropout                         the loss of one row with dropout, on each device
+
+Several processes that find each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID
+can run it together; each has its share of the devices.
 """
 
 import dataclasses
@@ -60,7 +66,7 @@ EXPERIMENT = Experiment(
     global_batch_size=ROWS,
 )
 
-# Mode: (devices, how they are used).
+# Mode -> (number of devices, how they are used).
 MODES = {
     "one_device": (1, ParallelConfig()),
     "accumulated": (1, ParallelConfig(accumulation_steps=4)),
@@ -70,12 +76,12 @@ MODES = {
     "tensor_accumulated": (8, ParallelConfig(fsdp=2, tensor=2, accumulation_steps=2)),
     "tensor_everywhere": (8, ParallelConfig(tensor=8)),
 }
-# Modes that an evaluation is compiled for as well.
+# Modes in which an evaluation is compiled as well.
 EVALUATED = ("one_device", "jit", "pmap")
-# Modes that a start from a model with fewer tokens is made in.
+# Modes in which a run is also started from a model with fewer tokens.
 GROWN = ("one_device", "pmap", "fsdp", "tensor_accumulated")
 FEWER_TOKENS = 21
-# Modes that packed rows are fine-tuned in.
+# Modes in which packed rows are fine-tuned as well.
 PACKED = ("one_device", "jit", "pmap")
 
 
@@ -121,7 +127,7 @@ def record(mode: str, program: Program, state: TrainState) -> dict[str, np.ndarr
 
 
 def grow(mode: str, program: Program, start: TrainState) -> dict[str, np.ndarray]:
-    """The arrays with a row for each token, of a model that has fewer and of a run that starts from it."""
+    """Params with a row for each token: of a model with fewer tokens, and of a run that starts from it."""
     given = {path: np.asarray(array) + 1 for path, array in flatten_dict(start.params).items()}
     given |= {path: given[path][:FEWER_TOKENS] for path in ROWS_OF_TOKENS}
     state = start_from(program, unflatten_dict(given), ROWS_OF_TOKENS)
@@ -133,18 +139,18 @@ def grow(mode: str, program: Program, start: TrainState) -> dict[str, np.ndarray
 
 
 def put(program: Program, seed: int) -> Batch:
-    """A batch on the devices, of which this process gives its own rows."""
+    """A batch on the devices; this process supplies its own rows."""
     kept = np.concatenate([np.arange(start, stop) for start, stop in program.rows.ranges(ROWS)])
     return program.put({name: rows[kept] for name, rows in make_batch(seed).items()})
 
 
 def fetch(array: jax.Array) -> np.ndarray:
-    """An array on the host, the parts that other processes hold included."""
+    """The whole array on the host, including the shards of other processes."""
     return np.asarray(array if array.is_fully_replicated else process_allgather(array, tiled=True))
 
 
 def place(state: TrainState, program: Program) -> TrainState:
-    """A copy of a state of host arrays where a program wants it; compiles nothing, unlike `init`."""
+    """Copies a state of host arrays to a program's devices and shardings; compiles nothing, unlike `init`."""
     return jax.tree.map(
         lambda x, leaf: jax.make_array_from_callback(x.shape, leaf.sharding, lambda index: x[index]),
         state,
@@ -167,7 +173,7 @@ def drop(prng: str, devices: list[jax.Device]) -> np.ndarray:
 
 
 def losses_with_dropout(start: TrainState) -> np.ndarray:
-    """By device, the loss of one row in a step of pmap that gives all other devices padding."""
+    """For each device, the loss of one row in a pmap step in which all other devices get padding."""
     model = dataclasses.replace(EXPERIMENT.model, dropout_rate=0.5)
     parallel = ParallelConfig(mode="pmap")
     experiment = dataclasses.replace(EXPERIMENT, model=model, parallel=parallel, global_batch_size=8)
@@ -183,7 +189,7 @@ def losses_with_dropout(start: TrainState) -> np.ndarray:
 
 
 def attend(devices: list[jax.Device]) -> np.ndarray:
-    """Attention with dropout by the kernel; of eight devices two share the heads."""
+    """The kernel's attention with dropout; on several devices the tensor axis of the mesh is 2."""
     mesh = make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)
     shapes = 3 * (((ROWS, 128, 2, 16), (2, 16)),)
     projections = jax.tree.map(lambda shape: np.ones(shape, np.float32), shapes, is_leaf=_is_shape)
@@ -209,7 +215,7 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
 
 
 def main(output: str, *wanted: str) -> None:
-    """Two steps in every mode, or in those wanted; pmap_then_jit takes the second by another program."""
+    """Runs two steps in every mode, or in those wanted; pmap_then_jit does one in pmap and one in jit."""
     if PROCESSES > 1:
         processes.start()
     programs = {

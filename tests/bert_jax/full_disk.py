@@ -1,4 +1,4 @@
-"""A full disk, for this process alone."""
+"""Simulates a full disk, for this process alone."""
 
 import contextlib
 import resource
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """What a full disk is to a writer: writing further fails."""
+    """Makes writes beyond `size` bytes of a file fail, as they would on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""Runs our model on another implementation's weights and says how far the results are apart."""
+"""Runs our model on another implementation's weights and measures how far the results differ."""
 
 import functools
 
@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def model_config(case: str) -> ModelConfig:
-    """The configuration of a case of `make_model_golden`, in our words."""
+    """Our configuration for a case of `make_model_golden`."""
     return ModelConfig(
         vocab_size=SIZES["vocab_size"],
         hidden_size=SIZES["hidden_size"],
@@ -42,7 +42,7 @@ def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
     table = entries(config.num_layers)
     params = from_tensors(weights, table, config, "bert.", GOLDEN)
     model = BertForPreTraining(config)
-    if config.objective == "ltr":  # the other side has no pooler; ours wants one, of any values
+    if config.objective == "ltr":  # the reference has no pooler; ours needs one, with any values
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_params(config))
         params = {**absent, **params}
     gradient = jax.value_and_grad(functools.partial(_loss, model), has_aux=True)

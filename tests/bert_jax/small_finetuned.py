@@ -1,4 +1,4 @@
-"""A cell as `bert-jax finetune` leaves it, of a tiny model, without any training."""
+"""Makes the folder of a finished `bert-jax finetune` cell with a tiny model, without any training."""
 
 import functools
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A finished run of a tiny model, as `bert-jax pretrain` leaves it, without any training."""
+"""Makes the folder of a finished `bert-jax pretrain` run of a tiny model, without any training."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
 
 
 def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
-    """Two layers of width 16, float32; settings that are not the defaults, so that none is lost unseen."""
+    """Two layers of width 16, float32; settings differ from the defaults, so that tests notice a lost one."""
     return Experiment(
         model=ModelConfig(
             vocab_size=vocab_size,

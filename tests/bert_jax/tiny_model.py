@@ -1,4 +1,4 @@
-"""The smallest model that has everything: what tests of steps, devices and heads compile."""
+"""The smallest model with all parts, for the tests of steps, devices and heads to compile."""
 
 from bert_jax.config import ModelConfig
 

@@ -78,6 +78,6 @@ def make_corpus(directory: Path, documents: int = 40) -> Corpus:
 
 
 def count_bounds(draws: int, probability: float) -> tuple[float, float]:
-    """Where a binomial count lies, but for five standard deviations: a sound test fails once in a million."""
+    """Bounds of a binomial count at five standard deviations: a correct test fails once in a million runs."""
     spread = 5 * (draws * probability * (1 - probability)) ** 0.5
     return draws * probability - spread, draws * probability + spread

@@ -1,4 +1,4 @@
-"""Whole or not at all."""
+"""Files and folders written atomically appear whole or not at all."""
 
 import json
 import os

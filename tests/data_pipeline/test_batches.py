@@ -96,7 +96,7 @@ def test_batch_size_does_not_change_examples(corpus):
 
 
 def test_an_epoch_visits_every_instance_once(tmp_path):
-    # One sentence a document, as long as a sequence: the first id tells which instance it is.
+    # Each document is one sentence as long as a sequence, so the first id tells which instance it is.
     documents = [[[5 + number] + [500] * 29] for number in range(40)]
     write_corpus(tmp_path, [documents])
     data = DataConfig(
@@ -191,7 +191,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(corpus):
 
 @pytest.mark.parametrize("rows", [((0, 4),), ((4, 8),), ((2, 3), (3, 5), (7, 8))])
 def test_rows_of_an_evaluation_can_be_had_alone(corpus, rows):
-    # The last batch has four rows, so some of these have none left, or a part.
+    # The last batch has four rows, so some of these ranges get only a part of it or nothing.
     assert_same(evaluate(corpus, rows=rows), [rows_of(batch, rows) for batch in evaluate(corpus)])
 
 

@@ -43,7 +43,7 @@ def corpus_copy(prepared, tmp_path):
 
 
 def documents_of(corpus: Corpus) -> list[str]:
-    """A sentence a line."""
+    """The documents of a corpus as text, with one sentence per line."""
     starts = corpus.sentence_starts
     sentences = [
         corpus.tokenizer.decode(corpus.read(starts[s], starts[s + 1])) for s in range(corpus.num_sentences)
@@ -80,7 +80,7 @@ def test_positions_are_global_and_nothing_is_copied(prepared):
 
 
 def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
-    """As of a corpus with more shards than the system allows a process maps."""
+    """A corpus may have more shards than the memory maps that the system allows a process."""
     whole = open_corpus(prepared[1], "train")
     monkeypatch.setattr("data_pipeline.corpus.MOST_MAPS", 3)
     corpus = open_corpus(prepared[1], "train")
@@ -91,12 +91,12 @@ def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
         spans = corpus.sentence_starts[sentences], corpus.sentence_starts[sentences + 1]
         for part, expected in zip(pool.map(corpus.read, *spans), map(whole.read, *spans), strict=True):
             assert (part == expected).all()
-        del part  # it keeps its shard mapped
+        del part  # it would keep its shard mapped
     assert count_maps(prepared[1]) - len(whole.shard_tokens) in (1, 2, 3)
 
 
 def count_maps(directory: Path) -> int:
-    """Shards of the train split that this process has mapped, counted again for each map."""
+    """Number of memory maps of the train split's shards in this process."""
     gc.collect()
     return Path("/proc/self/maps").read_text().count(f"{directory}/train-")
 

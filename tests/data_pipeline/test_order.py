@@ -71,7 +71,7 @@ def test_order_is_not_correlated_with_the_corpus():
     correlations = [
         np.corrcoef(place(0, 0, range(e * 1000, e * 1000 + 1000), 1000), range(1000))[0, 1] for e in range(40)
     ]
-    # Four rounds of the cipher instead of eight give a standard deviation of about 2.
+    # With four rounds of the cipher instead of eight, the standard deviation is about 2.
     assert np.std(correlations) * 1000**0.5 == pytest.approx(1, abs=0.4)
 
 

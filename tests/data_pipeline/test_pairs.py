@@ -207,7 +207,7 @@ def test_random_b_goes_on_to_the_first_boundary_that_fills_up_the_target(corpus)
 
 
 def assert_even(places: np.ndarray, choices: np.ndarray) -> None:
-    """`places` [n] are drawn evenly from 0 to `choices` [n] - 1."""
+    """Asserts that `places` [n] are drawn uniformly from 0 to `choices` [n] - 1."""
     assert ((places >= 0) & (places < choices)).all()
     middles = (places + 0.5) / choices - 0.5
     spread = np.sqrt(((1 - 1 / choices**2) / 12).sum())

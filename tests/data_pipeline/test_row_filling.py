@@ -118,7 +118,7 @@ def test_batches_are_a_function_of_seed_and_step(corpus):
 def test_every_column_visits_every_instance_once_an_epoch():
     columns = shuffled_columns(5, 0, tf.range(100, 200, dtype=tf.int64), 50, 4).numpy()
     assert columns.shape == (100, 4)
-    # A column that runs ahead sees the end of one epoch and the beginning of the next.
+    # Each column starts at another offset, so it sees the end of one epoch and the beginning of the next.
     longer = shuffled_columns(5, 0, tf.range(0, 300, dtype=tf.int64), 50, 1).numpy()[:, 0]
     for column, ahead in enumerate((0, 12, 25, 37)):
         assert columns[:, column].tolist() == longer[100 + ahead : 200 + ahead].tolist()

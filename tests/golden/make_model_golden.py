@@ -1,4 +1,4 @@
-"""What Hugging Face's BERT computes on a small batch, as arrays that tests compare ours with.
+"""Stores what Hugging Face's BERT computes on a small batch, for tests to compare our model with.
 
     python -m tests.golden.make_model_golden
 

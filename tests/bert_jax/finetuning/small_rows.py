@@ -15,7 +15,7 @@ def make_rows(kind: HeadKind) -> Rows:
     width = _WIDTHS.get(kind, 1)
     lengths = random.integers(4, 10, ROWS * width)
     if kind == "choice":
-        lengths[[2, 8]] = 0  # two rows have a choice less
+        lengths[[2, 8]] = 0  # two rows have one choice fewer
     ids = [random.integers(1, TINY.vocab_size, length).astype(np.int32) for length in lengths]
     targets = {
         "labels": random.integers(0, 2, ROWS).astype(np.int32),

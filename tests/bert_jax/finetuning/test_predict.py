@@ -1,4 +1,4 @@
-"""Outputs batch by batch: those of the whole, in order, and no more batches at once than said."""
+"""Prediction in parts gives the outputs of whole batches, in order, with few batches in memory at once."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def params(program: Program) -> Params:
 
 
 def numbered(rows: int, first: int = 0, padding_rows: int = 0) -> dict[str, np.ndarray]:
-    """A batch with the numbers of its rows, whose tokens are those of the rows alone."""
+    """A batch whose rows are numbered from `first`; padding rows have the number -1."""
     batch = make_batch("classification", rows, padding_rows=padding_rows)
     batch["input_ids"] = np.roll(batch["input_ids"], first, axis=1)
     batch["row"] = np.where(np.arange(rows + padding_rows) < rows, first + np.arange(rows + padding_rows), -1)
@@ -38,8 +38,8 @@ def numbered(rows: int, first: int = 0, padding_rows: int = 0) -> dict[str, np.n
     ("rows", "padding", "parts"),
     [
         (LARGE - 5, 5, [LARGE // 2, LARGE // 2 - 5]),
-        (LARGE - 6, 5, [LARGE // 2, LARGE // 2 - 6]),  # an odd number: the last part is filled up
-        (7, LARGE, [7]),  # parts without rows are left out
+        (LARGE - 6, 5, [LARGE // 2, LARGE // 2 - 6]),  # an odd number of rows: the last part is padded
+        (7, LARGE, [7]),  # parts that hold only padding are skipped
     ],
 )
 def test_a_large_batch_goes_in_equal_parts(

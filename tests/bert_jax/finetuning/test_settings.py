@@ -28,7 +28,7 @@ LAST_LAYER = FeatureConfig()
 def moved(
     rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: HeadKind = "tagging"
 ) -> dict[str, float]:
-    """The largest change of each part of the parameters in one step of the same size for all."""
+    """The largest change in each part of the parameters after one step."""
     config = dataclasses.replace(CONFIG, rates=rates, features=features, kind=kind)
     task, tx = make_task(config), make_optimizer(dataclasses.replace(config.optimizer, weight_decay=0.1))
     before = jax.jit(functools.partial(init_state, task, tx))(0)
@@ -60,7 +60,7 @@ def test_frozen_layers_have_no_backward_to_count(frozen: int | None, share: floa
 
 
 def test_lower_layers_learn_more_slowly() -> None:
-    # Adam's first step is of nearly the same size for every parameter.
+    # Adam's first step has nearly the same size for every parameter.
     changes = moved(LayerRates(layer_decay=0.5))
     for upper, lower in (("classifier", "layer_1"), ("layer_1", "layer_0"), ("layer_0", "embeddings")):
         assert changes[lower] == pytest.approx(changes[upper] / 2, rel=0.1)

@@ -119,7 +119,7 @@ FORMULAS = {
 def test_classifiers_of_all_but_spans_have_dropout_of_their_own(
     kind: HeadKind, frozen_layers: int | None
 ) -> None:
-    """Also on top of features that are fixed, which have none."""
+    """Also with a frozen encoder, which itself has no dropout."""
     rates = LayerRates(frozen_layers=frozen_layers)
     model = dataclasses.replace(MODEL, dropout_rate=0.2, attention_dropout_rate=0.3)
     task = make_task(FineTuningConfig(kind=kind, model=model, num_labels=LABELS, rates=rates))

@@ -1,4 +1,4 @@
-"""Folders of models as others write them, with the names and weights that transformers gave."""
+"""Model folders as other projects write them, with the golden weights that transformers computed with."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from tests.golden.make_model_golden import GOLDEN, SIZES
 
 PIECES = [*SPECIAL_TOKENS, *(chr(ord("a") + i) for i in range(26)), *(f"##{i}" for i in range(30))]
-"""As many as the stored model has word embeddings."""
+"""A vocabulary with one piece for each word embedding of the stored model."""
 
 
 def stored_weights() -> dict[str, np.ndarray]:
@@ -24,7 +24,7 @@ def stored_weights() -> dict[str, np.ndarray]:
 
 
 def write_huggingface(folder: Path, tensors: Mapping[str, np.ndarray], **changes: Any) -> Path:
-    """A folder as of 2019, with a vocab.txt for a tokenizer; `changes` go to config.json."""
+    """Writes a folder as they were in 2019, with vocab.txt as tokenizer; `changes` go to config.json."""
     folder.mkdir(parents=True)
     save_file(dict(tensors), folder / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "bert", **SIZES, "hidden_act": "gelu", "layer_norm_eps": 1e-12, **changes}

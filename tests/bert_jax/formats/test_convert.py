@@ -26,7 +26,7 @@ FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
 }
-# Those of `make_run` by transformers' names.
+# Settings of `make_run`'s model under transformers' names.
 SETTINGS = {
     "hidden_dropout_prob": 0.2,
     "attention_probs_dropout_prob": 0.3,
@@ -97,7 +97,7 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
 def test_every_format_gives_the_run_back(
     tmp_path: Path, output_format: ModelFormat, objective: ObjectiveName
 ) -> None:
-    """Parameters, settings and which heads were trained; google-research/bert's has tests of its own."""
+    """Parameters, settings and which heads were trained; google-research/bert's format is tested apart."""
     experiment, _ = make_run(tmp_path / "run", objective=objective)
     convert(tmp_path / "run", tmp_path / "model", output_format, step=10)
     read = open_model(tmp_path / "model")

@@ -20,7 +20,7 @@ ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
 def written_back(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors after a way through this project's own format."""
+    """The tensors after conversion to this project's npz format and back."""
     convert(folder, folder / "npz", "npz")
     convert(folder / "npz", folder / "back", "hf")
     return load_file(folder / "back" / "model.safetensors")
@@ -251,7 +251,7 @@ def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str,
         files is not ADDED,
         False,
     ]
-    assert model.vocabulary is None  # which the pieces of vocab.txt are not all of
+    assert model.vocabulary is None  # vocab.txt lacks the added tokens
     model.tokenizer.save(str(folder / "tokenizer.json"))  # as transformers does
     assert open_model(folder).vocabulary is None
     (folder / "tokenizer.json").unlink()
@@ -272,7 +272,7 @@ def test_berts_own_added_tokens_change_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> None:
     folder = write_huggingface(tmp_path / "hf", stored_weights())
-    open_model(folder).tokenizer.save(str(folder / "tokenizer.json"))  # which lowers
+    open_model(folder).tokenizer.save(str(folder / "tokenizer.json"))  # which lower-cases
     for name, piece in (("BertTokenizer", "[UNK]"), ("BertTokenizerFast", "[UNK]"), ("Other", "a")):
         settings = {"tokenizer_class": name, "do_lower_case": False}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -305,7 +305,7 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
         ({}, ["ä", "[UNK]"]),
         ({"strip_accents": True}, ["a", "[UNK]"]),
         ({"tokenize_chinese_chars": True}, ["ä", "a", "北", "a"]),
-        ({"do_lower_case": True}, ["a", "a", "北", "a"]),  # the others as transformers has them then
+        ({"do_lower_case": True}, ["a", "a", "北", "a"]),  # the other settings take transformers' defaults
         ({"do_lower_case": True, "strip_accents": False}, ["ä", "a", "北", "a"]),
     ],
 )

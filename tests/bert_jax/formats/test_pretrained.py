@@ -1,4 +1,4 @@
-"""Naming a model by its folder, and what is said of folders that are none."""
+"""Opening a model by its folder, and the errors for folders that are not models."""
 
 import json
 import shutil

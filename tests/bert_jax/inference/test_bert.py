@@ -1,4 +1,4 @@
-"""Applying a model to texts: the same numbers whatever the padding, the company and the order."""
+"""Applying a model to texts: padding, other texts and their order do not change the numbers."""
 
 import dataclasses
 import random
@@ -86,7 +86,7 @@ def test_many_texts_compile_few_programs(model: Bert) -> None:
     texts = ["a " * (i % 18) for i in range(300)]
     found = model.encode(texts, ["embedding_output"])
     assert [len(x) for x in found.embedding_output] == [i % 18 + 2 for i in range(300)]
-    assert _forward._cache_size() == 3  # 64 rows of 16; 16 and 8 rows of 20
+    assert _forward._cache_size() == 3  # 64 rows of length 16; 16 and 8 rows of length 20
 
 
 def test_long_texts_are_cut_and_counted(model: Bert) -> None:
@@ -117,7 +117,7 @@ def test_of_long_pairs_little_is_kept(model: Bert) -> None:
     long = "a b c d " * 400
     (encoding,) = model._tokenize([(long, long)])
     assert len(encoding) == 20
-    assert len(encoding.overflowing) < 20  # 40,000 where each piece of A meets each of B
+    assert len(encoding.overflowing) < 20  # 40,000 if each piece of A were combined with each of B
 
 
 def test_bad_requests_are_refused(model: Bert) -> None:
@@ -149,7 +149,7 @@ def test_masks_of_texts_of_many_lengths_need_few_programs(model: Bert) -> None:
         model.fill_mask(text)
     model.fill_mask("[MASK] a [MASK] b [MASK]")
     model.fill_mask("[MASK] a [MASK] b [MASK] c [MASK]")
-    assert _masked_logits._cache_size() == 2  # of one mask, and of up to four
+    assert _masked_logits._cache_size() == 2  # one for one mask, one for up to four
     longer = dict(model.fill_mask("[MASK] a b" + " x" * 13, top_k=20)[0])
     assert longer != alone
     assert _masked_logits._cache_size() == 3

@@ -46,14 +46,14 @@ def normal(number: int, *shape: int) -> jax.Array:
 PROJECTIONS: Projections = tuple(
     (normal(i, ROWS, LENGTH, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3)
 )
-# Of each output another weight, so that no gradient is zero by symmetry.
+# A different weight for each output, so that no gradient is zero by symmetry.
 WEIGHTS = normal(6, ROWS, LENGTH, HEADS, WIDTH)
 
 
 def attend_with_the_kernels_draws(
     projections: Projections, bias: jax.Array, key: jax.Array, rate: float
 ) -> jax.Array:
-    """As the definition has it, but for the choice of what is dropped."""
+    """Attention by its definition, except that the kernel's generator chooses what is dropped."""
     q, k, v = ((product + offset).swapaxes(1, 2) for product, offset in projections)
     words = jax.random.bits(key, (2,), jnp.uint32)
     kept_BNTQ = jnp.stack([kept(words, row * HEADS, rate) for row in range(ROWS)])
@@ -86,7 +86,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(bias: str, drop
     expected = value_and_gradients(functools.partial(plain, **arguments))
     ours = value_and_gradients(functools.partial(fused, **arguments))
     for array, wanted in zip(ours, expected, strict=True):
-        # That of the keys' bias is zero but for rounding: a sum over 256 positions.
+        # The gradient of the keys' bias is zero but for the rounding of a sum over 256 positions.
         np.testing.assert_allclose(array, wanted, rtol=2e-5, atol=5e-5)
 
 
@@ -98,7 +98,7 @@ def test_the_plain_operations_drop_probabilities_and_scale_the_others_up() -> No
     queries, keys = ((product + offset).swapaxes(1, 2) for product, offset in PROJECTIONS[:2])
     probabilities = np.asarray(jax.nn.softmax(attention_scores(queries, keys, BIASES["padded"])))
     np.testing.assert_allclose(left[left > 0], probabilities[left > 0] / (1 - RATE), rtol=1e-4)
-    # The share's standard deviation is 0.0009.
+    # The standard deviation of the dropped share is 0.0009.
     assert abs((left[probabilities > 0] == 0).mean() - RATE) < 0.004
 
 
@@ -127,7 +127,7 @@ def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
         assert abs(float((~draws).mean()) - RATE) < 0.005
     # Two independent draws agree where both keep or both drop.
     agreement = (1 - RATE) ** 2 + RATE**2
-    quarters = itertools.combinations(jnp.split(ours, 4, axis=1), 2)  # a block of words gives them all
+    quarters = itertools.combinations(jnp.split(ours, 4, axis=1), 2)  # a block of words gives all four
     for left, right in ((ours, later), (ours, other), (ours[:2], ours[2:]), *quarters):
         assert abs(float((left == right).mean()) - agreement) < 0.015
 
@@ -135,7 +135,7 @@ def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
 def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
     taken = [t for t in range(1, 1200) if attention_kernel.fits(t, t, 64, jnp.bfloat16)]
     assert taken == [128, 256, 384, 512]
-    assert not attention_kernel.fits(21, 128, 64, jnp.bfloat16)  # the last layer's chosen positions
+    assert not attention_kernel.fits(21, 128, 64, jnp.bfloat16)  # the predicted positions in the last layer
     assert not attention_kernel.fits(128, 128, 64, jnp.float32)
     assert not attention_kernel.fits(128, 128, 24, jnp.bfloat16)
 
@@ -146,7 +146,7 @@ def test_short_sequences_heads_share_steps() -> None:
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
-    """What a position encoding such as ALiBi needs, in the type and length that the kernel is for."""
+    """A position encoding such as ALiBi needs one; dtype and length here are ones that the kernel takes."""
     projections = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PROJECTIONS)
     slopes = jnp.arange(1.0, HEADS + 1)[:, None, None]
     distance = jnp.abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH))
@@ -160,7 +160,7 @@ def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
 
 @pytest.mark.parametrize("seen", ["padded", "causal"])
 def test_on_cpu_long_queries_are_taken_in_blocks_where_there_are_no_gradients(seen: str) -> None:
-    length = 300  # two blocks and a part of one
+    length = 300  # two whole blocks and a part of a third
     random = np.random.default_rng(4)
     shapes = [((2, length, 2, 8), (2, 8))] * 3
     projections = tuple(tuple(random.normal(size=shape).astype(np.float32) for shape in s) for s in shapes)

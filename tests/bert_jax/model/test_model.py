@@ -116,7 +116,7 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
 
 
 def test_dropout_has_its_sites() -> None:
-    """Dropping all of a sublayer's output is having no parameters that it could come from."""
+    """Dropping a sublayer's whole output has the same effect as setting its last parameters to zero."""
     config = dataclasses.replace(TINY, num_layers=2, dropout_rate=0.2, attention_dropout_rate=0.3)
     of_layer = {"attention/value": 0.3, "attention/output": 0.2, "output": 0.2}
     sites = {"embeddings/layer_norm": 0.2} | {

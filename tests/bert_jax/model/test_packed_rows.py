@@ -1,4 +1,4 @@
-"""A packed batch gives what its instances give in rows of their own, and nothing passes between them."""
+"""A packed batch gives the same results as its instances in rows of their own; none sees another."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from tests.bert_jax.tiny_model import TINY
 
 CONFIG = dataclasses.replace(TINY, num_layers=2, dropout_rate=0.0, attention_dropout_rate=0.0)
 LENGTH, SLOTS, INSTANCES = 12, 5, 3
-# Lengths of the instances in each row; the second one is padded, the third is full.
+# Lengths of the instances in each row; the second row has padding, the third is full.
 ROWS = ((4, 5, 3), (6, 3), (12,), (5, 7))
 
 Batch = dict[str, np.ndarray]

@@ -1,4 +1,4 @@
-"""What a later phase needs is compiled before the run begins, and not again when the phase does."""
+"""The step of a later phase is compiled before the run begins, and not again when the phase begins."""
 
 import contextlib
 import dataclasses

@@ -36,7 +36,7 @@ def negative_log_likelihood(logits: np.ndarray, target: int) -> float:
 def by_hand(
     logits: tuple[np.ndarray, np.ndarray], batch: dict[str, np.ndarray], objective: ObjectiveName
 ) -> dict[str, float]:
-    """The same sums, one prediction after the other."""
+    """The same sums, computed by a loop over the predictions."""
     sums = dict.fromkeys(
         ("mlm_loss", "mlm_correct", "mlm_weight", "nsp_loss", "nsp_correct", "examples"), 0.0
     )

@@ -80,7 +80,7 @@ def test_guessing_in_packed_rows_counts_each_instance_for_itself() -> None:
     assert both.accuracies()["nsp_guess_accuracy"] == pytest.approx(2 / 3)
     left_to_right = GuessCounter(OBJECTIVES["ltr"], vocab_size=10)
     left_to_right.add(packed)
-    assert left_to_right.accuracies() == {"lm_guess_accuracy": 0.5}  # of 7, 3 | 8, 3
+    assert left_to_right.accuracies() == {"lm_guess_accuracy": 0.5}  # next tokens: 7, 3 and 8, 3
 
 
 def test_rows_after_the_restored_step_are_cut(tmp_path: Path) -> None:

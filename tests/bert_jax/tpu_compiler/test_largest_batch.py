@@ -12,7 +12,7 @@ CAPACITY = 16 * GIB
 
 
 def search(memory: Callable[[int], float], limit: int) -> tuple[int, list[int]]:
-    """What is found where batches up to a limit fit, and what was tried for it."""
+    """The batch that the search finds if batches up to a limit fit, and the batches that it tried."""
     tried: list[int] = []
 
     def compiled(batch: int) -> int | None:

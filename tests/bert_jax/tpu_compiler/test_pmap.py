@@ -22,6 +22,6 @@ def test_every_chip_trains_its_rows_by_the_kernel() -> None:
     }
     compiled = program.lower_train_step(batch).compile().as_text()
     rows, heads, head_width = 8, 2, 64
-    # Forward and backward of the first layer; the last one has queries of the predicted positions alone.
+    # Forward and backward of the first layer. The last layer computes only the predicted positions' queries.
     forward, _ = [line for line in compiled.splitlines() if "tpu_custom_call" in line]
     assert f"bf16[{rows},{heads},{head_width},128]" in forward

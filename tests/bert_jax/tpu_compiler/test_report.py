@@ -32,7 +32,7 @@ def without_kernel() -> Report:
 def test_gradients_are_added_over_chips(report: Report) -> None:
     exchanged = sum(o.count * o.result_bytes for o in report.costs.collectives)
     assert {o.kind for o in report.costs.collectives} == {"all-reduce"}
-    # bfloat16 gradients of most parameters, float32 of some; the tied embedding's two parts apart.
+    # Most gradients are bfloat16, some float32; the tied embedding's two gradients are added up separately.
     assert 2 * total_parameters(MODEL) <= exchanged <= 4 * total_parameters(MODEL) + 4 * 1024 * 128
 
 
@@ -44,7 +44,7 @@ def test_arithmetic_is_near_that_of_the_model(report: Report) -> None:
 def test_memory_holds_the_state(report: Report) -> None:
     state = 3 * 4 * total_parameters(MODEL)
     assert state <= report.memory.arguments <= 1.2 * state
-    assert report.memory.outputs < 1e6  # the new state takes the place of the old
+    assert report.memory.outputs < 1e6  # the new state is written over the old one
 
 
 def largest_draw(report: Report) -> int:
@@ -53,14 +53,14 @@ def largest_draw(report: Report) -> int:
 
 def test_every_chip_draws_the_bits_of_its_own_rows(report: Report, without_kernel: Report) -> None:
     hidden_states_of_8_rows, probabilities_of_8_rows = 8 * 128 * 128, 8 * 2 * 128 * 128
-    assert largest_draw(report) == hidden_states_of_8_rows * 2  # the kernel draws its own
+    assert largest_draw(report) == hidden_states_of_8_rows * 2  # the attention kernel draws its own bits
     assert largest_draw(without_kernel) == probabilities_of_8_rows * 2
 
 
 def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_kernel: Report) -> None:
     assert without_kernel.costs.kernel_cycles == 0
-    # One of two layers has it, forward and backward. Below the first bound lies less than its arithmetic on
-    # the score arrays, some 60 operations an element on 4 x 1024 lanes; above the second, no reason for it.
+    # One of the two layers uses the kernel, forward and backward. The lower bound is its arithmetic on the
+    # score arrays: some 60 operations an element on 4 x 1024 lanes. The upper bound is four times that.
     elements = 8 * 2 * 128 * 128
     assert 60 * elements / 4096 < report.costs.kernel_cycles < 240 * elements / 4096
     assert report.costs.cycles < without_kernel.costs.cycles

@@ -1,4 +1,4 @@
-"""A topology that does not exist, and a compiler that is not there, are said in one line."""
+"""A topology that does not exist and a compiler that is not installed give a one-line error."""
 
 import sys
 

@@ -136,7 +136,7 @@ def test_a_checkpoint_that_another_process_put_aside_does_not_count(
 ) -> None:
     save(tmp_path, 10, 20)
     checkpoints = Checkpoints(tmp_path, keep=2, say=print)
-    # Process 0 found 20 damaged; this one's listing, over a network, still has it.
+    # Process 0 found step 20 damaged; this process's listing, over a network, still has it.
     monkeypatch.setattr(processes, "by_first", lambda _: 10)
     restored = checkpoints.restore_newest(ABSTRACT)
     assert restored is not None
@@ -162,7 +162,7 @@ def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
     assert not leftover.exists()
 
 
-# TensorStore tells an event loop of the failure that asyncio has closed by then.
+# TensorStore reports the failure to an event loop that asyncio has closed by then.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 10)
@@ -189,7 +189,7 @@ def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> 
     checkpoints.save(10, state(10))
     with files_no_larger_than(50_000):
         checkpoints.save(20, state(20, size=100_000))
-        while checkpoints._manager._is_finishing():  # it fails before anybody asks after it
+        while checkpoints._manager._is_finishing():  # it fails before its result is asked for
             time.sleep(0.01)
     checkpoints.save(30, state(30))
     assert saved_steps(tmp_path) == [10, 30]

@@ -135,9 +135,9 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
     send_when(tmp_path, 10, signal.SIGTERM)
     assert main(arguments(tmp_path, corpus, *flags, "--num-train-steps", "100")) == 75
     (step,) = saved_steps(tmp_path)
-    assert evaluated() == list(range(1, step))  # there may have been seconds left
+    assert evaluated() == list(range(1, step))  # the stop left no time for the last one
     assert "the last checkpoint took " in capsys.readouterr().out
-    # Also where no step is left to do.
+    # The next start runs it, even if no step is left to train.
     for last in (step, step + 2, step + 2):
         assert main(arguments(tmp_path, corpus, *flags, "--num-train-steps", str(last))) == 0
         assert evaluated() == list(range(1, last + 1))
@@ -162,7 +162,7 @@ def raise_no_evaluation(*_: object) -> None:
 def test_all_that_the_loop_stands_still_for_is_counted(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metrics that take long to upload, and a phase that begins later: its compilation too."""
+    """Slow uploads of metrics, and the compilation for a later phase."""
     sync, compile_later = MetricLog.sync, later_phases.compile_later_phases
 
     def sync_slowly(log: MetricLog) -> None:
@@ -313,7 +313,7 @@ def test_phases_follow_each_other_in_one_run(
     assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
     heldout = {row["step"]: row for row in rows if row["split"] == "heldout"}
     assert {step: row["max_seq_length"] for step, row in heldout.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
-    guessed = [row["mlm_guess_accuracy"] for row in heldout.values()]  # of the batches alone
+    guessed = [row["mlm_guess_accuracy"] for row in heldout.values()]  # depends on the batches alone
     assert guessed[0] == guessed[1] != guessed[2] == guessed[3]
     # A row of length 16 is twice the work of one of length 8; the step that compiled is not counted.
     timing = train[10]["timing"]

@@ -1,4 +1,4 @@
-"""The curves of a run: TensorBoard shows what `metrics.jsonl` holds, whatever became of its own file."""
+"""The curves of a run: TensorBoard shows what `metrics.jsonl` holds, whatever happened to its own files."""
 
 import threading
 from pathlib import Path
@@ -15,7 +15,7 @@ def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
     points = {}
     for file in sorted((workdir / "tensorboard").glob("events.*")):
         for event in tf.compat.v1.train.summary_iterator(str(file)):
-            if event.HasField("session_log"):  # a restart: what came later is purged
+            if event.HasField("session_log"):  # a restart: TensorBoard purges later points
                 points = {key: value for key, value in points.items() if key[1] < event.step}
             for value in event.summary.value:
                 points[value.tag, event.step] = (value.simple_value, event.wall_time)
@@ -23,7 +23,7 @@ def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
 
 
 def write(workdir: Path, first: int, last: int, loss: float) -> None:
-    """A start of a run that logs each step from `first` to `last`."""
+    """Logs each step from `first` to `last`, as one start of a run does."""
     log = MetricLog(workdir, first - 1)
     for step in range(first, last + 1):
         log.write({"step": step, "split": "train", "loss": loss, "timing": {"seconds": 1.5}})

@@ -32,7 +32,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 
 
 def assert_equal(results: dict[str, np.ndarray], mode: str, part: str, tolerance: float = 2e-6) -> None:
-    """To one device, up to the order in which floats are added."""
+    """Asserts that a mode's arrays equal those of one device, up to the order in which floats are added."""
     expected = {n: x for n, x in results.items() if n.startswith(f"one_device/{part}/")}
     assert expected
     for name, array in expected.items():
@@ -49,7 +49,7 @@ def test_two_steps_equal_those_of_one_device(results: dict[str, np.ndarray], mod
 @pytest.mark.parametrize("part", ["evaluation", "outputs"])
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
-    # Logits carry the parameters' own differences after two steps.
+    # Logits also reflect the small differences that the parameters have after two steps.
     assert_equal(results, mode, part, tolerance=1e-5)
 
 
@@ -122,7 +122,7 @@ def test_what_is_said_in_xla_flags_is_left_to_them(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("platform", COMPILER_OPTIONS)
 def test_the_compiler_knows_its_options(platform: str) -> None:
-    # Any platform's compiler knows those of all, and refuses others.
+    # The compiler of any platform knows the options of all platforms, and refuses unknown ones.
     jax.jit(lambda: jax.numpy.zeros(()), compiler_options=COMPILER_OPTIONS[platform]).lower().compile()
 
 
@@ -160,7 +160,7 @@ def test_lengths_of_the_attention_kernel_are_traced_in_both_modes(mode: Literal[
     experiment = Experiment(model=MODEL, global_batch_size=2, parallel=ParallelConfig(mode=mode))
     batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(PHASE, 2, 1).items()}
     program = make_program(PretrainingTask(MODEL), experiment)
-    # Every platform's branch is traced on any platform: this raised under pmap, which has a mesh of its own.
+    # Every platform's branch is traced on any platform. That once raised under pmap, which has its own mesh.
     program.lower_train_step(program.put(batch))
 
 

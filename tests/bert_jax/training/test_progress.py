@@ -22,7 +22,7 @@ def test_a_narrow_terminal_cuts_the_metrics_alone(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes any output for a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich treat any output as a terminal
     monkeypatch.setenv("TERM", "xterm")
     with ProgressDisplay(129_000, 1_000_000) as display:
         display.advance_to(129_500)

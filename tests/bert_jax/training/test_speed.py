@@ -1,4 +1,4 @@
-"""The time left counts the work that is left, not the steps; a start is not part of the first row."""
+"""The time left is estimated from work, not steps; start-up time is not part of the first row."""
 
 import time
 
@@ -9,7 +9,7 @@ from bert_jax.training.speed import Stopwatch
 
 
 def work_left(step: int) -> float:
-    """90 steps of 1, then 10 of 5."""
+    """Work left after `step`, for 90 steps of work 1, then 10 of work 5."""
     return max(90 - step, 0) + 5 * min(100 - step, 10)
 
 

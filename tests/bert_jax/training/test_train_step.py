@@ -36,7 +36,7 @@ def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
 
 @jax.jit
 def initial_state(seed: int) -> TrainState:
-    """Parameters depend neither on dropout nor on the compute type, so one program serves all tests."""
+    """Initial parameters depend neither on dropout nor on the compute dtype, so all tests share these."""
     return init_state(PretrainingTask(CONFIG), make_optimizer(OptimizerConfig()), seed)
 
 
@@ -114,7 +114,7 @@ def test_every_micro_batch_draws_its_own_dropout() -> None:
     step = jax.jit(functools.partial(train_step, task=task, tx=tx, accumulation_steps=2))
 
     def loss(micro_batch: int) -> float:
-        """Of the same row in one of the two, where the other is padding."""
+        """The loss of the same row in one of two places, with padding in the other."""
         rows = {name: np.zeros_like(x[:2]) for name, x in make_batch().items()}
         for name, x in make_batch().items():
             rows[name][micro_batch] = x[0]

@@ -1,4 +1,4 @@
-"""A work directory lets one run in, and has the tokenizer of its corpus."""
+"""A work directory admits one run at a time, and gets a copy of its corpus's tokenizer."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""What tells the code of one start from that of another."""
+"""How the code of one start is told from that of another."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from bert_jax.workdir import provenance
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, from which the code seems to be read."""
+    """A repository with one commit that stands in for the one with this package's code."""
     folder = tmp_path / "bert_jax"
     folder.mkdir()
     (folder / "a.py").write_text("one = 1\n")

@@ -1,4 +1,4 @@
-"""A run's `config.json`: it remembers its run, and another is refused."""
+"""A run's `config.json`: it describes the run, and a different run in the folder is refused."""
 
 import dataclasses
 import json
@@ -82,7 +82,7 @@ def keeping(newest: int, every: int | None) -> Experiment:
 
 
 def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> None:
-    """Whatever was asked for in the start before, or in one before it."""
+    """Whether the previous start or an even earlier one asked for it."""
     record = dataclasses.replace(RECORD, experiment=keeping(10, 50_000))
     for now, kept in (
         (keeping(3, None), Kept(10, (50_000,))),
@@ -95,7 +95,7 @@ def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> Non
         record = read_record(tmp_path)
         (line,) = describe_kept(kept, now)
         assert f"the {kept.newest} newest checkpoints and that of every {kept.every[0]}th step" in line
-    fewer = dataclasses.replace(record, kept=Kept(2))  # as its user may write it
+    fewer = dataclasses.replace(record, kept=Kept(2))  # a user may edit the file like this
     assert checkpoints_to_keep(fewer, keeping(3, None)) == Kept(3)
     assert describe_kept(Kept(3), keeping(3, None)) == []
 

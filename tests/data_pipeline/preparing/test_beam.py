@@ -44,13 +44,13 @@ def direct(*options: str) -> Runner:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    """A part a file."""
+    """Makes every input file a part of its own."""
     monkeypatch.setattr("data_pipeline.preparing.parts.PART_BYTES", 1)
 
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    """Many shards of little text. What runs in this process sees it; LocalRunner's workers need not."""
+    """Makes many small shards. Only code in this process sees the change; LocalRunner's workers need not."""
     monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 1500)
 
 
@@ -218,7 +218,7 @@ def test_ctrl_c_inside_a_step_is_ctrl_c(tmp_path, vocabulary, monkeypatch):
 
 @needs_beam
 def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, monkeypatch):
-    """Then some runners end without an error."""
+    """When cancelled, some runners end without an error."""
     monkeypatch.setattr("data_pipeline.preparing.beam_runner._save_totals", lambda totals, scratch: None)
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
     with pytest.raises(Unfinished, match="the pipeline ended without a result"):
@@ -258,7 +258,8 @@ def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, voca
 
 @needs_beam
 def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp_path, vocabulary):
-    """As when a network file system's cache is old: the documents of what was seen were not sent."""
+    """With a stale network cache one worker sees a finished shard, so that its documents are not sent, and
+    another worker does not see it."""
     from data_pipeline.preparing.beam_runner import Job, _Finish
 
     job = Job(tmp_path, (), 0, "en", {})
@@ -316,7 +317,7 @@ def test_documented_options_are_beams_own():
 
 
 def documented_commands() -> Iterator[list[str]]:
-    """Of the shell blocks in the documentation, those that name a runner."""
+    """The shell blocks of the documentation that name a runner."""
     for path in (ROOT / "README.md", ROOT / "docs" / "preparing.md"):
         for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
             lines = block.replace("\\\n", " ").splitlines()

@@ -1,4 +1,4 @@
-"""Documentation: what is kept of docstrings reads as English; what is code, tables or lists is not kept."""
+"""Documentation: prose of docstrings is kept; code, tables and lists are not."""
 
 import argparse
 import textwrap

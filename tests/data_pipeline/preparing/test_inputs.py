@@ -1,4 +1,4 @@
-"""Inputs: what a folder, a glob or a name stands for, and how it is known again."""
+"""Inputs: what a folder, a glob or a name stands for, and how unchanged inputs are recognised."""
 
 import gzip
 import os

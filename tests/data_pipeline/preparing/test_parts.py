@@ -1,4 +1,4 @@
-"""Parts: however the inputs are parted, the shards are those of one reader."""
+"""Parts: however the inputs are split into parts, the shards are the same as from a single reader."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ documents = st.text("ab \nü", min_size=1, max_size=60) | st.lists(st.text("cd",
 
 
 def shard_texts_of_parts(parts: list[list[Document]]) -> list[ShardText]:
-    """Measured, cut and joined, as several machines would."""
+    """The shards' texts, measured, cut and joined part by part as on several machines."""
     levels = find_levels(measure(part, THRESHOLD) for part in parts)
     ends: dict[str, list[ShardText]] = {}
     for part, (before, after) in zip(parts, levels, strict=True):

@@ -42,8 +42,8 @@ ROOT = Path(__file__).parents[3]
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
-# Small shards are many of little text. Workers never look at the size of one.
-# A shell's background processes ignore Ctrl-C; these must not, wherever the tests run.
+# Small shards give many of them from little text; worker processes never read the shard size.
+# A shell's background processes ignore Ctrl-C, so the handler is set again here.
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -106,7 +106,7 @@ def wait_for_shards(process: subprocess.Popen, directory: Path, count: int) -> N
 
 
 def living(process: subprocess.Popen) -> list[int]:
-    """The processes of its session that still run. (Each started process leads a session of its own.)"""
+    """The ids of the processes in its session that still run. (Each started process leads a session.)"""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -215,7 +215,7 @@ def test_workers_leave_ctrl_c_to_their_parent(tmp_path, command):
 
 
 def test_workers_can_be_started_by_any_thread():
-    """Which a cluster's worker reads the installed documentation in."""
+    """A cluster's worker reads the installed documentation in a thread that is not the main one."""
 
     def count() -> int:
         with worker_pool(1) as pool:
@@ -426,7 +426,7 @@ def test_summary_hashes_tell_sentences_and_documents_apart(tmp_path):
 
 
 def test_two_writers_of_one_shard_leave_it_whole(tmp_path):
-    """As when a cluster starts a slow worker's task a second time."""
+    """This happens when a cluster starts a slow worker's task a second time."""
     shard = make_shard([[[5, 6], [7]]] * 1000, np.dtype(np.uint16))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: write_shard(tmp_path / "s.arrow", shard), range(64)))
@@ -684,7 +684,7 @@ def test_nothing_to_learn_from_is_said_as_such(tmp_path, text, kind):
 
 @dataclasses.dataclass
 class FailingRunner:
-    """Makes so many shards, and fails."""
+    """Makes a number of shards, then fails."""
 
     shards: int
     error: Exception
@@ -696,7 +696,7 @@ class FailingRunner:
 
 
 def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabulary):
-    """It may be the disk that was bad, and the shards the work of days."""
+    """The disk may be at fault rather than the text, and the shards may be days of work."""
     settings, output = settings_for(text, vocabulary), tmp_path / "made"
     wrong = FailingRunner(2, UserError("text.txt is not UTF-8"))
     with pytest.raises(UserError, match="not UTF-8"):

@@ -51,7 +51,7 @@ def test_jsonl_shows_itself_whatever_its_name(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
 def test_a_first_line_that_is_too_long_tells_no_format(tmp_path, monkeypatch, suffix):
-    """It may be all of a file that does not fit into memory."""
+    """The line may be a whole file that does not fit into memory."""
     compress = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}[suffix]
     (tmp_path / f"a.json{suffix}").write_bytes(compress(b'\n{"text": "One."}'))
     assert read(tmp_path) == ["One."]
@@ -101,7 +101,7 @@ def test_a_faulty_table_is_named(tmp_path, name, content, message):
 
 def test_parquet_texts_that_are_not_utf8_are_named(tmp_path):
     buffers = pyarrow.array([None, "ü", b"caf\xe9"], pyarrow.binary()).buffers()
-    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)  # which does not look at them
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)  # which does not validate them
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
     with pytest.raises(
         UserError, match=r"a\.parquet, row 3 is not UTF-8; go on with --encoding-errors replace"
@@ -119,7 +119,7 @@ def test_memory_does_not_grow_with_a_parquet_file(tmp_path):
         for _ in range(32):
             file.write_table(texts)
     documents = find_inputs(Source((str(tmp_path / "a.parquet"),))).documents()
-    tracemalloc.start()  # pyarrow keeps what it read as bytes of Python
+    tracemalloc.start()  # pyarrow keeps what it read as Python bytes, so tracemalloc sees it
     try:
         assert max(tracemalloc.get_traced_memory()[0] for _ in documents) < 8 << 20
     finally:
@@ -127,7 +127,7 @@ def test_memory_does_not_grow_with_a_parquet_file(tmp_path):
 
 
 def test_a_parquet_file_that_is_gone_is_not_called_damaged(tmp_path):
-    """`prepare` would discard what is made of the other files."""
+    """If it were, `prepare` would discard what it has made from the other files."""
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a word"]}), tmp_path / "a.parquet")
     inputs = find_inputs(Source((str(tmp_path / "a.parquet"),)))
     (tmp_path / "a.parquet").unlink()

@@ -15,7 +15,7 @@ PIECES = (*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *SI
 
 
 def make_tokenizer(directory: Path, *more: str) -> TaskTokenizer:
-    """Lower-case letters, a piece each, and `more` pieces."""
+    """A tokenizer with a piece for each lower-case letter, and `more` pieces."""
     return make_task_tokenizer(read_model_tokenizer(directory, *more))
 
 

@@ -38,7 +38,7 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 
 
 def test_order_is_that_of_numpys_philox_bits():
-    # Stored: it must not change with a version of numpy, or a resumed run would go on in another order.
+    # Stored numbers: if the order changed with numpy's version, a resumed run would see another order.
     assert rows_of_step(10, 10, 7, 0).tolist() == [8, 4, 1, 6, 3, 2, 7, 5, 9, 0]
 
 

@@ -47,7 +47,7 @@ def test_many_classes_agree_with_scikit_learn(rows):
 @settings(max_examples=60, deadline=None)
 @given(pairs(4))
 def test_semeval_counts_both_directions_of_a_relation_together(rows):
-    """As the task's scorer does: precision over what was predicted as the relation in either direction."""
+    """As in the task's own scorer, precision is over all predictions of the relation in either direction."""
     targets, predictions = rows
     f1s = []
     for numbers in ([0, 1], [3, 4]):
@@ -94,7 +94,7 @@ judged = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2)), min_size=2, 
 def literal_ranking(
     relevance: list[int], scores: list[int], cutoff: int
 ) -> tuple[float, float, float, float]:
-    """mrr, recall@1, recall@k, ndcg@k of one query; equal scores stand worst first, in ndcg in between."""
+    """mrr, recall@1, recall@k, ndcg@k of one query; ties are ranked worst first, for ndcg averaged."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], relevance[i]))
     is_right = [relevance[i] > 0 for i in order]
     right = max(sum(is_right), 1)

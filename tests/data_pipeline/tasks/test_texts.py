@@ -56,7 +56,7 @@ def test_values_are_numbers():
 
 
 def test_a_number_is_no_label_if_it_is_always_minus_one_and_new():
-    """TFDS writes so a test set without labels; a score may also be -1 once."""
+    """TFDS gives every example of a test set without labels the label -1; elsewhere -1 is a value."""
 
     def values(test: list[TextExample], training: list[TextExample]) -> list[float] | None:
         targets = optional_label_targets(test, (), training)
