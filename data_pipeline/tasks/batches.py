@@ -1,8 +1,8 @@
 """Batches of rows: which rows a step has, and their sequences padded to one of a few lengths.
 
-A training batch is a function of (rows, seed, step) and nothing else, found without replaying earlier
-steps. A row has a line of its own, padded to a length from a short ladder, or shares one with others
-(`bin_packing.py`). Either way there are few shapes, so that a model is compiled few times.
+A training batch depends on (rows, seed, step) alone and is computed without replaying earlier steps. A row
+has a line of its own, padded to one of a few lengths, or shares a line with other rows (`bin_packing.py`).
+Either way there are few shapes, so that a model is compiled few times.
 """
 
 import collections
@@ -18,19 +18,19 @@ NumpyBatch = dict[str, np.ndarray]
 
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _BETWEEN = (8, 12, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448)
-# Below this many batches, padding them costs less than compiling the model for one more shape.
+# For fewer batches than this, more padding costs less than compiling the model for one more shape.
 _BATCHES_WORTH_A_LENGTH = 4
 NO_TARGET = -1
-"""Per-token targets of padding, and `row` of rows that only fill a batch up."""
+"""Per-token target of padding, and `row` of padding rows."""
 
 POSITIONS = "_positions"
-"""How the names of targets end that count tokens from the beginning of their row."""
+"""Suffix of the names of targets that are token positions, counted from the beginning of their row."""
 
 _INPUTS = ("input_ids", "segment_ids")
 
 
 def lengths_up_to(longest: int) -> tuple[int, ...]:
-    """The ladder for a model of `longest` positions: no batch is padded beyond it."""
+    """Padded lengths for a model of `longest` positions: the `LENGTHS` below that, then `longest` itself."""
     return (*(length for length in LENGTHS if length < longest), longest)
 
 
@@ -46,26 +46,27 @@ def training_batches(
 ) -> Iterator[NumpyBatch]:
     """The batches of steps first_step, first_step + 1, ..., num_steps - 1; every one is full.
 
-    Epochs run on into each other inside a batch, so each row comes once an epoch.
+    A batch may span two epochs, so each row comes exactly once per epoch.
 
     Args:
       rows: at least one.
       seed: from 0 to 2**64 - 1.
-      lengths: ascending; a batch is padded to the first that holds its longest sequence.
-      packing: how rows share lines; None gives each a line of its own.
+      lengths: ascending; a batch is padded to the first one that holds its longest sequence.
+      packing: how rows share lines; None gives each row a line of its own.
 
     Returns:
       dicts of input_ids, input_mask, segment_ids int32 [B, T], or [B, C, T] where rows have C > 1
       sequences; per-token targets of the same shape, -1 in padding; per-row targets [B, ...]; row int32
       [B], the number of each row.
 
-      With packing, instead of B there are P lines of at most K rows: input_ids, input_mask, segment_ids
-      and per-token targets [P, T]; per-row targets [P, K, ...]; row [P, K], -1 where there is none;
-      instance_starts int32 [P, K], or [P, K, C], the column of each sequence's [CLS], 0 where there is
-      no further one. Targets called `..._positions` are columns of the line.
+      With packing, there are P lines of at most K rows instead of B rows: input_ids, input_mask,
+      segment_ids and per-token targets [P, T]; per-row targets [P, K, ...]; row [P, K], -1 for a missing
+      row; instance_starts int32 [P, K], or [P, K, C], the column of each sequence's [CLS], 0 for a missing
+      sequence. Targets called `..._positions` are columns of the line.
 
     Raises:
-      ValueError: now, not at the first batch, if there are no rows or one is beyond all lengths.
+      ValueError: there are no rows, or one is longer than all lengths; raised by the call itself, not at
+        the first batch.
     """
     if not len(rows):
         raise ValueError("there are no rows to make batches of")
@@ -83,12 +84,15 @@ def training_batches(
 
 
 def evaluation_batches(rows: Rows, batch_size: int, lengths: Sequence[int] = LENGTHS) -> Iterator[NumpyBatch]:
-    """Every row once, those with the most sequences first, and of these the longest.
+    """Every row once, sorted by number of sequences and then by length, the largest first.
 
-    So rows of like shape share a batch. Where enough batches profit, they are padded to lengths between the
-    given ones as well, and have fewer sequences a row than the rows at large: a power of two that holds all
-    theirs. The last batch is filled up with rows of zeros whose `row` is -1. Keys, shapes and types are those
-    of `training_batches` but for that; the same ValueError.
+    So rows of similar shape share a batch. Where enough batches profit, some are padded to lengths between
+    the given ones, or have fewer sequences per row than `rows.sequences_per_row`: the power of two that fits
+    them. The last batch is filled up with rows of zeros whose `row` is -1. Otherwise keys, shapes and dtypes
+    are those of `training_batches` without packing.
+
+    Raises:
+      ValueError: a row is longer than all lengths.
     """
     tokens = rows.sequence_lengths()
     longest = tokens.max(axis=1)
@@ -107,12 +111,12 @@ def evaluation_batches(rows: Rows, batch_size: int, lengths: Sequence[int] = LEN
 
 
 def _count_sequences(tokens: np.ndarray) -> np.ndarray:
-    """int64 [R]: how many sequences each row has; behind its last one they are empty."""
+    """int64 [R]: each row's number of sequences up to its last that is not empty."""
     return (np.arange(1, tokens.shape[1] + 1) * (tokens > 0)).max(axis=1)
 
 
 def _useful_widths(needed: Sequence[int], largest: int) -> list[int]:
-    """The largest number of sequences a row, and the powers of two below it that enough batches fit."""
+    """The smaller powers of two that enough batches need, and `largest`: numbers of sequences per row."""
     powers = [1 << exponent for exponent in range(1, largest.bit_length()) if 1 << exponent < largest]
     widths = [*powers, largest]
     fits = collections.Counter(next(width for width in widths if width >= count) for count in needed)
@@ -125,7 +129,7 @@ def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
 
 
 def _with_those_between(needed: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """The lengths, and those between them that enough batches fit."""
+    """The lengths, and those of `_BETWEEN` that enough batches need."""
     finer = sorted({*lengths, *(length for length in _BETWEEN if length < lengths[-1])})
     fits = collections.Counter(next(length for length in finer if length >= tokens) for tokens in needed)
     return [length for length in finer if length in lengths or fits[length] >= _BATCHES_WORTH_A_LENGTH]
@@ -153,7 +157,7 @@ def _make_batch(
 
 
 def _pack_batch(rows: Rows, numbers: np.ndarray, sizes: np.ndarray, packing: Packing) -> NumpyBatch:
-    """The rows `numbers`, which have `sizes` tokens, in lines that they share."""
+    """The rows `numbers`, which have `sizes` tokens, packed into shared lines."""
     lines, slots, columns = place_rows(sizes, packing)
     num_lines = packing.num_lines(int(lines.max()) + 1)
     width, places = rows.sequences_per_row, (num_lines, packing.max_rows)
@@ -184,7 +188,7 @@ def _pack_batch(rows: Rows, numbers: np.ndarray, sizes: np.ndarray, packing: Pac
 
 
 def _pad(sequences: Sequence[np.ndarray], shape: tuple[int, ...], filler: int) -> np.ndarray:
-    """int32 of `shape`, a sequence after the other along its last axis."""
+    """int32 of `shape`: one padded sequence per index of the leading axes."""
     padded = np.full(shape, filler, np.int32)
     for line, sequence in zip(padded.reshape(-1, shape[-1]), sequences, strict=False):
         line[: len(sequence)] = sequence

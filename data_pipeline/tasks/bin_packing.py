@@ -1,8 +1,8 @@
-"""Rows of a task that share lines of positions, so that little is computed for padding.
+"""Packs several rows of a task into one line of positions, so that little is computed for padding.
 
-Texts differ in length far more than a short ladder of lengths can follow: padded to its longest, a batch
-of short texts is half to two thirds padding. Here several stand one behind the other in a line, and
-the model keeps them apart (`bert_jax/model/packed_rows.py`): each is learnt from as if it were alone.
+Texts differ in length far more than a few padded lengths can follow: padded to its longest, a batch of
+short texts is half to two thirds padding. Here several rows follow one another in a line, and the model
+keeps them apart (`bert_jax/model/packed_rows.py`), so each is trained on as if it were alone.
 """
 
 import dataclasses
@@ -17,29 +17,30 @@ from data_pipeline.tasks.rows import Rows
 
 Ints = NDArray[np.int64]
 
-# Beyond the ladder, which ends where the model's positions do; only rows of several sequences are longer.
+# Line lengths beyond the given ones, which end at the model's number of positions, are multiples of this.
+# Only rows of several sequences can be longer.
 _LENGTH_STEP = 64
-# Positions at which attention costs as much as the rest of a layer: 6 x width, here of a width of 512.
+# Length at which attention costs as much as the rest of a layer: 6 x width, here for a width of 512.
 _EQUAL_COST = 3072
-# Short of this gain, lines of their own are as good, and their attention needs no mask of pairs.
+# Packing must cost at most this share of padding; otherwise padding wins, as it needs no pairwise mask.
 _WORTH_IT = 0.95
 _SAMPLED_STEPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
-    """The shape of packed batches: P lines of `length` positions, where P follows from the batch."""
+    """The shape of packed batches: P lines of `length` positions, where P depends on the batch."""
 
     length: int
     max_rows: int
     """Most rows in a line."""
     unit: int = 1
-    """P is a multiple of it."""
+    """Divisor of P."""
     fewest: int = 1
-    """Smallest P. A batch that needs less has empty lines: compiling for it would cost more."""
+    """Smallest P. A batch that needs fewer lines gets empty ones, which cost less than compiling for it."""
 
     def num_lines(self, used: int) -> int:
-        """P for a batch that fills `used` lines, in steps that grow with it: there are few shapes."""
+        """P for a batch that fills `used` lines, rounded up in steps that grow with it, so shapes are few."""
         units = math.ceil(max(used, self.fewest) / self.unit)
         step = 1 << max(units.bit_length() - 4, 0)
         return math.ceil(units / step) * step * self.unit
@@ -48,16 +49,16 @@ class Packing:
 def choose_packing(
     rows: Rows, batch_size: int, lengths: Sequence[int], *, num_steps: int, unit: int, compiling: float
 ) -> Packing | None:
-    """How to pack training batches; None where padding every row computes as little.
+    """How to pack training batches; None where padding every row costs about as little.
 
-    Judged by a sample of batches.
+    The costs are estimated from a sample of batches.
 
     Args:
       rows: the training set, at least one row.
-      lengths: ascending; what a row with a line of its own would be padded to.
-      num_steps: that are trained in all: the more there are, the more shapes are worth compiling.
-      unit: devices that share a batch x micro-batches, which a batch must divide by.
-      compiling: positions that could be trained on in the time of compiling the step for a shape.
+      lengths: ascending; the lengths that unpacked batches would be padded to.
+      num_steps: training steps in all; the more there are, the more shapes are worth compiling.
+      unit: devices that share a batch x micro-batches; the number of lines must be a multiple of it.
+      compiling: positions that could be trained on in the time it takes to compile the step for one shape.
     """
     steps = range(min(_SAMPLED_STEPS, math.ceil(len(rows) / batch_size)))
     samples = [rows_of_step(len(rows), batch_size, 0, step) for step in steps]
@@ -83,8 +84,10 @@ def choose_packing(
 
 
 def _cost(shapes: Sequence[tuple[int, int]], num_steps: int, compiling: float) -> float:
-    """Of all steps, given the lines and length of some, in what a position costs but for attention; and of
-    compiling each shape that comes up."""
+    """Cost of `num_steps` steps, extrapolated from the (lines, length) of some, and of compiling each shape.
+
+    The unit is the cost of one position without attention.
+    """
 
     def cost(shape: tuple[int, int]) -> float:
         lines, length = shape
@@ -95,12 +98,12 @@ def _cost(shapes: Sequence[tuple[int, int]], num_steps: int, compiling: float) -
 
 
 def place_rows(sizes: Ints, packing: Packing) -> tuple[Ints, Ints, Ints]:
-    """Line, number within the line, and first column of each of some rows, [B] each.
+    """The line, the number within the line, and the first column of each row, int64 [B] each.
 
-    The longest first, each into the fullest line that has space for it (best fit decreasing).
+    Best fit decreasing: from the longest row down, each goes into the fullest line that has space for it.
 
     Args:
-      sizes: [B], tokens of each; none is longer than a line.
+      sizes: [B], tokens of each row; none is longer than a line.
     """
     lines, numbers, columns = np.zeros((3, len(sizes)), np.int64)
     filled, counts = np.zeros((2, len(sizes)), np.int64)

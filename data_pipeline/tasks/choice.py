@@ -1,4 +1,4 @@
-"""Multiple choice: a context and several ways to go on or answer, one of which is right."""
+"""Multiple choice: a context and several continuations or answers, one of which is right."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from data_pipeline.tasks.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.rows import Rows
 
 CHOICE_FIELDS = ("context", "choices")
-"""That JSON must have."""
+"""Required fields of a JSON object."""
 _SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 _SWAG_COLUMNS = ("sent1", "sent2", *_SWAG_ENDINGS)
 _CODAH_ENDINGS = ("completion0", "completion1", "completion2", "completion3")
@@ -25,14 +25,14 @@ _FEWEST_CHOICES = 2
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceExample:
-    """A sequence [CLS] context [SEP] choice [SEP] for each choice."""
+    """One question, encoded as a sequence [CLS] context [SEP] choice [SEP] for each choice."""
 
     place: Place
     context: str
     choices: tuple[str, ...]
-    """Two or more, each with what stands before it: SWAG's start of the sentence, a question."""
+    """Two or more, each including what precedes it: the start of the sentence in SWAG, or the question."""
     label: int | None
-    """The index of the right one; None in examples to predict."""
+    """Index of the right choice; None in examples to predict."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,22 +40,24 @@ class ChoiceForm:
     """How a file holds its examples."""
 
     read: Callable[[], Iterator[Record]]
-    """Begins to read the records."""
+    """Returns an iterator over the file's records."""
     example: Callable[[Record], ChoiceExample]
     has_names: bool
     """Whether a table begins with the names of its columns."""
 
 
 def open_choices(file: Path) -> ChoiceForm:
-    """A file by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
+    """How to read a file, decided by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
 
-    SWAG: sent1 is the context, sent2 and an ending are a choice (section 4.4 of the BERT paper). CODAH:
-    no line of names; category, prompt, four completions, index of the right one, which texts to predict
-    may lack. JSONL: {"context", "choices": [two or more], "question" and "label" where there are such}; the
-    number of choices may differ from line to line, and a choice is encoded after its question.
+    - SWAG: sent1 is the context; sent2 followed by an ending is a choice (section 4.4 of the BERT paper).
+    - CODAH: no header; category, prompt, four completions, and the index of the right one, which may be
+      missing in files to predict.
+    - JSONL: {"context", "choices": [two or more]}, optionally with "question" and "label". The number of
+      choices may differ from line to line; the question is put before each choice.
 
     Raises:
-      UserError: as `read_records`; a line of another form; a label that is no index of a choice.
+      UserError: as `read_records`; a line of another form; a label that is no index of a choice. Most are
+        raised only when the records are read.
     """
     match file.suffix:
         case ".csv":
@@ -66,7 +68,7 @@ def open_choices(file: Path) -> ChoiceForm:
 
 
 def read_choices(file: Path) -> list[ChoiceExample]:
-    """All examples of a file, as `open_choices`."""
+    """All examples of a file in one of the forms of `open_choices`."""
     form = open_choices(file)
     return [form.example(record) for record in form.read()]
 
@@ -79,7 +81,9 @@ def require_labels(examples: Sequence[ChoiceExample]) -> None:
 
 
 def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
-    """A row an example, as many sequences as the most choices; one that an example lacks is empty.
+    """One row per example, each with as many sequences as the largest number of choices.
+
+    A choice that an example lacks is an empty sequence.
 
     Returns:
       rows with `labels` int32 [R], or without targets if no example has a label.
@@ -103,7 +107,7 @@ def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
 
 
 def json_example(record: Record) -> ChoiceExample:
-    """The example of an object of JSON, as `open_choices` tells."""
+    """The example of one JSON object, in the form that `open_choices` describes."""
     choices = record.texts("choices", _FEWEST_CHOICES)
     if "question" in record.fields:
         choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
@@ -144,7 +148,7 @@ def _codah_example(record: Record) -> ChoiceExample:
 
 
 def _label(record: Record, count: int) -> int | None:
-    """The index of the right choice; None where it is not told, which some test sets write as -1."""
+    """Index of the right choice; None if the label is missing, or -1 as some test sets write it."""
     label = record.label(_LABEL)
     if label is None or label == "-1":
         return None

@@ -1,7 +1,7 @@
-"""Files of tagged words, such as those of CoNLL-2002 and -2003: a word a line, blank lines between sentences.
+"""Files of tagged words, as in CoNLL-2002 and -2003: one word per line, blank lines between sentences.
 
-Tags of every scheme become IOB2, so that nothing later asks how a file wrote them; predictions are written
-in the file's own.
+Tags of every scheme are converted to IOB2, so that later code need not know the file's scheme; predictions
+are written in that scheme again.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ _TFDS_COLUMNS = ("tokens", "pos", "chunks", "ner")  # CoNLL-2003's, in its order
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """How a file is written. Columns are parted by a tab, or by blanks in lines without one."""
+    """The layout of a file. Columns are separated by a tab, or by blanks in lines without a tab."""
 
     word: int | str = 0
-    """A column's number, from 0, or from -1 backwards; or its name, if the first line holds names."""
+    """Number of the words' column, from 0 or backwards from -1; or its name, if there is a header."""
     tag: int | str | None = -1
-    """Likewise; None to read words alone."""
+    """Number or name of the tags' column; None to read words alone."""
     scheme: Scheme = "iob2"
-    """iob1: B- only between neighbours of one type, as in the original CoNLL-2003. iob2: B- begins every
-    entity. iobes: also E- for its last word, and S- for an only one. none: tags are words as they stand."""
+    """iob1: B- only where an entity follows another of its type, as in the original CoNLL-2003. iob2: B-
+    begins every entity. iobes: also E- for its last word, and S- for an only one. none: any words as tags."""
     encoding: str = "utf-8-sig"
     """UTF-8 with or without a byte order mark. CoNLL-2002 is in latin-1."""
 
@@ -54,20 +54,20 @@ class Columns:
 class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """In IOB2 or of scheme none, one a word; empty if they were not read."""
+    """One tag per word, in IOB2 or of scheme none; empty if tags were not read."""
     document: int | None
-    """Sentences of one document have one number. None if the file has no -DOCSTART- lines."""
+    """Number of the document it belongs to; None if the file has no -DOCSTART- lines."""
     file: str = dataclasses.field(default="", compare=False)
     line: int = dataclasses.field(default=1, compare=False)
-    """Of its first word in the file; the others follow, one per line."""
+    """Line of its first word in the file; the others follow, one per line."""
 
     def place(self, word: int) -> str:
-        """Where a word stands, for messages."""
+        """The file and line of a word, for messages."""
         return f"{self.file}:{self.line + word}"
 
 
 def read_columns(path: Path | TfdsSplit, columns: Columns) -> tuple[Sentence, ...]:
-    """All of `iterate_columns`."""
+    """All sentences of a file, as `iterate_columns`."""
     return tuple(iterate_columns(path, columns))
 
 
@@ -75,8 +75,8 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
     """The sentences of a file, one after the other.
 
     Raises:
-      UserError: the file can't be read or has no words; a line has not as many columns as those before
-        it, or a tag that does not fit the scheme.
+      UserError: the file can't be read or has no words; a line differs in its number of columns from those
+        before it, or has a tag that does not fit the scheme.
     """
     has_documents = any(line.kind == "document" for line in _read_lines(path, columns))
     document = 0
@@ -112,16 +112,16 @@ def write_columns(
     columns: Columns,
     tagged: Iterable[tuple[Sentence, Sequence[str]]],
 ) -> None:
-    """Writes the lines of `source` with tags as one more column at the end, and ends them as its first line.
+    """Writes the lines of `source` with the tags as one more column at the end.
 
-    Tags are written in the scheme of `columns`, and so that they fit it (`tags_in_scheme`). They are taken as
-    they are needed, so that neither file is ever held whole.
+    Tags are converted to the scheme of `columns` (`tags_in_scheme`). Line ends are those of the first line of
+    `source`. `tagged` is consumed as the lines are written, so neither file is ever held whole.
 
     Args:
       tagged: the sentences of `source` and their tags.
 
     Raises:
-      UserError: `source` has other words than the sentences; it was changed after they were read.
+      UserError: the words of `source` differ from those of the sentences; it was changed meanwhile.
     """
     encoding = columns.encoding.removesuffix("-sig")
     end = _line_end(source, columns)
@@ -130,7 +130,7 @@ def write_columns(
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
-    """The tags of a sentence in IOB2, or those of scheme none as they are.
+    """The tags of a sentence in IOB2; tags of scheme none unchanged.
 
     Raises UserError with the place of a tag that does not fit.
     """
@@ -157,9 +157,9 @@ def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> 
 
 
 def tags_in_scheme(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The tags of a sentence, given as `convert_tags` gives them, in a scheme.
+    """The tags of a sentence, given as `convert_tags` returns them, in a scheme.
 
-    As the metric reads a model's tags, an I- that follows no word of an entity of its type begins one.
+    A model may predict an I- that follows no word of its type; it begins an entity, as the metric counts it.
     """
     if scheme == "none":
         return list(tags)
@@ -206,7 +206,7 @@ def _changed(place: object) -> UserError:
 
 
 def _line_end(path: Path | TfdsSplit, columns: Columns) -> str:
-    """How the first line of a file ends."""
+    """The line end of a file's first line."""
     if isinstance(path, TfdsSplit):
         return "\n"
     with _reading(path, columns.encoding), path.open(encoding=columns.encoding, newline="") as file:
@@ -214,7 +214,7 @@ def _line_end(path: Path | TfdsSplit, columns: Columns) -> str:
 
 
 def _first_fields(path: Path | TfdsSplit, columns: Columns, kind: Literal["names", "word"]) -> list[str]:
-    """Of the first line of a kind; none if there is no such line."""
+    """The fields of the first line of a kind; empty if there is no such line."""
     lines = _read_lines(path, columns)
     return _split(next((line.text for line in lines if line.kind == kind), ""))
 
@@ -253,7 +253,7 @@ class _Line:
 
 
 def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
-    """Every line, checked."""
+    """All lines of a file; raises UserError for one that does not fit `columns`."""
     names: list[str] = []
     width = 0
     needs_names = isinstance(columns.word, str) or isinstance(columns.tag, str)
@@ -292,7 +292,7 @@ def _texts(path: Path, encoding: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _reading(path: Path, encoding: str) -> Iterator[None]:
-    """Raises UserError, or Unfinished, for what goes wrong in the block."""
+    """Turns errors of reading in the block into UserError or Unfinished."""
     try:
         yield
     except OSError as error:
@@ -302,7 +302,7 @@ def _reading(path: Path, encoding: str) -> Iterator[None]:
 
 
 def _tfds_texts(split: TfdsSplit, with_names: bool) -> Iterator[str]:
-    """The lines of the file that a data set would be, its columns in the order of CoNLL-2003."""
+    """A data set as the lines of a column file, its columns in the order of CoNLL-2003."""
     check_columns(split, split.names, ["tokens"])
     names = [name for name in _TFDS_COLUMNS if name in split.names]
     if with_names:

@@ -1,8 +1,8 @@
-"""Texts and pairs of texts to the sequences that BERT reads: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+"""Encodes texts and pairs of texts as BERT reads them: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
 
-Text is only ever text here, as it was in pretraining: a literal "[MASK]" is a bracket, a word and a
-bracket. Hugging Face's tokenizers make it one id, with which a text could smuggle in a separator. Tokens that
-somebody added to a tokenizer, such as "[E1]", are there to be found in text, and are.
+BERT's special tokens in a text are plain text, as they were in pretraining: a literal "[MASK]" is a bracket,
+a word and a bracket. Hugging Face's tokenizers make it one id, so that a text could smuggle in a separator.
+Tokens that were added to a tokenizer, such as "[E1]", are meant to be found in text and are.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ _SHORTEST = 8
 
 @dataclasses.dataclass(frozen=True)
 class TaskTokenizer:
-    """A model's tokenizer for which text is only text."""
+    """A model's tokenizer, and a copy that takes BERT's special tokens in text for plain text."""
 
     original: Tokenizer
     tokenizer: Tokenizer
-    """The same without BERT's special tokens; it neither cuts nor pads."""
+    """The copy, without BERT's special tokens; it neither cuts nor pads."""
     cls_id: int
     sep_id: int
 
@@ -43,12 +43,12 @@ class TaskTokenizer:
         return ids
 
     def piece_id(self, piece: str) -> int | None:
-        """The id of a piece, None if the vocabulary lacks it."""
+        """The id of a piece; None if the vocabulary lacks it."""
         return self.original.token_to_id(piece)
 
 
 def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
-    """A model's tokenizer, left as it is, with a copy to which BERT's special tokens in text are plain text.
+    """The `TaskTokenizer` of a model's tokenizer, which is left unchanged.
 
     Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
     """
@@ -63,7 +63,7 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     settings["model"] = _hide_pieces(settings["model"], SPECIAL_TOKENS)
     plain = Tokenizer.from_str(json.dumps(settings))
     for added in settings["added_tokens"]:
-        # The library counts those beyond the vocabulary anew, whatever their ids are in the file.
+        # The library renumbers added tokens that are not in the vocabulary, whatever their ids in the file.
         if plain.token_to_id(added["content"]) != added["id"]:
             raise UserError(
                 f"the tokenizer's added token {added['content']!r} comes after special ones that are not in "
@@ -74,28 +74,28 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedTexts:
-    """What texts became, before padding."""
+    """Texts as sequences of ids, before padding."""
 
     input_ids: list[np.ndarray]
     """int32 [T_i] each, from [CLS] to [SEP]."""
     segment_ids: list[np.ndarray]
     """int32 [T_i] each: 0 for [CLS] A [SEP], 1 for B [SEP]."""
     num_cut: int
-    """How many were too long and lost tokens."""
+    """Number of texts that were too long and lost tokens."""
 
     @property
     def tokens(self) -> dict[str, list[np.ndarray]]:
         return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
 
     def spread(self, present: np.ndarray) -> "EncodedTexts":
-        """The same in as many places as bool `present` has; where it is False is an empty sequence."""
+        """The same sequences at the places where bool `present` is True, and empty ones where it is False."""
         return EncodedTexts(
             _spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut
         )
 
 
 def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> EncodedTexts:
-    """[CLS] A [SEP] of each text, its end cut off where it is too long.
+    """[CLS] A [SEP] for each text; the end of a text that is too long is cut off.
 
     Raises UserError if `max_length` is below 8.
     """
@@ -113,7 +113,7 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
 def encode_pairs(
     tokenizer: TaskTokenizer, firsts: Sequence[str], seconds: Sequence[str], max_length: int
 ) -> EncodedTexts:
-    """[CLS] A [SEP] B [SEP] of each pair; the longer text is cut first where both are too long.
+    """[CLS] A [SEP] B [SEP] for each pair; a pair that is too long loses tokens of its longer text first.
 
     Raises UserError if `max_length` is below 8.
     """
@@ -135,7 +135,7 @@ def check_length(max_length: int) -> None:
 
 
 def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
-    """Rows of examples that have one row each."""
+    """One row per example, with `sequences_per_row` consecutive sequences each."""
     return Rows(
         tokens=sequences.tokens,
         targets=targets,
@@ -146,9 +146,9 @@ def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequen
 
 
 def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, Any]:
-    """A tokenizer's model that finds none of `pieces` in text; ids stay as they are.
+    """A tokenizer's model that finds none of `pieces` in text; all ids stay the same.
 
-    BERT's own pre-tokenizer parts brackets from words, but a unigram model would find "[MASK]" whole.
+    BERT's own pre-tokenizer splits brackets from words, but a unigram model would find "[MASK]" whole.
     """
     vocabulary = model["vocab"]
     hidden = {piece: _UNMATCHABLE + piece for piece in pieces if piece != model.get("unk_token")}
@@ -164,7 +164,7 @@ def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray
 
 
 def _join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
-    """int32: [CLS], then each text and a [SEP]."""
+    """int32: [CLS], then each text followed by [SEP]."""
     sep = np.array([tokenizer.sep_id], np.int32)
     parts = [part for text in texts for part in (text, sep)]
     return np.concatenate([np.array([tokenizer.cls_id], np.int32), *parts])

@@ -1,4 +1,4 @@
-"""Data sets of one file: which examples are trained on, and which are the development set."""
+"""Splits a data set in one file into training and development examples."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ E = TypeVar("E")
 def split_fold(
     examples: Sequence[E], text_of: Callable[[E], str], folds: int, fold: int
 ) -> tuple[list[E], list[E]]:
-    """The examples that are not of a fold, and those that are.
+    """The examples outside a fold, to train on, and those in it, for development.
 
-    A hash of `text_of` an example says of which fold it is, so those that share it are of one: a model that
-    has seen one of them knows something of the others.
+    A hash of `text_of(example)` decides the fold, so examples with the same text are in the same fold: a
+    model trained on one of them would know something of the others.
 
-    Raises UserError if either is empty.
+    Raises UserError if either list is empty.
     """
     split: tuple[list[E], list[E]] = ([], [])
     for example in examples:

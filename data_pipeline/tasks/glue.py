@@ -24,20 +24,20 @@ _TFDS_SPLITS: dict[GlueSplit, str] = {
 @dataclasses.dataclass(frozen=True)
 class GlueExamples:
     examples: list[TextExample]
-    """In the order of the file, which is the order of a submission. Without labels in test sets."""
+    """In the order of the file, which is that of a submission; those of test sets have no labels."""
     broken: tuple[Place, ...] = ()
-    """Lines of a training or development set with too few columns, which give no example."""
+    """Lines of a training or development set that were left out for their number of columns."""
 
 
 def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueExamples:
-    """One split of a task.
+    """The examples of one split of a task.
 
     Args:
       source: the folder of GLUE or of the task, or `tfds:glue/NAME`.
 
     Raises:
       UserError: the task has no such split; no such file; not UTF-8; a column is missing; more than one line
-        in 1,000 has too few columns, or any line of a test set; no examples.
+        in 1,000 has the wrong number of columns, or any line of a test set; no examples.
     """
     if split not in task.files:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
@@ -63,7 +63,7 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     columns = task.tfds_columns or task.columns
     check_columns(source, builder.info.features, (*columns, "label", "idx"))
     feature = builder.info.features["label"]
-    # MNLI's are `validation_matched` where others' are `validation`.
+    # MNLI has `validation_matched` and `test_matched` where other tasks have `validation` and `test`.
     names = (_TFDS_SPLITS[split], f"{_TFDS_SPLITS[split]}_matched")
     dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
     examples = []
@@ -78,7 +78,7 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
 
 
 def _tfds_label(value: Any, feature: Any, task: GlueTask) -> str:
-    """A label as GLUE's files write it. TFDS has words of its own, such as unacceptable, for 0 and 1."""
+    """A label as GLUE's files write it; TFDS has its own words, such as unacceptable, for 0 and 1."""
     if not task.labels:
         return str(value)
     word = feature.int2str(int(value))

@@ -1,4 +1,4 @@
-"""Files in the form of a GLUE task's: published ones, and texts to predict."""
+"""Files in the form of a GLUE task: the published ones, and files of texts to predict."""
 
 import dataclasses
 import functools
@@ -11,39 +11,40 @@ from data_pipeline.tasks.names import GlueSplit
 from data_pipeline.tasks.records import Place, Record, check_columns, check_names, read_records, split_tabs
 from data_pipeline.tasks.texts import TextExample
 
-# QQP as published has some 20 broken lines among 364,000. More than this share is another kind of file.
+# QQP as published has some 20 broken lines among 364,000. A larger share means another kind of file.
 _BROKEN_LINES = 0.001
 
 
 @dataclasses.dataclass(frozen=True)
 class GlueFile:
     columns: tuple[str, ...]
-    """The text, or the two texts of a pair."""
+    """Column of the text, or the two columns of a pair."""
     read: Callable[[], Iterator[Record]]
-    """Begins to read the records, which come as they are asked for."""
+    """Returns an iterator over the records, which are read one by one."""
     has_names: bool = True
     """Whether a table begins with the names of its columns."""
     broken: tuple[Place, ...] = ()
-    """Lines with another number of columns, which are no records."""
+    """Lines with the wrong number of columns, which are left out."""
 
 
 def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> GlueFile:
-    """Checks a file and tells how to read its records.
+    """Checks a file and returns how to read its records. Columns may also have TFDS's names.
 
     Args:
-      split: that the file is. Without it, a file without labels is taken for a test set, columns may be
-        called as TFDS calls them, and the file may be a .csv or .jsonl.
+      split: the split that the file holds. None: a user's file, which may also be a .csv or .jsonl, and
+        counts as a test set if it has no column of labels.
 
     Raises:
-      UserError: no such file; not UTF-8; a column is missing; more than one line in 1,000 is broken, or any
-        of a test set; no examples.
+      UserError: no such file; not UTF-8; a column is missing, or two have the same name; more than one line
+        in 1,000 has the wrong number of columns, or any line of a test set; no examples, which may be
+        raised only when the records are read.
     """
     if split is None and file.suffix != ".tsv":
         columns = _text_columns(task, next(read_records(file, ())).fields)
         return GlueFile(columns, functools.partial(read_records, file, columns))
     _, first = next(split_tabs(file))
     is_headerless = bool(task.names_without_header) and not set(task.columns) <= set(first)
-    if split is None:  # anybody's table, which may well begin with names, but other ones
+    if split is None:  # a user's table, which may have a header with other names
         is_headerless = is_headerless and _is_labelled(first, task)
     names = task.names_without_header if is_headerless else tuple(first)
     is_test = task.label_column not in names if split is None else split in task.submissions
@@ -59,8 +60,8 @@ def glue_example(record: Record, columns: Sequence[str], label: str | None = Non
     """The example of one record. One text of a pair may be empty. Raises UserError if all texts are.
 
     Args:
-      columns: those of the texts.
-      label: that of the label; None for texts to predict.
+      columns: columns of the texts.
+      label: column of the label; None for texts to predict.
     """
     texts = ["" if record.is_blank(name) else record.text(name) for name in columns]
     if not any(texts):
@@ -74,19 +75,19 @@ def glue_example(record: Record, columns: Sequence[str], label: str | None = Non
 
 
 def _is_labelled(first: Sequence[str], task: GlueTask) -> bool:
-    """Whether a line without names has all columns, and a label in the place of the label."""
+    """Whether the first line is an example and no header: it has all columns, and a label in its place."""
     names = task.names_without_header
     return len(first) == len(names) and first[names.index(task.label_column)] in task.labels
 
 
 def _text_columns(task: GlueTask, names: Collection[str]) -> tuple[str, ...]:
-    """The task's own, or those of TFDS where only these are there."""
+    """The task's own text columns, or TFDS's if the file has only those."""
     is_tfds = bool(task.tfds_columns) and set(task.tfds_columns) <= set(names)
     return task.tfds_columns if is_tfds and not set(task.columns) <= set(names) else task.columns
 
 
 def _find_broken(file: Path, num_columns: int, is_test: bool) -> tuple[Place, ...]:
-    """The places of lines with another number of columns, before anything is made of the others."""
+    """The places of lines with the wrong number of columns. Raises UserError if there are too many."""
     broken, num_whole = [], 0
     for place, values in split_tabs(file):
         if len(values) == num_columns:

@@ -1,7 +1,7 @@
-"""The zip of predictions that GLUE's server takes: a file a test set, a line an example.
+"""The zip of predictions that GLUE's server takes: one file per test set, one line per example.
 
-The server takes no zip without all of them, nor an empty one among them (README of keras-team/keras-hub's
-examples/glue_benchmark); the file of a task that was left alone has one answer throughout.
+The server rejects a zip in which a file is missing or empty (README of keras-team/keras-hub's
+examples/glue_benchmark), so a task that was not trained gets a file with the same answer on every line.
 """
 
 import io
@@ -17,7 +17,7 @@ from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
 SUBMISSION_FILE = "submission.zip"
 
-_HIGHEST_SCORE = 5.0  # of STS-B, from 0
+_HIGHEST_SCORE = 5.0  # STS-B's scores are from 0 to 5
 
 _TEST_SIZES = {
     "AX.tsv": 1104,
@@ -32,15 +32,15 @@ _TEST_SIZES = {
     "STS-B.tsv": 1379,
     "WNLI.tsv": 146,
 }
-"""Examples of each test set."""
+"""Number of examples of each test set."""
 
 
 def submission_text(predictions: Sequence[str] | Sequence[float]) -> str:
     """The content of one file.
 
     Args:
-      predictions: in the order of the test set; labels as GLUE writes them, or scores from 0 to 5, which
-        are clipped to that.
+      predictions: in the order of the test set; labels as GLUE writes them, or scores, which are clipped
+        to 0 to 5.
     """
     words = [
         p if isinstance(p, str) else f"{min(max(float(p), 0.0), _HIGHEST_SCORE):.3f}" for p in predictions
@@ -49,22 +49,23 @@ def submission_text(predictions: Sequence[str] | Sequence[float]) -> str:
 
 
 def write_submission(output: Path, texts: Mapping[str, str]) -> None:
-    """Writes a zip of files by name, whole or not at all."""
+    """Writes a zip of the files `texts`, content by name, atomically."""
     with atomically(output) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(texts):
             archive.writestr(name, texts[name])
 
 
 def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
-    """The files of several zips of `write_submission` by name.
+    """The files of several zips of `write_submission`, content by name.
 
     Raises:
-      UserError: no zip; two have one file; a file has not as many lines as its test set.
+      UserError: a source is missing or no zip; two zips have the same file; a file is none of GLUE's, or has
+        another number of predictions than its test set has examples.
     """
     texts: dict[str, str] = {}
     for source in sources:
         try:
-            # Read by ourselves: to zipfile a disk that fails is a file that is no zip.
+            # Read here, since zipfile reports a failing disk as a file that is no zip.
             with zipfile.ZipFile(io.BytesIO(source.read_bytes())) as archive:
                 found = {name: archive.read(name).decode() for name in archive.namelist()}
         except FileNotFoundError:
@@ -82,7 +83,7 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
 
 
 def placeholders(present: Iterable[str]) -> dict[str, str]:
-    """The files that a submission of those `present` lacks, each with one answer throughout."""
+    """The files missing beside those `present`, each with the same answer on every line."""
     answers: dict[str, list[Any]] = {
         file: list(task.labels[:1]) or [0.0]
         for task in GLUE_TASKS.values()

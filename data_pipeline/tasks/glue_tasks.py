@@ -19,19 +19,19 @@ class GlueTask:
     name: GlueName
     folder: str
     columns: tuple[str, ...]
-    """The text, or the two texts of a pair."""
+    """Column of the text, or the two columns of a pair."""
     label_column: str
     labels: tuple[str, ...]
-    """The words of the files, by the number that a model predicts; none in regression."""
+    """Labels as the files write them, in the order of the model's outputs; empty in regression."""
     metrics: tuple[MetricName, ...]
-    """The first is the one to choose a run by."""
+    """Metrics of the task; the best run is chosen by the first."""
     submissions: Mapping[GlueSplit, str]
-    """The file of each test set in a zip for the server."""
+    """Name of each test set's file in the zip for the server."""
     files: Mapping[GlueSplit, str] = dataclasses.field(default_factory=lambda: _FILES)
     names_without_header: tuple[str, ...] = ()
-    """The columns of training and development files that begin without a line of names."""
+    """Columns of training and development files that have no header; empty if they have one."""
     tfds_columns: tuple[str, ...] = ()
-    """Where TFDS calls `columns` otherwise."""
+    """TFDS's names of `columns`; empty if they are the same."""
 
 
 GLUE_TASKS: Mapping[GlueName, GlueTask] = {
@@ -108,7 +108,7 @@ GLUE_TASKS: Mapping[GlueName, GlueTask] = {
         GlueTask(
             "wnli", "WNLI", ("sentence1", "sentence2"), "label", _BINARY, ("accuracy",), {"test": "WNLI.tsv"}
         ),
-        # The diagnostic set has no training data: a model of MNLI predicts it.
+        # The diagnostic set has no training data; a model trained on MNLI predicts it.
         GlueTask(
             "ax",
             "diagnostic",

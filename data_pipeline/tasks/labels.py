@@ -20,13 +20,13 @@ class Labelled(Protocol):
 
     @property
     def label(self) -> str | None:
-        """As it is written in the file; None where there is none."""
+        """The label as it is written in the file; None if there is none."""
 
 
 def find_labels(examples: Sequence[Labelled]) -> tuple[str, ...]:
-    """The labels of a training file, sorted: by number where all are numbers, else by characters.
+    """The labels of a training file, sorted: as numbers if all are numbers, otherwise as text.
 
-    Raises UserError if an example has none, or if all have the same.
+    Raises UserError if an example has no label, or if all have the same one.
     """
     labels = {_require(example) for example in examples}
     if len(labels) < 2:
@@ -50,17 +50,17 @@ def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray
 
 
 def label_targets(examples: Sequence[Labelled], labels: Sequence[str]) -> dict[str, np.ndarray]:
-    """`labels` as `label_ids`; in regression, which has no labels, `values` as `label_values`."""
+    """{"labels": `label_ids`}, or {"values": `label_values`} in regression, where `labels` is empty."""
     return {"labels": label_ids(examples, labels)} if labels else {"values": label_values(examples)}
 
 
 def optional_label_targets(
     examples: Sequence[Labelled], labels: Sequence[str], training: Sequence[Labelled]
 ) -> dict[str, np.ndarray]:
-    """As `label_targets`, of a test set; nothing if no example has a label.
+    """As `label_targets`, for a test set; an empty dict if no example has a label.
 
-    The label -1, unless `training` has it, is none, as in data sets of Hugging Face. In regression, where
-    any number may be new, it is none only if all are -1.
+    -1 means no label, as in data sets of Hugging Face, unless it is a label of `training`. In regression,
+    where any number may be new, it means that only if all are -1.
     """
     if not labels and _numbers(examples) == {-1} and -1 not in _numbers(training):
         return {}
@@ -70,7 +70,7 @@ def optional_label_targets(
 
 
 def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:
-    """Whether all examples have a label. Raises UserError naming the first without where others have one."""
+    """Whether all examples have a label. Raises UserError naming the first without if only some have one."""
     found = list(labelled)
     without = [place for place, is_labelled in found if not is_labelled]
     if without and len(without) < len(found):
@@ -79,7 +79,7 @@ def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:
 
 
 def label_values(examples: Sequence[Labelled]) -> np.ndarray:
-    """float32 [R]: each example's label as a number. Raises UserError if one is none that float32 holds."""
+    """float32 [R]: each example's label as a number. Raises UserError if float32 cannot hold one."""
     values = np.empty(len(examples), np.float32)
     for row, example in enumerate(examples):
         label = _require(example)
@@ -103,7 +103,7 @@ def _require(example: Labelled) -> str:
 
 
 def parse_number(word: str) -> float | None:
-    """A word as a number; None if it is none that float32 holds. Python's 1_5 for 15 is none in a file."""
+    """A word as a number; None if it is not one that float32 holds. 1_5, Python for 15, does not count."""
     try:
         value = float(word)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Scores of predictions by name, and whether the predictions say anything at all."""
+"""Metrics by name, and checks for predictions that are all the same."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from data_pipeline.tasks.names import MetricName
 
-# Below this share of the targets' standard deviation, predictions of a number are as good as constant.
+# Predicted numbers whose standard deviation is at most this share of the targets' count as constant.
 _CONSTANT_SPREAD = 0.01
 _OTHER = "Other"
 
@@ -24,8 +24,8 @@ def score(
       labels: the words of the classes, which semeval_f1 needs.
 
     Returns:
-      from 0 to 1, or from -1 to 1 for matthews, pearson and spearman. The three are 0 where the
-      predictions are constant.
+      values from 0 to 1, or from -1 to 1 for matthews, pearson and spearman, which are 0 if predictions or
+      targets are constant.
     """
     return {name: float(_METRICS[name](targets, predictions, labels)) for name in names}
 
@@ -33,7 +33,7 @@ def score(
 def find_degenerate_classes(
     targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]
 ) -> str | None:
-    """One sentence if every prediction is the same class, None if not.
+    """A one-sentence warning if every prediction is the same class, else None.
 
     Args:
       targets, predictions: int [R].
@@ -52,7 +52,7 @@ def find_degenerate_classes(
 
 
 def find_degenerate_values(targets: np.ndarray, predictions: np.ndarray) -> str | None:
-    """One sentence if the predicted numbers hardly vary, None if they do.
+    """A one-sentence warning if the predicted numbers hardly vary, else None.
 
     Args:
       targets, predictions: float [R].
@@ -72,14 +72,14 @@ def _accuracy(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
 
 def _f1(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> float:
-    """Of class 1, in a task of two."""
+    """F1 of class 1 in a task with two classes."""
     from sklearn.metrics import f1_score
 
     return f1_score(targets, predictions, pos_label=1, average="binary", zero_division=0)
 
 
 def _macro_f1(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> float:
-    """Mean over the classes that occur in either."""
+    """Mean F1 over the classes that occur in targets or predictions."""
     from sklearn.metrics import f1_score
 
     return f1_score(targets, predictions, average="macro", zero_division=0)
@@ -108,9 +108,10 @@ def _both_vary(targets: np.ndarray, predictions: np.ndarray) -> bool:
 
 
 def _semeval_f1(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> float:
-    """Mean F1 over relations other than Other; the wrong direction is wrong (SemEval-2010 Task 8).
+    """Mean F1 over relations other than Other (SemEval-2010 Task 8).
 
-    A relation's two directions are counted together, as the task's own scorer does.
+    A relation in the wrong direction is wrong, but its two directions share one F1, as in the task's own
+    scorer.
     """
     from sklearn.metrics import f1_score
 

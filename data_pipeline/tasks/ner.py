@@ -1,7 +1,7 @@
-"""Sentences to tag as rows of ids: the first piece of each word is labelled, its context is not.
+"""Encodes sentences to tag as rows of ids, with a target at the first piece of each word to tag.
 
-A row shows a sentence with what stands around it in its document, up to the maximum length, as the
-paper's CoNLL-2003 results need; or the sentence alone.
+A row holds a sentence with the context around it in its document, up to the maximum length, as the paper's
+CoNLL-2003 results need; or the sentence alone. Context has no targets.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 class TaggingOptions:
     max_seq_length: int = 128
     context: Context = "sentence"
-    """document: fill rows with the sentences before and after, as the paper does."""
+    """document: fill rows up with the words before and after the sentence, as the paper does."""
 
     def __post_init__(self) -> None:
         check_length(self.max_seq_length)
@@ -33,22 +33,22 @@ class TaggingOptions:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaggingRows:
-    """Rows of [CLS] text [SEP], an example a sentence, and which words each row is to tag.
+    """Rows of [CLS] text [SEP], and the words that each row tags; an example is a sentence.
 
     Every word is tagged in exactly one row; a sentence longer than a row has several.
     """
 
     rows: Rows
-    """With `tag_ids` of the tokens, -1 where nothing is to be predicted, if tags were given."""
+    """If tags were given, with the per-token target `tag_ids`, -1 where nothing is to be predicted."""
     sentences: tuple[Sentence, ...]
     first_words: np.ndarray
     """int32 [R]: the first word of its sentence that the row tags."""
     positions: tuple[np.ndarray, ...]
-    """int32 [W] for each row, W the words that it tags: where in the row the first piece of each is."""
+    """int32 [W] for each row, which tags W words: the position in the row of each word's first piece."""
 
 
 def list_tags(sentences: Sequence[Sentence], scheme: Scheme = "iob2") -> tuple[str, ...]:
-    """The tags of these sentences by id: O, then B- and I- of every type; of scheme none all there are."""
+    """The tags in the order of their ids: O, then B- and I- of every type; with scheme none, all sorted."""
     if scheme == "none":
         return tuple(sorted({tag for sentence in sentences for tag in sentence.tags}))
     types = sorted({tag[2:] for sentence in sentences for tag in sentence.tags if tag != "O"})
@@ -63,13 +63,14 @@ def make_tagging_rows(
 ) -> TaggingRows:
     """Rows of all sentences, in order.
 
-    Words are cut into pieces one by one; a word that gives none is [UNK].
+    Words are cut into pieces one by one; a word without any piece becomes [UNK].
 
     Args:
-      tags: of `list_tags`, to make targets; None to predict.
+      tags: the result of `list_tags`, to make targets; None to predict.
 
     Raises:
-      UserError: a sentence has a tag that is not among `tags`, or has no document where the context is one.
+      UserError: a sentence has a tag that is not among `tags`, or no document although the context is
+        document; the vocabulary has no [UNK].
     """
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     pieces = _split_words(tokenizer, sentences)
@@ -103,8 +104,8 @@ def collect_tags(
     """The tag of every word of every sentence.
 
     Args:
-      batches: (numbers int [B] of rows, predicted tag ids int [B, T]): every row once, in any order.
-      tags: those of the model, by id.
+      batches: (row numbers int [B], predicted tag ids int [B, T]); every row once, in any order.
+      tags: the model's tags, by id.
 
     Raises:
       ValueError: a row's tags are missing.
@@ -133,7 +134,7 @@ def _split_words(tokenizer: TaskTokenizer, sentences: Sequence[Sentence]) -> dic
 
 
 def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]:
-    """Numbers of sentences that are each other's context."""
+    """Ranges of sentences that are each other's context: documents, or single sentences."""
     if context == "sentence":
         yield from (range(number, number + 1) for number in range(len(sentences)))
         return
@@ -151,9 +152,10 @@ def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]
 def _units(
     sentences: Sequence[Sentence], stream: range, starts: np.ndarray, size: int
 ) -> Iterator[tuple[int, int, range]]:
-    """(sentence, its first word in the stream, words to tag in one row): a whole sentence where it fits.
+    """(sentence, its first word in the stream, words to tag in one row) for every row of a stream.
 
-    One that does not is cut into half rows, so that the words at the cuts have context too.
+    A sentence that fits a row is one unit. A longer one is cut into units of half a row, so that the words at
+    the cuts have context too.
     """
     end = 0
     for number in stream:
@@ -170,7 +172,7 @@ def _units(
 
 
 def _surround(starts: np.ndarray, unit: range, size: int) -> tuple[int, int]:
-    """Bounds in pieces of at most `size` with the unit in the middle, or as near to it as the stream allows.
+    """First piece of a row and the piece after its last: at most `size` pieces, the unit near the middle.
 
     Only whole words are context. A single word that is longer than a row loses its end.
     """
@@ -204,7 +206,7 @@ def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
 
 
 def _describe_unknown(tag: str, tags: Sequence[str]) -> str:
-    """Tags of entities are of types, whatever the scheme of the files, so a reader can compare the types."""
+    """Names an unknown tag by its type, since the user's files may write tags in another scheme than IOB2."""
     if not tag.startswith(("B-", "I-")):
         return f"no word of training has the tag {tag}; its tags are {', '.join(tags)}"
     types = ", ".join(known.removeprefix("B-") for known in tags if known.startswith("B-"))

@@ -6,9 +6,9 @@ Tags = Sequence[Sequence[str]]
 
 
 def score_entities(gold: Tags, predicted: Tags) -> dict[str, float]:
-    """`precision`, `recall` and `f1` of all entities together; an entity is right if its words and type are.
+    """`precision`, `recall` and `f1` over all entities; an entity is right if its words and its type are.
 
-    An I- that follows no entity of its type begins one. What has no denominator is 0.
+    An I- that follows no entity of its type begins one. A score whose denominator is 0 is 0.
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
@@ -34,5 +34,5 @@ def report_entities(gold: Tags, predicted: Tags) -> dict[str, dict[str, float]]:
 
 
 def _lists(tags: Tags) -> list[list[str]]:
-    """seqeval takes nothing but lists of lists."""
+    """The tags as lists of lists, which is all that seqeval accepts."""
     return [list(sentence) for sentence in tags]

@@ -1,4 +1,4 @@
-"""Texts as ids with the place of each piece in the text, so that predictions are cut from the text itself."""
+"""Texts as ids with each piece's place in the text, so that predictions are slices of the text itself."""
 
 import dataclasses
 import unicodedata
@@ -18,9 +18,9 @@ class Pieces:
     ids: np.ndarray
     """int32 [N]"""
     starts: np.ndarray
-    """int32 [N]: the first character of each piece; in SentencePiece it can be the blank before it."""
+    """int32 [N]: first character of each piece; with SentencePiece this can be the blank before a word."""
     ends: np.ndarray
-    """int32 [N]: the character after each piece and the combining marks that belong to its last one."""
+    """int32 [N]: end (exclusive) of each piece, including combining marks that follow its last character."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -38,9 +38,9 @@ def split_texts(tokenizer: TaskTokenizer, texts: Sequence[str]) -> Iterator[Piec
 
 
 def _with_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The ends of pieces, moved behind combining marks that are in no piece.
+    """The ends of pieces, moved past combining marks that are in no piece.
 
-    A tokenizer without accents drops them, and its offsets would cut them off the end of a text.
+    A tokenizer that strips accents drops these marks, so its offsets would cut them off the end of an answer.
     """
     marks = {character for character in set(text) if unicodedata.category(character).startswith("M")}
     if not marks:

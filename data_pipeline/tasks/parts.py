@@ -1,4 +1,4 @@
-"""The parts of a data set: files named after them with one of a few suffixes, or splits of tfds:NAME."""
+"""Finds the parts of a data set: files named after the part, with one of a few suffixes, or TFDS splits."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ def require_part(
 def require_part(
     data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = ()
 ) -> Path | TfdsSplit:
-    """A part of a data set. Arguments as `find_part`; raises UserError if there is no such part, too."""
+    """The file or split of a part. As `find_part`, but also raises UserError if there is no such part."""
     if isinstance(data, str) and tfds.is_tfds(data):
         return TfdsSplit(data, tfds.choose_split(data, tfds.open_tfds(data), PART_NAMES[part]))
     file = find_part(Path(data), part, suffixes, published)
@@ -46,16 +46,16 @@ def find_part(
 def find_part(
     data: Path | str, part: PartName, suffixes: Names = TABLES, published: Names = (), without: str = ""
 ) -> Path | TfdsSplit | None:
-    """A part of a data set, None if there is none.
+    """The file or split of a part of a data set; None if there is none.
 
     Args:
-      data: a folder; as a str, perhaps tfds:NAME.
-      suffixes: of the files' names; * stands for anything.
-      published: names besides `PART_NAMES`, those of a data set as it is published.
-      without: a pattern of names that are not looked at.
+      data: a folder; a str may also be tfds:NAME.
+      suffixes: endings of file names; * stands for anything.
+      published: file names that a published data set uses, besides those of `PART_NAMES`.
+      without: pattern of file names to ignore.
 
     Raises:
-      UserError: there are several such files; `data_pipeline.tfds.open_tfds` cannot open the data set.
+      UserError: several files match; `data_pipeline.tfds.open_tfds` cannot open the data set.
     """
     if isinstance(data, str) and tfds.is_tfds(data):
         splits = tfds.open_tfds(data).info.splits
@@ -64,7 +64,7 @@ def find_part(
 
 
 def find_file(folder: Path, names: Names, suffixes: Names = TABLES, without: str = "") -> Path | None:
-    """The one file with one of those names and suffixes. Raises UserError if there are several."""
+    """The file with one of these names and suffixes, or None. Raises UserError if there are several."""
     tried = [name + suffix for name in names for suffix in suffixes]
     files = [file for file in sorted(folder.iterdir()) if not fnmatchcase(file.name, without)]
     found = [f for f in files if any(fnmatchcase(f.name, name) for name in tried) and f.is_file()]

@@ -1,4 +1,4 @@
-"""Ranking: texts encoded on their own, so that a query lies near the texts that answer it."""
+"""Ranking data: texts are encoded on their own, so that a query lies near the texts that answer it."""
 
 import dataclasses
 import itertools
@@ -15,36 +15,36 @@ from data_pipeline.tasks.records import Place, Record, read_records
 from data_pipeline.tasks.rows import Rows
 
 QUERY_FIELDS = ("query", "candidates")
-"""That JSON must have."""
+"""Required fields of a JSON object."""
 _FEWEST_CANDIDATES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class RankingExample:
-    """To train on: the other rows of a batch are negatives too."""
+    """A training example; the texts of a batch's other rows can be negatives too."""
 
     place: Place
     query: str
     positive: str
     negative: str | None
-    """All examples of a set have one or none has."""
+    """Either all examples of a set have a negative or none has."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RankingQuery:
-    """Candidates to put in order."""
+    """A query with candidates to put in order."""
 
     place: Place
     query: str
     candidates: tuple[str, ...]
-    """Two or more, or one or more of which nothing is known."""
+    """Two or more; in queries to predict, one or more."""
     relevance: tuple[float, ...] = ()
-    """Of each candidate: 0 is irrelevant, more is better. Empty in queries to predict."""
+    """Relevance of each candidate: 0 is irrelevant, more is better. Empty in queries to predict."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedQueries:
-    """Each different text of an evaluation set once, and where queries and candidates are among them."""
+    """Each distinct text of an evaluation set once, and which of them are the queries and candidates."""
 
     rows: Rows
     query_rows: np.ndarray
@@ -58,7 +58,7 @@ class EncodedQueries:
 def read_ranking(
     file: Path, query: str = "query", positive: str = "positive", negative: str | None = None
 ) -> list[RankingExample]:
-    """Training examples of a .tsv, .csv or .jsonl file, with the names of its columns.
+    """Training examples of a .tsv, .csv or .jsonl file, read from the columns of the given names.
 
     Raises UserError as `read_records`, and if a text is empty.
     """
@@ -75,7 +75,7 @@ def read_ranking(
 
 
 def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
-    """A row an example of two sequences, query and positive, or three with the negative. No targets."""
+    """One row per example, without targets: two sequences, query and positive, or three with the negative."""
     texts = [
         text
         for example in examples
@@ -89,30 +89,31 @@ def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, m
 def read_queries(file: Path) -> list[RankingQuery]:
     """Queries with candidates and their relevance.
 
-    JSONL has {"query", "candidates": [...], "relevance": [...]} a line. TSV and CSV have the columns
-    query_id, query, candidate, relevance; the rows of a query stand together.
+    JSONL has {"query", "candidates": [...], "relevance": [...]} on each line. TSV and CSV have the columns
+    query_id, query, candidate, relevance; the rows of a query are consecutive.
 
     Raises:
-      UserError: what `read_records` raises; an empty text; fewer than two candidates; a relevance that is no
-        number from 0; rows of one query_id that do not stand together, or have several queries.
+      UserError: as `read_records`; an empty text; fewer than two candidates; a relevance that is not a number
+        of 0 or more; rows of one query_id that are not consecutive, or have different queries.
     """
     return [read_relevance(group) for group in split_queries(file, ("relevance",))]
 
 
 def read_test_queries(file: Path) -> list[RankingQuery]:
-    """Queries as `read_queries`; but if none has a relevance, as those to predict."""
+    """Queries as `read_queries`, or without relevance, as `read_candidates`, if no record has one."""
     groups = list(split_queries(file))
     is_judged = all_or_none((record.place, _is_judged(record)) for group in groups for record in group)
     return [read_relevance(group) if is_judged else read_candidates(group) for group in groups]
 
 
 def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]]:
-    """The records of each query: one of JSONL, or the rows of a table with its query_id.
+    """The records of each query: one record of JSONL, or the rows of a table with its query_id.
 
     Args:
-      more: columns to require besides query_id, query, candidate, or query and candidates.
+      more: columns to require besides query_id, query and candidate, or query and candidates in JSONL.
 
-    Raises UserError as `read_queries`, but asks for one candidate alone.
+    Raises:
+      UserError: as `read_records`; an empty query_id; rows of one query_id that are not consecutive.
     """
     if file.suffix in jsonl.SUFFIXES:
         yield from ([record] for record in read_records(file, (*QUERY_FIELDS, *more)))
@@ -130,7 +131,10 @@ def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]
 
 
 def read_candidates(records: Sequence[Record]) -> RankingQuery:
-    """The query of one group of `split_queries`, without relevance. Raises UserError if there are several."""
+    """The query of one group of `split_queries`, without relevance.
+
+    Raises UserError if a text is empty, or if the records have different queries.
+    """
     first = records[0]
     if "candidates" in first.fields:
         candidates = first.texts("candidates", 1)
@@ -146,7 +150,7 @@ def read_candidates(records: Sequence[Record]) -> RankingQuery:
 
 
 def read_relevance(records: Sequence[Record]) -> RankingQuery:
-    """The query of one group of `split_queries`, with relevance, which it must have."""
+    """The query of one group of `split_queries`, with relevance; raises UserError as `read_queries`."""
     query, first = read_candidates(records), records[0]
     if len(query.candidates) < _FEWEST_CANDIDATES:
         raise UserError(f"{query.place}: {query.query[:40]!r} has one candidate; ranking needs two or more")
@@ -167,7 +171,7 @@ def read_relevance(records: Sequence[Record]) -> RankingQuery:
 def encode_queries(
     queries: Sequence[RankingQuery], tokenizer: TaskTokenizer, max_length: int
 ) -> EncodedQueries:
-    """Encode each different text once, however many queries have it as a candidate."""
+    """Encodes each distinct text once, however many queries have it as a candidate."""
     numbers: dict[str, int] = {}
     for query in queries:
         for text in (query.query, *query.candidates):

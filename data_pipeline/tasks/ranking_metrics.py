@@ -1,4 +1,4 @@
-"""Scores of rankings: where the relevant candidates of each query stand."""
+"""Metrics of rankings: how high the relevant candidates of each query are ranked."""
 
 from collections.abc import Sequence
 
@@ -8,19 +8,19 @@ import numpy as np
 def score_rankings(
     relevance: Sequence[np.ndarray], scores: Sequence[np.ndarray], cutoff: int = 10
 ) -> dict[str, float]:
-    """Means over queries; one without a relevant candidate counts as 0.
+    """Means of the metrics over queries; a query without a relevant candidate counts as 0.
 
-    Candidates of equal score stand worst first in mrr and recall, so a model that gives all the same score
-    gains nothing from the order of a file.
+    For mrr and recall, candidates of equal score are ranked worst first, so a model that gives all the same
+    score gains nothing from the order of a file.
 
     Args:
-      relevance: a float array [C] a query; above 0 is relevant, more is better.
-      scores: an array [C] a query, higher is ranked first. C is 2 or more.
+      relevance: a float array [C] for each query; above 0 is relevant, more is better.
+      scores: an array [C] for each query; the highest is ranked first. C is 2 or more.
       cutoff: k of recall@k and ndcg@k.
 
     Returns:
       mrr, recall@1, recall@k and ndcg@k, from 0 to 1. recall@k is the share of a query's relevant candidates
-      that are among its first k; ndcg has the gain relevance / log2(1 + rank).
+      that are among its first k; in ndcg a candidate adds relevance / log2(1 + rank).
     """
     from sklearn.metrics import ndcg_score
 
@@ -41,7 +41,7 @@ def score_rankings(
 
 
 def find_degenerate_scores(scores: Sequence[np.ndarray]) -> str | None:
-    """One sentence if every candidate of every query has the same score, None if not."""
+    """A one-sentence warning if each query's candidates all have the same score, else None."""
     if any(np.ptp(score) > 0 for score in scores):
         return None
     return "every candidate has the same score as the others of its query: the model does not tell them apart"

@@ -1,4 +1,4 @@
-"""Records out of a user's files: TSV, CSV and JSON lines, each with the place that it stands at."""
+"""Reads records from a user's files (TSV, CSV and JSON lines), each with its place for messages."""
 
 import collections
 import csv
@@ -14,7 +14,7 @@ from data_pipeline import jsonl
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.tfds import TfdsSplit
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell them, UTF-8 can't
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape them, UTF-8 cannot encode them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One row of a table or object of a JSONL file."""
+    """One row of a table, or one object of a JSONL file."""
 
     place: Place
     fields: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Record:
         return self._check_text(name, value)
 
     def word(self, name: str) -> str:
-        """A field as a label: a text, or a number or truth value of JSON as it is written there."""
+        """A field as a label: text, or a number or boolean as JSON writes it. Raises UserError if blank."""
         value = self.fields[name]
         word = value.strip() if isinstance(value, str) else json.dumps(value)
         if not word or isinstance(value, list | dict | None):
@@ -55,16 +55,16 @@ class Record:
         return self._check_text(name, word)
 
     def label(self, name: str) -> str | None:
-        """A field as `word` gives it; None if it is blank, as labels of test sets are."""
+        """A field as `word` returns it; None if it is blank, as in test sets without labels."""
         return None if self.is_blank(name) else self.word(name)
 
     def is_blank(self, name: str) -> bool:
-        """Whether a field is missing, null or an empty text."""
+        """Whether a field is missing, null or blank text."""
         value = self.fields.get(name)
         return value is None or (isinstance(value, str) and not value.strip())
 
     def texts(self, name: str, fewest: int) -> tuple[str, ...]:
-        """A field of JSONL that must be a list of texts. Raises UserError if it is not."""
+        """A field that must be a list of at least `fewest` texts. Raises UserError if it is not."""
         values = self.fields[name]
         if not isinstance(values, list | tuple) or len(values) < fewest:
             raise UserError(f"{self.place}: {name} must be a list of {fewest} or more texts")
@@ -73,7 +73,7 @@ class Record:
         return tuple(self._check_text(name, value) for value in values)
 
     def without(self, name: str) -> "Record":
-        """The same without a field, such as a label that is not to be looked at."""
+        """The same record without a field, such as a label that is to be ignored."""
         return Record(self.place, {key: value for key, value in self.fields.items() if key != name})
 
     def _check_text(self, name: str, value: str) -> str:
@@ -86,12 +86,12 @@ class Record:
 def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Record]:
     """The records of a .tsv, .csv or .jsonl file, or of a TensorFlow dataset, all with the fields `columns`.
 
-    A TSV has a line of names and no quoting: a quotation mark is a character. A CSV has a line of names
-    and quotes as spreadsheets write them. JSONL is an object a line.
+    A TSV has a header and no quoting: a quotation mark is an ordinary character. A CSV has a header, and
+    quotes as spreadsheets write them. JSONL has one object per line.
 
     Raises:
-      UserError: no such file; not UTF-8; empty; a column is missing; a line that has another number of
-        columns than the first one, or is no JSON object.
+      UserError: no such file; not UTF-8; empty; a column is missing; a line that differs from the first in
+        its number of columns, or is no JSON object.
     """
     if isinstance(file, TfdsSplit):
         return _read_tfds(file, columns)
@@ -107,20 +107,20 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str]) -> Iterator[Rec
 
 
 def check_unicode(place: object, name: str, text: str) -> None:
-    """Raises UserError if a text has half a character."""
+    """Raises UserError if a text has an unpaired surrogate, which is half a character."""
     if _SURROGATE.search(text):
         raise UserError(f"{place}: {name} has half a character, such as \\ud83d; it must be Unicode")
 
 
 def example_place(index: int) -> Place:
-    """Where an example in memory stands."""
+    """The place, for messages, of an example in memory."""
     return Place("the examples", index, "index")
 
 
 def as_records(examples: Sequence[Any], columns: Sequence[str]) -> list[Record]:
-    """Objects in memory that have the fields `columns`, as the lines of a JSONL file.
+    """Dicts in memory as records, as if each were a line of a JSONL file.
 
-    Raises UserError naming by its index the first that is no mapping or lacks one of them.
+    Raises UserError naming the index of the first that is no mapping or lacks one of `columns`.
     """
     records = []
     for index, fields in enumerate(examples):
@@ -133,17 +133,18 @@ def as_records(examples: Sequence[Any], columns: Sequence[str]) -> list[Record]:
 
 
 def read_lines(file: Path) -> Iterator[tuple[Place, str]]:
-    """The lines of a file, without their ends; blank ones at the end of the file are left out.
+    """The lines of a file, without their line ends; blank lines at the end of the file are left out.
 
-    Only a line feed ends a line: texts hold characters such as U+2028 that `str.splitlines` splits at. A
-    carriage return before it is part of the end.
+    Only a line feed ends a line, since texts hold characters such as U+2028 that `str.splitlines` splits at.
+    A carriage return before it is part of the line end.
+
     Raises UserError: no such file, not UTF-8, or empty.
     """
     return ((place, line.removesuffix("\r")) for place, line in _fed_lines(file))
 
 
 def _fed_lines(file: Path) -> Iterator[tuple[Place, str]]:
-    """As `read_lines`, with carriage returns."""
+    """As `read_lines`, but carriage returns at the ends of lines are kept."""
     blank: list[tuple[Place, str]] = []
     is_empty = True
     for place, line in _decode(file):
@@ -159,7 +160,7 @@ def _fed_lines(file: Path) -> Iterator[tuple[Place, str]]:
 
 
 def split_tabs(file: Path) -> Iterator[tuple[Place, list[str]]]:
-    """The lines of a TSV, cut at tabs."""
+    """The lines of a TSV, split at tabs."""
     return ((place, line.split("\t")) for place, line in read_lines(file))
 
 
@@ -171,7 +172,7 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
 
 
 def check_names(source: object, names: Iterable[str]) -> None:
-    """Raises UserError if two columns have one name."""
+    """Raises UserError if two columns have the same name."""
     for name, count in collections.Counter(names).items():
         if count > 1:
             raise UserError(f"{source} has two columns named {name!r}; give each a name of its own")
@@ -193,7 +194,7 @@ def _decode(file: Path) -> Iterator[tuple[Place, str]]:
 def _name_fields(
     file: Path, lines: Iterator[tuple[Place, list[str]]], columns: Sequence[str]
 ) -> Iterator[Record]:
-    """Records of the lines below a line of names, which must hold `columns`."""
+    """Records of the lines below a header, which must have `columns`."""
     _, names = next(lines)
     check_columns(file, names, columns)
     check_names(file, names)
@@ -205,7 +206,7 @@ def _name_fields(
 
 def _split_csv(file: Path) -> Iterator[tuple[Place, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # a text may well be longer than the module's 128 KiB
-    # With carriage returns, which are text in a cell of several lines.
+    # Carriage returns are kept: in a cell of several lines they are text.
     reader = csv.reader((f"{line}\n" for _, line in _fed_lines(file)), strict=True)
     while True:
         place = Place(str(file), reader.line_num + 1)

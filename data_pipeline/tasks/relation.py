@@ -22,16 +22,16 @@ _COMMENT = "Comment"
 @dataclasses.dataclass(frozen=True)
 class Entity:
     start: int
-    """Character offset of its first character in the text."""
+    """Offset in the text of its first character."""
     stop: int
-    """Character offset behind its last character."""
+    """Offset in the text of the character after its last one."""
     type: str | None = None
-    """Such as PERSON; None where the data set has no types."""
+    """Type such as PERSON; None if the data set has no types."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RelationExample:
-    """The entities do not overlap; either may come first."""
+    """A text with two entities, which do not overlap; either may come first."""
 
     place: Place
     text: str
@@ -42,11 +42,11 @@ class RelationExample:
 
 
 def read_semeval(file: Path) -> list[RelationExample]:
-    """SemEval-2010 Task 8's form; head is e1 and tail is e2, and labels are such as Cause-Effect(e2,e1).
+    """The examples of a file in the form of SemEval-2010 Task 8.
 
-    An example is a numbered line of a sentence in quotes with <e1></e1> and <e2></e2>, then, except in
-    the test file, a line with its relation, then perhaps one that begins with Comment. Blank lines count
-    nowhere.
+    Head is e1, tail is e2, and labels are words such as Cause-Effect(e2,e1). An example is a numbered line
+    with a sentence in quotes that has <e1></e1> and <e2></e2>; then, except in the test file, a line with its
+    relation; then optionally a line that begins with Comment. Blank lines are ignored.
 
     Raises:
       UserError: no such file, not UTF-8, empty, an example without both entities, or a line of none of these
@@ -56,9 +56,9 @@ def read_semeval(file: Path) -> list[RelationExample]:
 
 
 def read_relations(file: Path) -> list[RelationExample]:
-    """JSONL of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}, perhaps with "label".
+    """Examples from JSONL: {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}, and maybe "label".
 
-    Offsets count characters; `stop` is behind the last. An entity may have a "type". Raises UserError as
+    Offsets count characters; `stop` is exclusive. An entity may have a "type". Raises UserError as
     `read_records`, and if an entity is empty, outside the text or overlaps with the other one.
     """
     return [parse_relation(record) for record in read_records(file, RELATION_FIELDS)]

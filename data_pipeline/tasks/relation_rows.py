@@ -1,4 +1,4 @@
-"""Relation examples to rows: the two entities are marked, or hidden behind their types."""
+"""Encodes relation examples as rows, with the two entities marked or replaced by their types."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _SIGNS = ("$", "$", "#", "#")
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """The ids of a text cut at its entities, which are marked or replaced already."""
+    """The ids of a text, split at its entities, which are already marked or replaced."""
 
     before: np.ndarray
     first: np.ndarray
@@ -38,20 +38,20 @@ def relation_rows(
     style: EntityStyle,
     targets: Mapping[str, np.ndarray],
 ) -> Rows:
-    """A row an example, with the entities marked in `style`.
+    """One row per example, with the entities marked or replaced as `style` says.
 
     A text that is too long loses tokens at its outer ends first, then in the middle between its entities.
 
     Args:
-      targets: of `label_targets`, or empty for texts to predict.
+      targets: the result of `label_targets`, or empty for texts to predict.
 
     Returns:
-      rows with the target `entity_positions` int32 [R, 2]: where head and tail begin, at their markers
-      or at the first piece of their types.
+      rows with the target `entity_positions` int32 [R, 2], the first positions of head and tail: those of
+      their markers, or of the first pieces of the words that replace them.
 
     Raises:
-      UserError: two entities that alone are too long; an entity without a type in style types; a
-        vocabulary that has neither [unused1] to [unused4] nor $ and #.
+      UserError: the two entities alone are too long; in style types, an entity has no type; in style markers,
+        the vocabulary has neither [unused1] to [unused4] nor $ and #.
     """
     check_length(max_length)
     room = max_length - 2
@@ -85,7 +85,7 @@ def _cut_texts(
 
 
 def _cut_text(example: RelationExample, style: EntityStyle) -> tuple[str, str, str, str, str]:
-    """The text before, of, between and behind the entities, with their types for entities in style types."""
+    """The text before, of, between and after the entities; in style types, entities are replaced."""
     text = example.text
     first, second = sorted((example.head, example.tail), key=lambda entity: entity.start)
     words = [
@@ -98,7 +98,7 @@ def _cut_text(example: RelationExample, style: EntityStyle) -> tuple[str, str, s
 
 
 def _type_words(example: RelationExample, entity: Entity) -> str:
-    """Words that any vocabulary can spell, so that no piece needs a meaning that must be stored."""
+    """The role and type that replace an entity, as ordinary words, so that no new pieces are needed."""
     if entity.type is None:
         raise UserError(f"{example.place}: an entity has no type; style types needs one for each")
     role = "head" if entity is example.head else "tail"
@@ -106,7 +106,7 @@ def _type_words(example: RelationExample, entity: Entity) -> str:
 
 
 def _markers(tokenizer: TaskTokenizer) -> list[np.ndarray]:
-    """int32 [1] four times: before and behind the head, before and behind the tail."""
+    """Four int32 [1]: the ids before and after the head, and before and after the tail."""
     for pieces in (_UNUSED, _SIGNS):
         ids = [tokenizer.piece_id(piece) for piece in pieces]
         if None not in ids:
@@ -118,7 +118,7 @@ def _markers(tokenizer: TaskTokenizer) -> list[np.ndarray]:
 
 
 def _fit(parts: _Parts, room: int, example: RelationExample) -> _Parts:
-    """The same in at most `room` tokens."""
+    """`parts` shortened to at most `room` tokens."""
     entities = len(parts.first) + len(parts.second)
     if entities > room:
         raise UserError(f"{example.place}: its entities have {entities} tokens; max_seq_length leaves {room}")
@@ -144,7 +144,7 @@ def _join(parts: _Parts, tokenizer: TaskTokenizer) -> np.ndarray:
 
 
 def _positions(parts: _Parts) -> tuple[int, int]:
-    """Where head and tail begin, [CLS] counted."""
+    """First positions of head and tail in the row, which begins with [CLS]."""
     first = 1 + len(parts.before)
     second = first + len(parts.first) + len(parts.between)
     return (first, second) if parts.head_is_first else (second, first)

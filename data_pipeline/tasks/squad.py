@@ -1,4 +1,4 @@
-"""Questions about passages in the JSON of SQuAD 1.1 and 2.0, and where in the passage their answers are."""
+"""Reads questions about passages from the JSON of SQuAD 1.1 and 2.0, and locates answers in the passages."""
 
 import dataclasses
 import json
@@ -14,16 +14,16 @@ from data_pipeline.tasks.records import Record, check_columns, check_unicode
 from data_pipeline.tfds import TfdsSplit
 
 QUESTION_FIELDS = ("question", "context")
-"""Of JSON lines that ask a question each."""
+"""Required fields of JSON lines, each of which asks one question."""
 LARGEST_MISPLACED_SHARE = 0.01
-"""Of the questions of a training file. More means that the file counts its offsets in other units."""
+"""Largest share of misplaced answers in a training file; more means that its offsets count other units."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
     text: str
     start: int
-    """Character of the context."""
+    """Offset in the context of its first character."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,27 +32,27 @@ class SquadExample:
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """Of the annotators, in the file's order. Empty if there is none, or the file doesn't tell."""
+    """The annotators' answers, in the file's order; empty if there are none or the file has no answers."""
     is_impossible: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LabelledExamples:
-    """Examples to train on, and the answer of each."""
+    """Examples to train on, with the span of each one's answer."""
 
     examples: tuple[SquadExample, ...]
     spans: np.ndarray
-    """int32 [E, 2]: first character of the answer and the one after it; (0, 0) if impossible."""
+    """int32 [E, 2]: first character of the answer and the character after its last; (0, 0) if impossible."""
     misplaced: tuple[str, ...]
     """Ids of the questions left out because their answer is not where the file says or has no piece."""
 
 
 def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
-    """The questions of a file, or of the TensorFlow dataset of SQuAD, in its order.
+    """The questions of a file, or of SQuAD's TensorFlow dataset, in its order.
 
     Raises:
-      UserError: the file can't be read, is not SQuAD's JSON, has no questions, two of one id, or an
-        empty context.
+      UserError: the file can't be read, is not SQuAD's JSON, has no questions, has two of the same id, or has
+        an empty context.
     """
     if isinstance(path, TfdsSplit):
         return _check_ids(_tfds_examples(path), path)
@@ -60,19 +60,19 @@ def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
 
 
 def read_unanswered(path: Path) -> tuple[SquadExample, ...]:
-    """As `read_squad`, of a file to predict: what it says of answers is not looked at."""
+    """As `read_squad`, for a file to predict: answers in it are ignored."""
     return _check_ids((_question(*found, path) for found in _questions(path)), path)
 
 
 def require_answers(examples: Sequence[SquadExample], path: Path | TfdsSplit) -> None:
-    """Raises UserError naming the first question that has no answer to score by, as SQuAD 1.1's all have."""
+    """Raises UserError naming the first question without an answer to score by; SQuAD 1.1 has none such."""
     for example in examples:
         if not example.answers:
             raise UserError(f"question {example.id} of {path} has no answer; SQuAD 1.1 asks for one or more")
 
 
 def read_question(record: Record) -> SquadExample:
-    """A question without answer from a record with {"question", "context"} and perhaps "id".
+    """A question without answers from a record with {"question", "context"} and optionally "id".
 
     Raises UserError if a text is empty.
     """
@@ -81,7 +81,7 @@ def read_question(record: Record) -> SquadExample:
 
 
 def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
-    """The JSON of a file of `read_squad` where each question has its `prediction`, by id."""
+    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`."""
     content = _read_json(path)
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
@@ -91,10 +91,10 @@ def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
 
 
 def find_answers(examples: Sequence[SquadExample]) -> LabelledExamples:
-    """The first answer of each question, in characters of its context.
+    """The examples with the character span of each question's first answer in its context.
 
-    Blanks may differ between answer and context, and the answer may be a few characters off within the
-    words at its offset. Questions whose answer is not there are left out, as in google-research/bert's
+    Blanks may differ between answer and context, and the answer may be a few characters off, within the
+    words at its offset. Questions whose answer is not found there are left out, as in google-research/bert's
     run_squad.py.
 
     Raises:
@@ -170,7 +170,7 @@ def _example(question: Any, context: str, path: Path | TfdsSplit) -> SquadExampl
 
 
 def _question(question: Any, context: str, path: Path | TfdsSplit) -> SquadExample:
-    """The example without answers."""
+    """The example of one question, without answers."""
     name = _get(question, "id", str, f"a question of {path}")
     text = _get(question, "question", str, f"question {name} of {path}")
     if not context.strip():
@@ -187,7 +187,7 @@ def _get(item: Any, key: str, kind: type, place: str) -> Any:
 
 
 def _find_answer(example: SquadExample) -> tuple[int, int] | None:
-    """The occurrence nearest to its offset within the whole words there, or None."""
+    """The first answer's span: the occurrence nearest to its offset, within the words there; or None."""
     if example.is_impossible:
         return 0, 0
     if not example.answers:

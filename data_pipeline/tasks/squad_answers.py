@@ -1,6 +1,6 @@
-"""From start and end logits to answers in the words of the passage, as in run_squad.py's write_predictions.
+"""Turns start and end logits into answers cut from the passage, as run_squad.py's write_predictions does.
 
-Each window is reduced to its best few answers as it comes, so logits need not be kept.
+Each window is reduced to its best few answers as it arrives, so logits need not be kept.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from data_pipeline.tasks.squad_windows import Windows
 
 SquadVersion = Literal["1.1", "2.0"]
 Logits = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""(numbers int [B] of rows, start logits [B, T], end logits [B, T]); T may differ between batches."""
+"""(row numbers int [B], start logits [B, T], end logits [B, T]); T may differ between batches."""
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
@@ -26,14 +26,14 @@ NULL_ODDS_FILE = "null_odds.json"
 
 @dataclasses.dataclass(frozen=True)
 class AnswerSearch:
-    """The defaults are those of run_squad.py."""
+    """How answers are searched for. The defaults are those of run_squad.py."""
 
     version: SquadVersion = "1.1"
     """2.0: a question may have no answer, and "" is among its candidates."""
     n_best_size: int = 20
-    """Starts and ends tried in each window, and candidates kept of each question."""
+    """Number of starts and of ends tried in each window, and of candidates kept for each question."""
     max_answer_length: int = 30
-    """Pieces."""
+    """Longest answer, in pieces."""
 
     def __post_init__(self) -> None:
         if self.n_best_size < 1 or self.max_answer_length < 1:
@@ -44,7 +44,7 @@ class AnswerSearch:
 class Candidate:
     text: str
     start: int
-    """Its first character in the context; -1 of no answer."""
+    """Offset of its first character in the context; -1 for no answer."""
     start_logit: float
     end_logit: float
 
@@ -54,36 +54,36 @@ class Candidate:
 
     @property
     def end(self) -> int:
-        """The character after its last; -1 of no answer."""
+        """Offset of the character after its last; -1 for no answer."""
         return self.start + len(self.text) if self.text else -1
 
 
 def no_answer(start_logit: float, end_logit: float) -> Candidate:
-    """The candidate ""."""
+    """The candidate for no answer, whose text is ""."""
     return Candidate("", -1, start_logit, end_logit)
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictedAnswer:
-    """What was found for a question."""
+    """The candidates found for a question."""
 
     id: str
     best: Candidate
     """The best span of the passage; no answer only if no span was valid."""
     null: Candidate
-    """No answer."""
+    """No answer, with the logits of the window where its score is lowest."""
     null_odds: float
-    """Score of `null`, the lowest of all windows, less that of `best`."""
+    """Score of `null` minus that of `best`."""
     candidates: tuple[Candidate, ...]
-    """Best first, no text twice; in 2.0 with "", in the place of its score or at the end."""
+    """Best first, each text once. In 2.0 they include "", placed by its score, or last if that is too low."""
 
     def choose(self, null_threshold: float | None) -> Candidate:
-        """None if the null odds exceed the threshold; never for that if it is None (SQuAD 1.1)."""
+        """`null` if the null odds exceed the threshold, else `best`; `best` if it is None (SQuAD 1.1)."""
         is_null = null_threshold is not None and self.null_odds > null_threshold
         return self.null if is_null else self.best
 
     def text(self, null_threshold: float | None) -> str:
-        """What `choose` chooses, in the words of the passage."""
+        """The text of the chosen candidate; "" for no answer."""
         return self.choose(null_threshold).text
 
     def probabilities(self) -> list[float]:
@@ -96,14 +96,14 @@ class PredictedAnswer:
 def find_best_answers(
     windows: Windows, batches: Iterable[Logits], search: AnswerSearch
 ) -> list[PredictedAnswer]:
-    """The answer of every example, in their order.
+    """The answer to every example, in their order.
 
-    A span counts if both its ends are among the window's `n_best_size` highest, it lies in the
-    passage, begins where the piece has its maximum context and is not too long. Logits of padding,
-    which depend on the batch, don't count; in run_squad.py they take part in the `n_best_size`.
+    A span is valid if its start and end are among the window's `n_best_size` highest logits, it lies in the
+    passage, begins at a piece that has its maximum context in the window, and is not too long. Logits of
+    padding, which depend on the batch, are left out; in run_squad.py they count among the `n_best_size`.
 
     Args:
-      batches: the logits of every row of `windows`, once each, in any order.
+      batches: the logits of every row of `windows`, each row once, in any order.
 
     Raises:
       ValueError: a row's logits are missing.
@@ -130,7 +130,7 @@ def find_best_answers(
 def write_answers(directory: Path, answers: Sequence[PredictedAnswer], null_threshold: float | None) -> None:
     """Writes predictions.json and nbest_predictions.json, and null_odds.json if there is a threshold.
 
-    The first and the last are what SQuAD's own evaluation reads.
+    SQuAD's own evaluation reads the first and the last.
     """
     directory.mkdir(parents=True, exist_ok=True)
     write_json(directory / PREDICTIONS_FILE, {answer.id: answer.text(null_threshold) for answer in answers})
@@ -146,7 +146,7 @@ _Span = tuple[int, int, float, float]
 def _best_spans(
     windows: Windows, rows: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, search: AnswerSearch
 ) -> Iterator[list[_Span]]:
-    """All valid spans of each row, best first; equal ones in the order of run_squad.py's loops."""
+    """All valid spans of each row, best first; ties are in the order of run_squad.py's loops."""
     is_token, may_start, may_end = _masks(windows, rows, start_logits.shape[1])
     starts = _highest(np.where(is_token, start_logits, -np.inf), search.n_best_size)
     ends = _highest(np.where(is_token, end_logits, -np.inf), search.n_best_size)
@@ -178,7 +178,7 @@ def _masks(windows: Windows, rows: np.ndarray, width: int) -> tuple[np.ndarray, 
 
 
 def _highest(logits: np.ndarray, count: int) -> np.ndarray:
-    """Positions of the highest logits of each row, highest first, of equal ones the first: int [B, count]."""
+    """int [B, count]: positions of each row's highest logits, highest first; of ties the first position."""
     return np.argsort(-logits, axis=1, kind="stable")[:, :count]
 
 
@@ -190,13 +190,13 @@ def _candidates(windows: Windows, row: int, spans: Iterable[_Span]) -> Iterator[
         first = int(passage.starts[start + shift])
         span = context[first : passage.ends[end + shift]]
         text = span.strip()
-        if text:  # SentencePiece has pieces that are but a blank.
+        if text:  # SentencePiece has pieces that are only a blank.
             first += len(span) - len(span.lstrip())
             yield Candidate(text, first, start_logit, end_logit)
 
 
 def _take(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """The first `count` of different texts."""
+    """The first `count` candidates with distinct texts."""
     taken: dict[str, Candidate] = {}
     for candidate in candidates:
         if len(taken) == count:
@@ -206,9 +206,9 @@ def _take(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
 
 
 def _decide(name: str, texts: list[Candidate], null: Candidate, search: AnswerSearch) -> PredictedAnswer:
-    """From the candidates of all windows, in the order of the windows."""
+    """The answer to one question, from the candidates of all its windows, in the order of the windows."""
     ranked = sorted(texts, key=lambda candidate: -candidate.score)
-    # run_squad.py too lets 0 stand for the score of an answer that there is not.
+    # Without any valid span the best score is 0, as in run_squad.py.
     best = ranked[0] if ranked else no_answer(0.0, 0.0)
     if search.version == "2.0":
         candidates = _take(sorted([*texts, null], key=lambda candidate: -candidate.score), search.n_best_size)

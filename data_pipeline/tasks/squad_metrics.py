@@ -14,9 +14,9 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def score_squad_1(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1, the mean over the questions of the best over their answers.
+    """`exact_match` and `f1` of SQuAD 1.1: the best score over a question's answers, averaged over questions.
 
-    A question without prediction counts 0. Raises UserError naming a question without answer.
+    A question without prediction scores 0. Raises UserError naming a question without answer.
     """
     exact, f1 = 0.0, 0.0
     for example in examples:
@@ -32,9 +32,10 @@ def score_squad_1(examples: Sequence[SquadExample], predictions: Mapping[str, st
 
 
 def score_squad_2(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
-    """The scores of SQuAD 2.0: `exact`, `f1` and `total`, also with `HasAns_` and `NoAns_` before.
+    """The scores of SQuAD 2.0: `exact`, `f1` and `total`, for all questions and by group.
 
-    `predictions` are "" for no answer. Raises UserError naming a question without prediction.
+    Names of the groups' scores begin with `HasAns_` and `NoAns_`. A prediction of no answer is "". Raises
+    UserError naming a question without prediction.
     """
     exact, f1 = _scores(examples, predictions, _exact), _scores(examples, predictions, _f1_or_equal)
     groups = {
@@ -54,9 +55,13 @@ def score_squad_2(examples: Sequence[SquadExample], predictions: Mapping[str, st
 def best_thresholds(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """`best_exact`, `best_f1` and `best_exact_thresh`, `best_f1_thresh`, the null odds up to which to answer.
+    """The best scores that a null threshold can give, and these thresholds.
 
-    A threshold is 0 where it is best to answer nothing, as in evaluate-v2.0.py.
+    Questions with null odds up to the threshold are answered. A threshold is 0 if it is best to answer
+    nothing, as in evaluate-v2.0.py.
+
+    Returns:
+      `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
     """
     result = {}
     for name, measure in (("exact", _exact), ("f1", _f1_or_equal)):
@@ -67,7 +72,7 @@ def best_thresholds(
 
 
 def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[PredictedAnswer]) -> float:
-    """The null threshold that gives these answers their best F1: lower than all odds if that is no answer."""
+    """The null threshold with the best F1 for these answers; below all odds if answering nothing is best."""
     odds = {answer.id: answer.null_odds for answer in answers}
     texts = {answer.id: answer.best.text for answer in answers}
     _, threshold = _sweep(examples, texts, odds, _f1_or_equal)
@@ -83,7 +88,7 @@ def _sweep(
     null_odds: Mapping[str, float],
     measure: Measure,
 ) -> tuple[float, float | None]:
-    """The best score and its threshold, None for answering nothing: questions are answered by rising odds."""
+    """The best score and its threshold, None for answering nothing; tries the null odds in rising order."""
     scores = _scores(examples, predictions, measure)
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = float(sum(not answer for answer in has_answer.values()))
@@ -101,7 +106,7 @@ def _sweep(
 def _scores(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], measure: Measure
 ) -> dict[str, float]:
-    """For each question the best over its answers; one without answer is scored against ""."""
+    """For each question the best score over its answers; a question without answers is scored against ""."""
     scores = {}
     for example in examples:
         if example.id not in predictions:
@@ -112,7 +117,7 @@ def _scores(
 
 
 def _normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, single blanks."""
+    """The text in lower case, without ASCII punctuation and English articles, with single blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -1,7 +1,7 @@
-"""Questions with windows of their passages, cut as by google-research/bert's run_squad.py.
+"""Encodes questions with windows of their passages, cut as in google-research/bert's run_squad.py.
 
-Pieces keep their places in the passage, so an answer is labelled by the tightest pieces that cover
-it, and a predicted one is a slice of the passage.
+Pieces keep their places in the passage, so the target of an answer is the tightest span of pieces that
+covers it, and a predicted answer is a slice of the passage.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ class Windowing:
 
     max_seq_length: int = 384
     doc_stride: int = 128
-    """From the start of a window to the start of the next one."""
+    """Distance from the start of a window to the start of the next one."""
     max_query_length: int = 64
-    """A longer question loses its end."""
+    """Longest question; the end of a longer one is cut off."""
 
     def __post_init__(self) -> None:
         if self.doc_stride < 1 or self.max_query_length < 1:
@@ -41,19 +41,19 @@ class Windowing:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Windows:
-    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each shows."""
+    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each window holds."""
 
     rows: Rows
     """Without targets."""
     examples: tuple[SquadExample, ...]
     passages: tuple[Pieces, ...]
-    """The context of each example, in pieces; examples of one context share them."""
+    """The context of each example in pieces, shared by examples of the same context."""
     text_starts: np.ndarray
-    """int32 [R]: where in the row the window begins."""
+    """int32 [R]: position in the row at which the window begins."""
     first_pieces: np.ndarray
-    """int32 [R]: which piece of the passage is the window's first."""
+    """int32 [R]: index in the passage of the window's first piece."""
     max_context: tuple[np.ndarray, ...]
-    """bool [L] for each row, L pieces in its window: whether a piece has its maximum context there."""
+    """bool [L] for each row, with L pieces in its window: whether a piece has its maximum context there."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -122,11 +122,11 @@ def label_windows(windows: Windows, spans: np.ndarray) -> Rows:
       spans: int32 [E, 2], the characters of each example's answer; (0, 0) if it has none.
 
     Returns:
-      rows with `start_positions` and `end_positions` int32 [R], the first and the last piece of the
-      answer; 0, that is [CLS], where the window doesn't hold the whole answer.
+      rows with `start_positions` and `end_positions` int32 [R], the positions of the answer's first and last
+      piece; 0, the position of [CLS], if the window doesn't hold the whole answer.
 
     Raises:
-      UserError: no piece covers an answer.
+      UserError: an answer is covered by no piece.
     """
     pieces = np.array(list(_piece_spans(windows, spans)), np.int32).reshape(-1, 2)[windows.rows.example]
     shifts = windows.text_starts - windows.first_pieces
@@ -140,9 +140,9 @@ def label_windows(windows: Windows, spans: np.ndarray) -> Rows:
 
 
 def cut_passage(length: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """First pieces of the windows of a passage of `length` pieces, and the pieces after their last: int [W].
+    """Starts and ends (exclusive), int [W] each, of the windows of a passage of `length` pieces.
 
-    A stride beyond the size is taken as the size, so that no piece is skipped.
+    A stride larger than the size is reduced to the size, so that no piece is skipped.
     """
     step = min(size, stride)
     starts = np.arange(1 + max(0, -(-(length - size) // step))) * step
@@ -150,17 +150,17 @@ def cut_passage(length: int, size: int, stride: int) -> tuple[np.ndarray, np.nda
 
 
 def mark_max_context(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-    """For each window, whether each of its pieces has its maximum context there: bool [end - start].
+    """For each window, bool [end - start]: whether each of its pieces has its maximum context there.
 
-    The context of a piece is min(pieces to its left, to its right) + 0.01 * length of the window; of
-    equal windows the first counts (run_squad.py, _check_is_max_context).
+    The context of a piece is min(pieces to its left, pieces to its right) + 0.01 * length of the window; of
+    windows with equal context the first is taken (run_squad.py, _check_is_max_context).
     """
     if not ends[-1]:
         return [np.zeros(0, bool)]
     places = np.arange(ends[-1])
-    first = np.searchsorted(ends, places, side="right")  # window that holds a piece
+    first = np.searchsorted(ends, places, side="right")  # first and last window that hold each piece
     last = np.searchsorted(starts, places, side="right") - 1
-    # Those alone are compared: all windows of all places would grow with the square of the passage.
+    # Only these are compared: all windows for all pieces would grow with the square of the passage.
     windows = last - np.arange((last - first).max(), -1, -1)[:, np.newaxis]
     context = np.minimum(places - starts[windows], ends[windows] - 1 - places)
     context = np.where(windows >= first, context + 0.01 * (ends - starts)[windows], -np.inf)

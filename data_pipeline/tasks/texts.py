@@ -1,4 +1,4 @@
-"""Examples of text classification and regression: a text or a pair of texts, and what to say of it."""
+"""Examples of text classification and regression: a text or a pair of texts, and its label or value."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from data_pipeline.tfds import TfdsSplit
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
-    """A text or a pair; all examples of a set are pairs or none is."""
+    """A text or a pair of texts; either all examples of a set are pairs or none is."""
 
     place: Place
     text: str
@@ -29,17 +29,17 @@ def read_table(
     """Examples of a user's .tsv, .csv or .jsonl file, or of a TensorFlow dataset.
 
     Args:
-      text, pair, label: the names of the columns; without `label`, the file is texts to predict.
+      text, pair, label: names of the columns; without `label`, the file holds texts to predict.
 
     Raises:
-      UserError: what `read_records` raises; an empty text or label.
+      UserError: as `read_records`; an empty text or label.
     """
     columns = [name for name in (text, pair, label) if name is not None]
     return [text_example(record, text, pair, label) for record in read_records(file, columns)]
 
 
 def read_test_table(file: Path | TfdsSplit, text: str, pair: str | None, label: str) -> list[TextExample]:
-    """As `read_table`; but there need be no column of labels, and labels may be blank."""
+    """As `read_table`, but the label column may be missing, and labels may be blank."""
     columns = [name for name in (text, pair) if name is not None]
     return [
         dataclasses.replace(text_example(record, text, pair), label=record.label(label))
@@ -63,10 +63,10 @@ def text_rows(
     max_length: int,
     targets: Mapping[str, np.ndarray],
 ) -> Rows:
-    """A row an example, at most `max_length` tokens long.
+    """One row per example, at most `max_length` tokens long.
 
     Args:
-      targets: of `label_targets`, or empty for texts to predict.
+      targets: the result of `label_targets`, or empty for texts to predict.
     """
     texts = [example.text for example in examples]
     pairs = [example.pair for example in examples if example.pair is not None]

@@ -1,4 +1,4 @@
-"""Scores of tagged sentences word by word, where tags mark no entities, in percent."""
+"""Scores, in percent, of tagged sentences whose tags are of single words, not of entities."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ Tags = Sequence[Sequence[str]]
 
 
 def score_words(gold: Tags, predicted: Tags) -> dict[str, float]:
-    """`accuracy`, and `macro_f1`, the mean over the tags that occur in either."""
+    """`accuracy`, and `macro_f1`, the mean F1 over the tags that occur in gold or predicted."""
     from sklearn.metrics import accuracy_score, f1_score
 
     golds, predictions = _words(gold), _words(predicted)
