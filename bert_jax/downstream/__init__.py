@@ -1,4 +1,4 @@
-"""The tasks of `bert-jax finetune`: each joins a data set's side and the model's side."""
+"""The tasks of `bert-jax finetune`: each connects the data of a task with the training of a model."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Settings(Protocol):
-    """Flags of a task that decide how its data become rows."""
+    """A task's flags, which decide how its data become rows, and what the task does with data."""
 
     @property
     def max_seq_length(self) -> int:
-        """Longest sequence, in pieces."""
+        """Longest sequence, in tokens."""
         ...
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaskData":
@@ -31,11 +31,11 @@ class Settings(Protocol):
         ...
 
     def predict_file(self, job: "Prediction") -> int:
-        """Predicts for the examples of a file, writes what it finds, and returns their number."""
+        """Predicts the examples of a file, writes the predictions, and returns the number of examples."""
         ...
 
     def predict_examples(self, examples: Sequence[Any], model: "AppliedModel") -> list[Any]:
-        """What to say of each of one or more examples in memory, of the form that the task has there.
+        """Predictions for one or more examples in memory, which have the task's own form.
 
         Raises UserError naming an example of another form.
         """
@@ -49,9 +49,9 @@ class TaskEntry:
     summary: str
     settings: Settings
     cut_by: str = "max_seq_length"
-    """The setting beyond which text is cut: `Rows.num_cut` counts what it cuts."""
+    """Name of the setting that limits the length of text; `Rows.num_cut` counts the texts that it cuts."""
     files_only: bool = False
-    """Its data cannot be a TensorFlow dataset."""
+    """Whether its data must be files and cannot be a TensorFlow dataset."""
 
 
 TASKS: Mapping[str, TaskEntry] = {

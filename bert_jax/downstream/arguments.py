@@ -1,4 +1,4 @@
-"""What `bert-jax finetune` is told besides a task's own flags."""
+"""Flags of `bert-jax finetune` that all tasks share."""
 
 import dataclasses
 import itertools
@@ -34,50 +34,50 @@ _PAPER: Axes = {"learning_rate": (5e-5, 3e-5, 2e-5), "batch_size": (16, 32), "ep
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFlags:
-    """How to train. Several values make a grid, of which the best on the development set is kept."""
+    """How to train. Several values make a grid, of which the best model on the development set is kept."""
 
     learning_rate: Annotated[
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="(default: 3e-05)")
     ] = None
-    """Reached at the end of warm-up, then falling to 0."""
+    """Peak learning rate: warm-up rises to it, then it falls to 0."""
     batch_size: Annotated[
         tuple[int, ...] | None, tyro.conf.arg(metavar="INT...", help_behavior_hint="(default: 32)")
     ] = None
-    """Examples in a step."""
+    """Examples per training step."""
     epochs: Annotated[
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="(default: 3.0)")
     ] = None
     """Passes over the training set."""
     grid: bool = False
-    """The paper's grid where no values are given: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs
+    """Use the paper's values for what is not given: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs
     2 3 4."""
     seeds: int = 1
-    """Repeats of every cell of the grid, each with a seed of its own."""
+    """Number of runs with each setting of the grid, each with its own seed."""
     first_seed: int = 0
-    """Seed of the first repeat; those of the others follow."""
+    """Seed of the first run; the others count up from it."""
     keep_head: bool = False
-    """Go on with the head of a fine-tuned --model, which has the same labels; else a new one is drawn."""
+    """Start from the head of a fine-tuned --model with the same labels, instead of a new random one."""
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
     dropout_rate: float | None = None
-    """On the embeddings, on the output of attention and of the feed-forward layer, and on what the head
-    classifies; None: the model's own."""
+    """Dropout rate on the embeddings, the outputs of attention and feed-forward layers, and the input of the
+    head's classifier; None: the model's own."""
     attention_dropout_rate: float | None = None
-    """On the attention probabilities; None: the model's own."""
+    """Dropout rate on the attention probabilities; None: the model's own."""
     dtype: DType = "float32"
-    """Type that activations are computed in; parameters and losses are always float32."""
+    """dtype of the activations; parameters and losses are always float32."""
     warmup_proportion: float = 0.1
     """Share of the steps in which the learning rate rises."""
     decay_start: DecayStart = "step_0"
-    """Where the fall counts from: step_0, as google-research/bert; warmup_end, as transformers."""
+    """Step from which the decay counts: step_0 as in google-research/bert, warmup_end as in transformers."""
     weight_decay: float = 0.01
-    """Decoupled, and multiplied by the learning rate; none for biases and LayerNorm."""
+    """Decoupled weight decay, multiplied by the learning rate; not applied to biases and LayerNorm."""
     clip_norm: float | None = 1.0
     """Largest global norm of the gradient; None turns clipping off."""
     bias_correction: BiasCorrection = "none"
-    """none: as google-research/bert. adam: as Adam's authors, steadier on small data sets."""
+    """none: as in google-research/bert. adam: as in the Adam paper, steadier on small data sets."""
     pack: bool = True
-    """Whether short texts share lines of training batches, which saves padding and changes no loss."""
+    """Pack several short texts into one line of a training batch, which saves padding and changes no loss."""
     parallel: ParallelConfig = ParallelConfig()
 
     def __post_init__(self) -> None:
@@ -91,11 +91,11 @@ class TrainingFlags:
             check_dropout_rate(f"--{name.replace('_', '-')}", rate)
 
     def model(self, pretrained: ModelConfig) -> ModelConfig:
-        """A pretrained model's configuration as this trains it."""
+        """A pretrained model's configuration, with the dtype and dropout rates of these flags."""
         return dataclasses.replace(pretrained, dtype=self.dtype, **self._dropout_rates())
 
     def optimizer(self) -> OptimizerConfig:
-        """All of it but the learning rate and the warm-up, which are a cell's."""
+        """The optimizer, without the learning rate and warm-up, which depend on the cell."""
         return OptimizerConfig(
             decay_start=self.decay_start,
             weight_decay=self.weight_decay,
@@ -104,7 +104,7 @@ class TrainingFlags:
         )
 
     def cells(self) -> "list[Cell]":
-        """Every combination once, in order. Raises UserError if a value is impossible."""
+        """The grid's cells: every combination once, in order. Raises UserError if a value is impossible."""
         from bert_jax.finetuning.config import Cell
 
         rates, sizes, epochs = (
@@ -114,7 +114,7 @@ class TrainingFlags:
         return list(dict.fromkeys(Cell(*values) for values in itertools.product(rates, sizes, epochs, seeds)))
 
     def _dropout_rates(self) -> dict[str, Any]:
-        """Those that are given."""
+        """The dropout rates that are given."""
         rates = {name: getattr(self, name) for name in DROPOUT_RATES}
         return {name: rate for name, rate in rates.items() if rate is not None}
 
@@ -129,8 +129,8 @@ class Finetune(Generic[S]):
     task: tyro.conf.Suppress[str]
     source: Annotated[ModelSource, tyro.conf.arg(name="")]
     data: str
-    """Folder of the data set, or for most tasks tfds:NAME; what it holds stands above."""
+    """Folder of the data set, with the files described above; for most tasks also tfds:NAME."""
     output: Path
-    """Folder to make: results, predictions, and the best model under best/."""
+    """Folder to write: results, predictions, and the best model under best/."""
     settings: Annotated[S, tyro.conf.arg(name="")]
     training: Annotated[TrainingFlags, tyro.conf.arg(name="")] = TrainingFlags()

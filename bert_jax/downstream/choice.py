@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceSettings(FoldSettings):
-    """A folder with train, dev (or val) and perhaps test: SWAG's .csv, CODAH's .tsv, or .jsonl of
-    {"context", "question", "choices", "label"}, the question being optional. Or with one file for
-    all, CODAH's full_data.tsv or all.csv, all.tsv, all.jsonl, for cross-validation."""
+    """A folder with train, dev (or val) and optionally test: SWAG's .csv, CODAH's .tsv, or .jsonl with
+    {"context", "question", "choices", "label"} per line, where "question" is optional. Or a folder with a
+    single file for cross-validation: CODAH's full_data.tsv, or all.csv, all.tsv or all.jsonl."""
 
     max_seq_length: int = 128
-    """Of one choice with its context; longer ones are cut."""
+    """Most tokens of one choice with its context; longer ones are cut."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "ChoiceData":
-        """Reads and encodes the parts that are there."""
+        """Reads and encodes train, dev, and test if there is one."""
         from data_pipeline.tasks.choice import choice_rows, require_labels
         from data_pipeline.tasks.encode import make_task_tokenizer
 
@@ -54,7 +54,7 @@ class ChoiceSettings(FoldSettings):
         return {"train": train, "dev": dev, **({"test": read_choices(test)} if test else {})}
 
     def predict_file(self, job: Prediction) -> int:
-        """A file of the same form; its labels are not looked at."""
+        """Predicts a file in one of the forms of the training data; its labels are ignored."""
         from data_pipeline.tasks.choice import open_choices
 
         form = open_choices(job.input)
@@ -67,7 +67,7 @@ class ChoiceSettings(FoldSettings):
         return predict_records(job, form.read, parse, predict, header=header)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Dicts of {"context", "choices"}, perhaps with "question"."""
+        """Predicts dicts {"context", "choices"}, optionally with "question"."""
         from data_pipeline.tasks.choice import CHOICE_FIELDS, json_example
         from data_pipeline.tasks.records import as_records
 
@@ -100,7 +100,7 @@ class ChoiceData(LabelledData):
 
 
 def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:
-    """What to say of examples by their scores [R, C]; a choice that one lacks has none."""
+    """The predictions of examples from their scores [R, C]; a missing choice gets no probability."""
     from bert_jax.finetuning.heads import IMPOSSIBLE
 
     for row in scores:

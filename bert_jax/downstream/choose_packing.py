@@ -1,4 +1,4 @@
-"""How rows of a fine-tuning task share lines of training batches, weighed on the devices at hand."""
+"""Chooses how rows of a fine-tuning task share lines of training batches, for the devices at hand."""
 
 import math
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from bert_jax.training.program import batch_unit
 from data_pipeline.tasks.bin_packing import Packing, choose_packing
 from data_pipeline.tasks.rows import Rows
 
-# Operations in the time that compiling a step takes: 10 s of a CPU, a minute of each accelerator.
+# Operations in the time it takes to compile a step: 10 s of a CPU, one minute of each accelerator.
 _CPU_FLOPS_WHILE_COMPILING = 1e12
 _ACCELERATOR_FLOPS_WHILE_COMPILING = 5e15
-# What compiling is weighed against, the paper's usual number, and not how long this cell or the whole grid is
-# trained: a cell has the same batches, and the same result, alone and beside any others.
+# Length of training that the cost of compiling is weighed against: the paper's usual one, not that of this
+# cell or grid, so that a cell has the same batches, and the same result, alone and beside any others.
 _EPOCHS = 3
 
 
 def find_packing(config: FineTuningConfig, rows: Rows, lengths: Sequence[int]) -> Packing | None:
-    """How rows share lines of training batches on the devices at hand; None where they do not.
+    """How rows share lines of training batches on the devices at hand; None if each has its own line.
 
-    Of the configuration only the model, the batch size and the layout matter, so that cells of other rates,
-    epochs and seeds share their shapes.
+    This depends on the model, batch size and layout of the configuration alone, so that cells with other
+    learning rates, epochs and seeds share their shapes.
 
     Args:
       rows: the training set.
@@ -41,7 +41,7 @@ def find_packing(config: FineTuningConfig, rows: Rows, lengths: Sequence[int]) -
 
 
 def _positions_while_compiling(model: ModelConfig) -> float:
-    """How many positions all devices could train on in the time that compiling a step takes."""
+    """Number of positions that all devices together could train on while a step is compiled."""
     import jax
 
     is_cpu = jax.default_backend() == "cpu"

@@ -1,4 +1,4 @@
-"""Flags of tasks whose data may be one file, of which a part is the development set."""
+"""Flags of tasks whose data may be in one file, a part of which is the development set."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ E = TypeVar("E")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoldSettings:
-    """How a data set of one file is parted."""
+    """How a data set in one file is split."""
 
     folds: int = 5
-    """Parts of a data set of one file: all.tsv, all.csv or all.jsonl. The same text is never in two."""
+    """Number of parts that a single file (such as all.tsv) is split into; no text is in two parts."""
     dev_fold: int = 0
-    """The part that is the development set, from 0; the others are trained on."""
+    """Number, from 0, of the part to use as the development set; the others are trained on."""
 
     def __post_init__(self) -> None:
         if self.folds < 2:
@@ -37,16 +37,16 @@ class FoldSettings:
         text_of: Callable[[E], str],
         names: Sequence[str] = ("all",),
     ) -> tuple[Sequence[E], Sequence[E]]:
-        """The examples of both parts: of a file each, or of one file that is parted here.
+        """The training and development examples, of two files or splits, or of one file that is split here.
 
         Args:
           data: a folder or tfds:NAME.
           read: file or TensorFlow split -> examples.
-          text_of: what two examples of different parts must not share.
-          names: of the one file, without its suffix.
+          text_of: example -> the text that no two parts may share.
+          names: possible names of the single file, without its suffix.
 
         Raises:
-          UserError: a file is missing; there are two parts, and the flags ask for folds.
+          UserError: a file is missing; the flags ask for folds, but there is a training set.
         """
         if whole := _find_whole(data, names):
             return split_fold(read(whole), text_of, self.folds, self.dev_fold)

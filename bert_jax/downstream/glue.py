@@ -1,4 +1,4 @@
-"""GLUE: its tasks, and the zip of test predictions that its server takes."""
+"""The tasks of GLUE, and the zip of test predictions for its server."""
 
 import dataclasses
 import functools
@@ -30,10 +30,10 @@ _DIAGNOSTIC = "tfds:glue/ax"
 
 @dataclasses.dataclass(frozen=True)
 class GlueSettings:
-    """GLUE's files: a folder with CoLA/train.tsv and so on, one task's folder, or tfds:glue/NAME."""
+    """GLUE's folder with CoLA/train.tsv and so on, the folder of one task, or tfds:glue/NAME."""
 
     max_seq_length: int = 128
-    """Longer texts are cut."""
+    """Most tokens of a text or pair; longer ones are cut."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "GlueData":
         """Reads and encodes a task of GLUE.
@@ -64,7 +64,7 @@ class GlueSettings:
         return GlueData(glue, train, dev, tests, submissions)
 
     def predict_file(self, job: Prediction) -> int:
-        """A file of GLUE's, or a table with the task's own columns, such as sentence1 and sentence2."""
+        """Predicts a file of GLUE, or a table with the task's columns, such as sentence1 and sentence2."""
         from data_pipeline.tasks.glue_files import glue_example, open_glue
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
         from data_pipeline.tasks.texts import text_rows
@@ -82,7 +82,7 @@ class GlueSettings:
         return predict_records(job, file.read, parse, predict, header=header)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Texts, or pairs of them, as the task has them."""
+        """Predicts texts, or pairs of texts if the task has pairs."""
         from data_pipeline.tasks.glue_files import glue_example
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
 
@@ -92,7 +92,7 @@ class GlueSettings:
 
 
 class GlueData(LabelledData):
-    """A `TaskData` of a task of GLUE."""
+    """The `TaskData` of a task of GLUE."""
 
     def __init__(
         self,
@@ -102,13 +102,13 @@ class GlueData(LabelledData):
         test: "Mapping[str, Rows]",
         submissions: Mapping[str, str],
     ) -> None:
-        """Args: as `LabelledData`; and the file of each test set in a zip for the server."""
+        """Args: as `LabelledData`; `submissions` names each test set's file in the zip for the server."""
         kind: HeadKind = "classification" if task.labels else "regression"
         super().__init__(kind, task.labels, task.metrics, train, dev, test)
         self._submissions = submissions
 
     def write(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
-        """Writes predictions, and the zip for GLUE's server if there are test sets."""
+        """Writes the predictions, and the zip for GLUE's server if there are test sets."""
         from data_pipeline.tasks.glue_submission import SUBMISSION_FILE, submission_text, write_submission
 
         super().write(folder, outputs)
@@ -121,7 +121,7 @@ class GlueData(LabelledData):
 
 
 def _read(source: str, task: "GlueTask", encode: "Callable[..., Rows]", split: GlueSplit) -> "Rows":
-    """The rows of one split, with targets but in test sets, whose labels GLUE keeps."""
+    """The rows of one split; those of test sets have no targets, as GLUE does not publish their labels."""
     from data_pipeline.tasks.glue import read_glue
     from data_pipeline.tasks.labels import label_targets
 
@@ -137,7 +137,7 @@ def _say_broken(places: "Sequence[Place]") -> None:
 
 
 def _find_diagnostic(data: str) -> str | None:
-    """Where GLUE's diagnostic set is, which models of MNLI predict; None if it cannot be had."""
+    """Where GLUE's diagnostic set, which models of MNLI predict, is; None if it is not available."""
     if tfds.is_tfds(data):
         try:
             tfds.open_tfds(_DIAGNOSTIC, advice="give the folder of GLUE's files")

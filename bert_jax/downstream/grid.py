@@ -1,6 +1,6 @@
-"""Every cell of a grid, one after the other, each in its folder; the best one's model is kept.
+"""Trains the cells of a grid one after the other, each in its folder, and keeps the best one's model.
 
-A finished cell leaves `result.json`, so an interrupted grid resumes with the cell it was in.
+A finished cell leaves `result.json`, so an interrupted grid resumes with the cell that it was training.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to, train
 from data_pipeline.tasks.bin_packing import Packing
 from data_pipeline.tasks.rows import Rows
 
-# Rows that are evaluated at once, as a multiple of the training batch: there is no gradient to hold.
+# Evaluation batch size as a multiple of the training batch size; there are no gradients to hold.
 _EVALUATION_FACTOR = 2
 
 
@@ -82,8 +82,8 @@ class Grid:
             global_batch_size=self.cells[0].batch_size,
         )
         if self.base.parallel.mode == "jit":
-            make_mesh(self.base.parallel)  # now: what the devices cannot make leaves no folder behind
-        # All of them, so that an impossible one is known before the first is trained.
+            make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no folder behind
+        # All of them now, so that an impossible one is reported before the first is trained.
         self.configs = {cell: cell_config(self.base, cell, len(data.train)) for cell in self.cells}
         for config in self.configs.values():
             check_batch(config)
@@ -91,29 +91,29 @@ class Grid:
             check_negatives(config, data.train.sequences_per_row)
 
     def describe_start(self) -> str | None:
-        """A line that says what the model lacks and the task needs; None if nothing but the head is new."""
+        """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
         if "pooler" in self.model.params or not has_pooler(self.base):
             return None
         return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each cell's seed"
 
     def train(self, interrupt: Interrupt) -> bool:
-        """Trains the cells that are not finished; False if it was interrupted.
+        """Trains the cells that are not finished; returns False if it was interrupted.
 
-        A cell that diverges is finished too, with a figure that any other's is better than.
+        A cell that diverges counts as finished, with a figure of NaN, which ranks below all others.
 
         Raises:
-          UserError: what is in the folder does not belong there.
+          UserError: the output has cells of other settings or data, or a folder in place of the link `best`.
           NonFiniteError: all cells diverged.
         """
         self._check_others()
         self._check_best()
         began, epochs_done = time.perf_counter(), 0.0
         if read_results(self.args.output):
-            self._keep_best()  # the last start may have ended between a cell and this
+            self._keep_best()  # the previous start may have ended after a cell's result but before this
         unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
         self._check_begun(unfinished)
         for cell in unfinished:
-            # All now: what uses the folder meanwhile can tell that they are to come.
+            # All now, so that whoever reads the output meanwhile can tell that cells are still to come.
             self._folder(cell).mkdir(parents=True, exist_ok=True)
         for number, cell in enumerate(unfinished):
             line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
@@ -166,9 +166,9 @@ class Grid:
         return ending
 
     def _begin(self, cell: Cell, config: FineTuningConfig) -> Packing | None:
-        """Writes what a cell is into its folder.
+        """Writes a cell's tokenizer and `config.json` into its folder, and returns its packing.
 
-        Gives how its rows share lines, as it was when the cell was begun.
+        A resumed cell keeps the packing that it was begun with. None: rows do not share lines.
         """
         folder = self._folder(cell)
         record, start = self._record(config), this_start()
@@ -189,7 +189,7 @@ class Grid:
         return dataclasses.replace(Packing(**record.packing), unit=unit)
 
     def _check_others(self) -> None:
-        """Raises UserError if a cell in the folder differs in more than the grid's hyperparameters."""
+        """Raises UserError if a finished cell differs from this grid in more than its hyperparameters."""
         for result in read_results(self.args.output):
             cell = cell_of(result)
             before = read_record(self._folder(cell))
@@ -197,24 +197,27 @@ class Grid:
             check_same(self._folder(cell), before, self._record(config))
 
     def _check_begun(self, cells: Sequence[Cell]) -> None:
-        """Raises UserError if a checkpoint in the folder of one of these cells is of other settings."""
+        """Raises UserError if one of these cells has a checkpoint of a run with other settings."""
         for cell in cells:
             folder = self._folder(cell)
             if saved_steps(folder):
                 check_same(folder, read_record(folder), self._record(self.configs[cell]))
 
     def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
-        """What a finished cell's layout is compared with: itself, as another need not fit its batch size; but
-        in rankings a layout decides which wrong answers there are."""
+        """The layout that a finished cell's own must agree with.
+
+        That is its own layout, as this grid's need not fit its batch size; but this grid's if rows compete,
+        since the layout decides which rows are each other's negatives.
+        """
         return self.base.parallel if self.base.rows_compete else before.config.parallel
 
     def _config(self, cell: Cell, parallel: ParallelConfig) -> FineTuningConfig:
-        """The configuration of a cell that may be none of this grid's."""
+        """The configuration of a cell, which need not be in this grid."""
         base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=cell.batch_size)
         return cell_config(base, cell, len(self.data.train))
 
     def _check_best(self) -> None:
-        """Raises UserError if `best` is a folder, as where links were followed when the output was copied."""
+        """Raises UserError if `best` is a folder and no link, as after a copy that followed links."""
         link = self.args.output / BEST_FOLDER
         if link.is_dir() and not link.is_symlink():
             raise UserError(
@@ -236,11 +239,11 @@ class Grid:
         )
 
     def _finish(self, cell: Cell, program: Program) -> None:
-        """Writes predictions and, last, the cell's result."""
+        """Writes a trained cell's predictions and, last, its result, which marks it as finished."""
         self._write_result(cell, self._predict(cell, program))
 
     def _predict(self, cell: Cell, program: Program) -> Outcome:
-        """Writes the predictions of a trained cell, and what was tuned."""
+        """Writes the predictions of a trained cell, and records what was tuned on the development set."""
         folder = self._folder(cell)
         _, params = load_params(folder)
         outcome = self.data.finish(self._apply(program, program.put_params(params)), folder)
@@ -248,7 +251,7 @@ class Grid:
         return outcome
 
     def _test_again(self) -> None:
-        """Applies the best cell to the test sets if they are others than those that it was applied to."""
+        """Predicts the test sets with the best cell if they are new or have changed since it did so."""
         if not self.test_fingerprint or not self._has_figure():
             return
         best = best_of(read_results(self.args.output), self.data.metric)
@@ -258,11 +261,11 @@ class Grid:
         print(f"the test set is new or was changed: {cell.name} predicts it", flush=True)
         run = prediction_run(self._config(cell, ParallelConfig()), cell.batch_size)
         outcome = self._predict(cell, self.programs.get(run))
-        # What it was chosen by stays, though other devices may round otherwise.
+        # The figure it was chosen by is kept, since other devices may round differently.
         chosen_by = {self.data.metric: best["figures"][self.data.metric]}
         self._write_result(cell, dataclasses.replace(outcome, figures={**outcome.figures, **chosen_by}))
         write_results(self.args.output, self.data.metric)
-        # Last, so that a start that ended before this is made up for.
+        # Last, so that the next start does all this again if this one ends before here.
         record = dataclasses.replace(read_record(folder), test_fingerprint=self.test_fingerprint)
         write_record(folder, record)
 
@@ -288,7 +291,7 @@ class Grid:
         write_json(self._folder(cell) / RESULT_FILE, result)
 
     def _keep_best(self) -> None:
-        """`best` names the best finished cell, `results.json` all; the others lose their checkpoints."""
+        """Links `best` to the best finished cell, writes `results.json`, deletes the others' checkpoints."""
         results = read_results(self.args.output)
         best = best_of(results, self.data.metric)["cell"]
         link = self.args.output / BEST_FOLDER

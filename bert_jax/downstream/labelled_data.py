@@ -1,4 +1,4 @@
-"""Data sets whose examples each have one label, or one number: texts, pairs, and relations in texts."""
+"""Data sets whose examples each have one label or one number: texts, pairs, and relations in texts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LabelledData:
-    """A `TaskData` of rows with `labels`, or with `values` in regression."""
+    """The `TaskData` of rows with the target `labels`, or `values` in regression."""
 
     def __init__(
         self,
@@ -31,7 +31,16 @@ class LabelledData:
         dev: "Mapping[str, Rows]",
         test: "Mapping[str, Rows]",
     ) -> None:
-        """Args: what it holds; its development and test sets by name, the first of which chooses."""
+        """Saves the data set's parts.
+
+        Args:
+          kind: kind of head.
+          labels: words of the classes; empty in regression.
+          metrics: metrics to compute; the first one chooses the best run.
+          train: training rows.
+          dev: development sets by name; the first, `dev`, chooses the best run.
+          test: test sets by name.
+        """
         self.kind = kind
         self.labels = labels
         self.metric: str = metrics[0]
@@ -44,27 +53,27 @@ class LabelledData:
 
     @property
     def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
+        """A hash of the development sets and their targets."""
         return _fingerprint(self._dev)
 
     @property
     def test_fingerprint(self) -> str:
-        """A hash of the test sets, with all that they are scored by."""
+        """A hash of the test sets and their targets; empty if there are none."""
         return _fingerprint(self._test) if self._test else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
-        """The task's metrics; those of a second development set carry its name."""
+        """The metrics on the development sets; names of those on a second set begin with its name."""
         return self._figures({name: outputs_of(rows, apply) for name, rows in self._dev.items()})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """`predictions-PART.jsonl` for each part."""
+        """Writes `predictions-PART.jsonl` for each part."""
         outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         self.write(folder, outputs)
         first_dev = next(iter(self._dev))
         return Outcome(self._figures(outputs), self.find_degenerate(outputs[first_dev]))
 
     def write(self, folder: Path, outputs: Mapping[str, np.ndarray]) -> None:
-        """Writes predictions, the model's outputs [R, L] of each part."""
+        """Writes the predictions of each part, given the model's outputs [R, L]."""
         for name, values in outputs.items():
             write_lines(folder / f"predictions-{name}.jsonl", self.describe(values))
 
@@ -73,7 +82,7 @@ class LabelledData:
         return describe(self.kind, self.labels, outputs)
 
     def _figures(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Of the parts that have labels."""
+        """The metrics on each part that has targets."""
         from data_pipeline.tasks.metrics import score
 
         targets = {name: self.evaluated[name].targets for name in outputs}
@@ -108,7 +117,7 @@ def _fingerprint(parts: "Mapping[str, Rows]") -> str:
 
 
 def predict_labels(rows: "Rows", model: AppliedModel) -> Iterator[dict[str, Any]]:
-    """`label` and a probability for each label, or `value`, of each row."""
+    """For each row its `label` and the probabilities of all labels, or its `value`."""
     return describe(model.record.config.kind, model.record.labels, outputs_of(rows, model.apply))
 
 
@@ -119,15 +128,15 @@ def predict_texts(
     model: AppliedModel,
     max_length: int,
 ) -> list[dict[str, Any]]:
-    """What to say of texts in memory.
+    """Predictions for texts in memory.
 
     Args:
-      examples: strings, or pairs of strings where there are two columns.
-      columns: as the texts are called in files.
+      examples: strings, or pairs of strings if there are two columns.
+      columns: names of the texts' columns in files.
       parse: a record of a file -> its example.
-      max_length: tokens beyond which a text is cut.
+      max_length: most tokens of a text or pair; longer ones are cut.
 
-    Raises UserError naming the first example that is not as the model was trained, or that `parse` refuses.
+    Raises UserError naming the first example of another form, or one that `parse` refuses.
     """
     from data_pipeline.tasks.records import Record, example_place
     from data_pipeline.tasks.texts import text_rows

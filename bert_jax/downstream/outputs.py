@@ -1,4 +1,4 @@
-"""What a model says of rows, gathered and written."""
+"""Gathers a model's outputs for rows, and writes predictions as JSON lines."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
-    """float32 [R, L]: the model's outputs in the order of the rows; IMPOSSIBLE for choices that one lacks."""
+    """float32 [R, L]: the model's outputs in the order of the rows; IMPOSSIBLE for missing choices."""
     from bert_jax.finetuning.predict import gather
 
     parts = apply(rows)
@@ -27,7 +27,7 @@ def outputs_of(rows: "Rows", apply: Apply) -> np.ndarray:
 def _widen(
     parts: Iterable[tuple[np.ndarray, np.ndarray]], width: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Scores [R, C] of batches, each C as its own rows need it, as [R, width]."""
+    """Scores [R, C] of batches, where C differs from batch to batch, padded to [R, width]."""
     from bert_jax.finetuning.heads import IMPOSSIBLE
 
     for numbers, scores in parts:
@@ -36,6 +36,6 @@ def _widen(
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Writes JSON lines, whole or not at all."""
+    """Writes JSON lines atomically."""
     with atomically(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Predictions for the records of a file, written in the form of the file, a part at a time."""
+"""Predicts the records of a file, and writes them with their predictions in the file's form, in parts."""
 
 import collections
 import csv
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Header = Literal["names", "none"]
 
-# Enough for full batches of like length, few enough to hold.
+# Enough for full batches of similar length, few enough to hold in memory.
 RECORDS_AT_ONCE = 4096
-# Of which each record has one for every label: what is said of a part is held until it is written.
+# Each record has a probability for every label, and those of a part are held in memory until it is written.
 _PROBABILITIES_AT_ONCE = 1 << 18
-# However many labels there are, a batch is worth filling.
+# Even with many labels, a part has enough records to fill a batch.
 _FEWEST_AT_ONCE = 64
 
-_BYTE_ORDER_MARK = "\ufeff"  # by which Excel knows UTF-8
+_BYTE_ORDER_MARK = "\ufeff"  # tells Excel that a file is UTF-8
 
 
 def predict_records(
@@ -41,14 +41,14 @@ def predict_records(
 
     Args:
       job: its input is the file of the records.
-      read: begins to read the records, in the order of the file.
+      read: returns an iterator over the records, in the order of the file; called twice.
       parse: a record -> its example.
-      predict: some examples -> what to say of each.
+      predict: some examples -> a prediction for each.
       header: whether a table begins with the names of its columns.
-      at_once: examples that are predicted at once; None: as many as `records_at_once` says.
+      at_once: number of examples to predict at once; None: that of `records_at_once`.
 
     Returns:
-      number of records.
+      the number of records.
     """
     form = RecordForm(job.input, header)
 
@@ -67,28 +67,28 @@ def predict_records(
 
 
 def check_whole(read: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """What `read` gives, which is read to its end once before, and nothing of it held.
+    """The items of `read`, after reading all of them once before without keeping them.
 
-    What is wrong at the end of a long file is known before the first batch, not after the last but one.
+    So an error at the end of a long file is raised before the first batch is predicted.
     """
     collections.deque(read(), maxlen=0)
     return read()
 
 
 def records_at_once(num_labels: int) -> int:
-    """How many records are held with what is said of them: the fewer, the more labels there are."""
+    """Number of records to predict at once; the more labels there are, the fewer."""
     of_labels = _PROBABILITIES_AT_ONCE // max(num_labels, 1)
     return min(RECORDS_AT_ONCE, max(of_labels, _FEWEST_AT_ONCE))
 
 
 def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one perhaps shorter."""
+    """Lists of `size` items; the last one may be shorter."""
     while part := list(itertools.islice(items, size)):
         yield part
 
 
 class RecordForm:
-    """Records with their predictions in the form of a file: a table's columns, or fields of JSON."""
+    """Writes records with their predictions in the form of a file: columns of a table, or a field of JSON."""
 
     def __init__(self, file: Path, header: Header = "names") -> None:
         self._suffix = file.suffix
@@ -98,14 +98,14 @@ class RecordForm:
         self._end = line_end(file)
 
     def check(self, record: "Record") -> None:
-        """Raises UserError if an object of JSON has what is to be added; of a table the first part tells."""
+        """Raises UserError if a JSON object already has the field to add; `lines` checks tables."""
         if self._suffix not in (".tsv", ".csv"):
             _add(record, {"prediction": None})
 
     def lines(self, records: "Sequence[Record]", predictions: Iterable[Mapping[str, Any]]) -> list[str]:
-        """A text for each record; the names of a table's columns stand before the first of all.
+        """The text of each record; the very first one begins with the table's header, if it has one.
 
-        Raises UserError if the names or the values of a prediction do not fit into the file.
+        Raises UserError if a prediction's name is taken, or its value cannot be written in the file's form.
         """
         pairs = zip(records, predictions, strict=True)
         if self._suffix not in (".tsv", ".csv"):
@@ -124,13 +124,13 @@ class RecordForm:
         if self._suffix == ".tsv":
             return "\t".join(map(_cell, values)) + self._end
         line = io.StringIO()
-        # Cells with a character of the line's end are quoted, and files with \r in one can be read again.
+        # With this line end, csv quotes cells that hold \r, so that the file can be read again.
         csv.writer(line, lineterminator="\r\n").writerow(values)
         return line.getvalue().removesuffix("\r\n") + self._end
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON in its own characters; but escaped if one of them is half a character, which UTF-8 cannot hold."""
+    """JSON without escapes; but with escapes if it has an unpaired surrogate, which UTF-8 cannot encode."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode()
@@ -140,7 +140,7 @@ def as_json(value: Any, indent: int | None = None) -> str:
 
 
 def _add(record: "Record", found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record and what was found. Raises UserError if it has a field of that name."""
+    """The fields of a record and of its prediction. Raises UserError if it already has such a field."""
     for name in found:
         if name in record.fields:
             raise UserError(f"{record.place.source} has {name}, which predict adds; rename it")
@@ -148,7 +148,7 @@ def _add(record: "Record", found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
-    """What a prediction adds to a line of a table."""
+    """The columns that a prediction adds to a table."""
     columns: dict[str, Any] = {}
     for name, value in prediction.items():
         if name == "probabilities":
@@ -160,7 +160,7 @@ def _columns(prediction: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def line_end(file: Path) -> str:
-    """How the first line of a file ends."""
+    """The line end of a file's first line."""
     return "\r\n" if _first_line(file).endswith(b"\r\n") else "\n"
 
 

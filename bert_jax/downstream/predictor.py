@@ -1,4 +1,4 @@
-"""A fine-tuned model with its task: `bert-jax predict` gives it files, Python gives it examples."""
+"""A fine-tuned model with its task, for predicting files (`bert-jax predict`) or examples in memory."""
 
 import dataclasses
 import warnings
@@ -17,15 +17,15 @@ from data_pipeline.tasks.rows import Rows
 
 
 class Predictor:
-    """What `bert_jax.load_finetuned` gives."""
+    """A fine-tuned model, as `bert_jax.load_finetuned` returns it."""
 
     def __init__(self, model: FineTunedModel, advance: Callable[[int], object] = lambda count: None) -> None:
-        """Args: the model; what to call with the number of rows that were computed."""
+        """Args: the model; a function to call with the number of rows that were just predicted."""
         record = model.record
         self.labels = record.labels
-        """In the order of the model's outputs; empty of tasks without labels."""
+        """Labels in the order of the model's outputs; empty for tasks without labels."""
         self.cut_warning: str | None = None
-        """What to say if texts of the last prediction were cut."""
+        """A warning if texts of the last prediction were cut, else None."""
         self._task = TASKS[record.task]
         self._settings: Settings = dataclasses.replace(self._task.settings, **record.settings)  # type: ignore[type-var]
         self._lengths = lengths_up_to(self._settings.max_seq_length)
@@ -35,20 +35,20 @@ class Predictor:
         self._applied = AppliedModel(record, model.tokenizer, self._apply)
 
     def predict(self, examples: Iterable[Any]) -> list[Any]:
-        """What `bert-jax predict` would say of examples in memory. The task tells their form:
+        """Predictions for examples in memory, as `bert-jax predict` makes them. The form depends on the task:
 
         | GLUE, classify, regress | texts, or pairs of texts if the model was trained on pairs |
         | squad, squad2 | dicts of `question` and `context` |
-        | ner, tag | lists of words; with `context` document, sentences of one document in its order |
-        | swag | dicts of `context` and `choices`, perhaps with `question` |
+        | ner, tag | lists of words; with `context` document, the sentences of one document, in order |
+        | swag | dicts of `context` and `choices`, optionally with `question` |
         | relation | dicts of `text`, `head` and `tail`, the latter two dicts of `start` and `stop` |
         | rank | dicts of `query` and `candidates` |
 
-        A text longer than in training is cut as there, with a warning.
+        Texts beyond the maximum length of training are cut as in training, with a warning.
 
         Returns:
           for each example a dict, the `prediction` that the command writes into JSON lines, such as {"label":
-          ..., "probabilities": {label: ...}}; of ner and tag a list of tags, one a word.
+          ..., "probabilities": {label: ...}}; for ner and tag a list of tags, one per word.
 
         Raises:
           UserError: `examples` is one text, dict or table, or some of them are not of their form.
@@ -66,7 +66,7 @@ class Predictor:
         return found
 
     def predict_file(self, source: Path, output: Path) -> int:
-        """What `bert-jax predict` does with a file; the number of its examples.
+        """Predicts a file as `bert-jax predict` does, and returns the number of its examples.
 
         Raises:
           UserError: a file of another form.

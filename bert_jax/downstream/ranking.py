@@ -1,4 +1,4 @@
-"""Ranking: a query's candidates in order, by the nearness of what the model makes of each text."""
+"""Ranking: puts a query's candidates in order of the cosine of their embeddings with the query's."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.rows import Rows
 
 _NEGATIVE = "negative"
-# Enough for full batches of like length, few enough to hold.
+# Enough for full batches of similar length, few enough to hold in memory.
 _CANDIDATES_AT_ONCE = 4096
 
-# Of the table on the terminal.
+# Sizes of the table of examples on the terminal.
 _QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class RankingSettings:
-    """A folder with train (query, positive, perhaps negative) and dev (query_id, query, candidate,
-    relevance), each .tsv, .csv or .jsonl; in JSONL dev has query, candidates, relevance."""
+    """A folder with train (columns query, positive, optionally negative), dev and optionally test (query_id,
+    query, candidate, relevance), each .tsv, .csv or .jsonl. In JSONL, dev and test have the fields query,
+    candidates, relevance. Test may be without relevance."""
 
     max_seq_length: int = 128
-    """Of each text; longer ones are cut."""
+    """Most tokens of each text; longer ones are cut."""
     loss: RankingLoss = "in_batch"
-    """in_batch: the other rows of a batch are negatives too. triplet: needs negatives."""
+    """in_batch: the texts of a batch's other rows are negatives too. triplet: needs negatives."""
     query_column: str = "query"
-    """Of train: the column, or the field of JSONL, with the query."""
+    """Column of train, or field of JSONL, with the query."""
     positive_column: str = "positive"
-    """The one with a text that answers it."""
+    """Column of train with a text that answers the query."""
     negative_column: str | None = None
-    """The one with a text that does not; by default "negative", if there is such a column."""
+    """Column of train with a text that does not; by default "negative", if there is such a column."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "RankingData":
-        """Reads and encodes the parts that are there."""
+        """Reads and encodes train, dev, and test if there is one."""
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.ranking import (
             encode_queries,
@@ -75,9 +76,9 @@ class RankingSettings:
         )
 
     def predict_file(self, job: Prediction) -> int:
-        """Queries with candidates, in the form of dev; relevance is not needed.
+        """Predicts queries with candidates in the form of dev; relevance is not needed.
 
-        The rows of a table come back with their rank and score, those of a query best first.
+        Rows of a table are written with their rank and score, the best candidate of each query first.
         """
         from data_pipeline.tasks.ranking import read_candidates, split_queries
 
@@ -101,7 +102,7 @@ class RankingSettings:
         return count
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Dicts of {"query", "candidates"}."""
+        """Predicts dicts {"query", "candidates"}."""
         from data_pipeline.tasks.ranking import QUERY_FIELDS, read_candidates
         from data_pipeline.tasks.records import as_records
 
@@ -119,7 +120,7 @@ class RankingSettings:
 def parts_of(
     queries: "Iterator[tuple[list[Record], RankingQuery]]",
 ) -> "Iterator[list[tuple[list[Record], RankingQuery]]]":
-    """Parts of a file by their number of candidates, each query with its records; none is ever split."""
+    """Parts of a file with a limited number of candidates; a query with its records is never split."""
     part: list[tuple[list[Record], RankingQuery]] = []
     size = 0
     for records, query in queries:
@@ -132,12 +133,12 @@ def parts_of(
 
 
 def _default_negative(file: Path) -> str | None:
-    """The usual name, if all records have it. Raises UserError if some that follow the first one alone do."""
+    """The field `negative` if the first record has it, else None. Raises UserError if only later ones do."""
     from data_pipeline.tasks.records import read_records
 
     records = read_records(file, ())
     if _NEGATIVE in next(records).fields:
-        return _NEGATIVE  # reading the column names the first one without
+        return _NEGATIVE  # reading the column later raises for a record without it
     for record in records:
         if _NEGATIVE in record.fields:
             raise UserError(
@@ -147,7 +148,7 @@ def _default_negative(file: Path) -> str | None:
 
 
 class RankingData:
-    """A `TaskData` of queries."""
+    """The `TaskData` of ranking."""
 
     labels: tuple[str, ...] = ()
     metric = "mrr"
@@ -166,25 +167,25 @@ class RankingData:
 
     @property
     def evaluated(self) -> "Mapping[str, Rows]":
-        """The parts but training."""
+        """The rows of dev and test."""
         return {name: encoded.rows for name, encoded in self._encoded.items()}
 
     @property
     def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
+        """A hash of the development set, including its candidates and relevance."""
         return self._fingerprint("dev")
 
     @property
     def test_fingerprint(self) -> str:
-        """A hash of the test set, with all that it is scored by."""
+        """A hash of the test set, including its candidates and relevance; empty if there is none."""
         return self._fingerprint("test") if "test" in self._queries else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
-        """MRR, recall@1, recall@10 and NDCG@10."""
+        """MRR, recall@1, recall@10 and NDCG@10 on the development set."""
         return self._figures({"dev": similarities(self._encoded["dev"], apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """`predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
+        """Writes `predictions-PART.jsonl`: each query's candidates, best first, with their cosines."""
         from data_pipeline.tasks.ranking_metrics import find_degenerate_scores
 
         scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
@@ -202,7 +203,7 @@ class RankingData:
         return self._encoded[part].rows.fingerprint(judged)
 
     def _figures(self, scores: Mapping[str, list[np.ndarray]]) -> dict[str, float]:
-        """Of the parts whose candidates are judged."""
+        """The metrics on each part that has relevance."""
         from data_pipeline.tasks.ranking_metrics import score_rankings
 
         return join_figures(
@@ -215,7 +216,7 @@ class RankingData:
 
 
 def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:
-    """float32 [C] for each query: the cosine of each candidate with it."""
+    """float32 [C] for each query: the cosine of each candidate's embedding with the query's."""
     vectors = outputs_of(encoded.rows, apply)
     pairs = zip(encoded.query_rows, encoded.candidate_rows, strict=True)
     return [vectors[candidates] @ vectors[query] for query, candidates in pairs]
@@ -224,7 +225,7 @@ def similarities(encoded: "EncodedQueries", apply: Apply) -> list[np.ndarray]:
 def order(
     records: "Sequence[Record]", query: "RankingQuery", scores: np.ndarray
 ) -> "tuple[Sequence[Record], list[dict[str, Any]]]":
-    """The records of a query, best first where each is a candidate, and what to say of each."""
+    """The records of a query and a prediction for each; if each is one candidate, the best comes first."""
     ranked = describe(query, scores)["ranked"]
     if "candidates" in records[0].fields:
         return records, [{"ranked": ranked}]
@@ -234,7 +235,7 @@ def order(
 
 
 def describe(query: "RankingQuery", scores: np.ndarray) -> dict[str, Any]:
-    """What to say of a query: its candidates, best first, with their relevance where it is known."""
+    """The prediction for a query: its candidates, best first, with their relevance if it is known."""
     ranked = [
         {"candidate": query.candidates[place], "score": round(float(scores[place]), 6)}
         | ({"relevance": query.relevance[place]} if query.relevance else {})

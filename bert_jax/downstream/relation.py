@@ -38,16 +38,16 @@ _SUFFIXES = (".jsonl", ".txt", ".TXT")
 
 @dataclasses.dataclass(frozen=True)
 class RelationSettings:
-    """A folder with train, dev and perhaps test as .jsonl of {"text", "head": {"start", "stop"},
-    "tail": {"start", "stop"}, "label"} or as .txt in SemEval-2010 Task 8's form."""
+    """A folder with train, dev and optionally test: .jsonl with {"text", "head": {"start", "stop"},
+    "tail": {"start", "stop"}, "label"} per line, or .txt in the form of SemEval-2010 Task 8."""
 
     max_seq_length: int = 128
-    """Longer texts are cut, away from the entities."""
+    """Most tokens of a text; longer ones are cut, away from the entities."""
     entities: EntityStyle = "markers"
-    """markers: put pieces around them. types: put their types in their place."""
+    """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> LabelledData:
-        """Reads and encodes the parts that are there."""
+        """Reads and encodes train, dev, and test if there is one."""
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.labels import find_labels, label_targets, optional_label_targets
 
@@ -69,7 +69,7 @@ class RelationSettings:
         return LabelledData("relation", labels, _metrics(labels), train_rows, {"dev": dev_rows}, tests)
 
     def predict_file(self, job: Prediction) -> int:
-        """A file of the same form; its labels are not looked at."""
+        """Predicts a file in one of the forms of the training data; its labels are ignored."""
         from data_pipeline import jsonl
         from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.relation import RELATION_FIELDS
@@ -80,7 +80,7 @@ class RelationSettings:
         return predict_records(job, read, _unlabelled, functools.partial(self._predict, model=job.model))
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Dicts of {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
+        """Predicts dicts {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
         from data_pipeline.tasks.records import as_records
         from data_pipeline.tasks.relation import RELATION_FIELDS
 
@@ -88,8 +88,7 @@ class RelationSettings:
         return list(self._predict([_unlabelled(record) for record in records], model))
 
     def _predict_semeval(self, job: Prediction) -> int:
-        """Each sentence with its relation below, as in the files with relations; the probability is a
-        comment."""
+        """Writes each sentence with its relation and a comment with the probability, in SemEval's form."""
         from data_pipeline.tasks.relation import parse_semeval, split_semeval
 
         end = line_end(job.input)
@@ -119,14 +118,14 @@ class RelationSettings:
         tokenizer: "TaskTokenizer",
         targets: "Mapping[str, np.ndarray]",
     ) -> "Rows":
-        """Rows of some examples; arguments as `relation_rows`."""
+        """The rows of some examples; arguments as for `relation_rows`."""
         from data_pipeline.tasks.relation_rows import relation_rows
 
         return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
 
 
 def read(file: Path) -> "list[RelationExample]":
-    """The examples of a file, by its suffix."""
+    """The examples of a file, whose suffix decides its form."""
     from data_pipeline import jsonl
     from data_pipeline.tasks.relation import read_relations, read_semeval
 
@@ -140,6 +139,6 @@ def _unlabelled(record: "Record") -> "RelationExample":
 
 
 def _metrics(labels: Sequence[str]) -> tuple[MetricName, ...]:
-    """SemEval's labels have a direction, and its score leaves Other out."""
+    """SemEval's metric if there is Other and a label with a direction, else macro F1; and accuracy."""
     is_semeval = "Other" in labels and any("(" in label for label in labels)
     return ("semeval_f1" if is_semeval else "macro_f1", "accuracy")

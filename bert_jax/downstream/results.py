@@ -1,6 +1,6 @@
-"""What the finished cells of a grid came to: which is the best, a table on the screen, `results.json`.
+"""Results of a grid's finished cells: the best one, a table on the terminal, and `results.json`.
 
-Every finished cell in the folder counts, so that a grid may grow from run to run.
+Every finished cell in the output folder counts, so that a grid may grow from run to run.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Cell)]
 
 
 def read_results(output: Path) -> list[dict[str, Any]]:
-    """What finished cells left in the folder of a grid, by their hyperparameters."""
+    """The results of the finished cells in the folder of a grid, sorted by their hyperparameters."""
     files = (output / CELLS_FOLDER).glob(f"*/{RESULT_FILE}")
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     for result in results:
@@ -39,17 +39,17 @@ def read_results(output: Path) -> list[dict[str, Any]]:
 
 
 def cell_of(result: Mapping[str, Any]) -> Cell:
-    """The cell that left a result."""
+    """The cell that a result belongs to."""
     return Cell(**{name: result[name] for name in _FIELDS})
 
 
 def best_of(results: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """The result with the highest figure; of equal ones the first."""
+    """The result with the highest `metric`, NaN counting as lowest; of ties the first."""
     return max(results, key=lambda result: _rank(result["figures"][metric]))
 
 
 def write_results(output: Path, metric: str) -> None:
-    """Writes `results.json`: what all finished cells came to, seeds together, and which is the best."""
+    """Writes `results.json`: the results of all finished cells, singly and over seeds, and the best one."""
     results = read_results(output)
     rows = _by_seed(results, metric)
     content = {"metric": metric, "best": best_of(results, metric), "cells": results, "rows": rows}
@@ -57,13 +57,13 @@ def write_results(output: Path, metric: str) -> None:
 
 
 def report(output: Path, task: str, metric: str) -> None:
-    """Prints a table of the cells, seeds together, and what the best one came to."""
+    """Prints a table of the cells, with seeds averaged, and the figures of the best cell."""
     results = read_results(output)
     best = best_of(results, metric)
     _print_table(f"{task}: {metric} on the development set", _by_seed(results, metric))
     _print_warnings(results)
     print_examples(best["examples"])
-    # The figure that decided comes first.
+    # The figure that chose the best cell comes first.
     figures = {metric: best["figures"][metric], **best["figures"]}
     print(f"best: {best['cell']}: {'  '.join(f'{name} {value:.4g}' for name, value in figures.items())}")
     print(f"model and predictions: {output / BEST_FOLDER}")
@@ -74,7 +74,7 @@ def report(output: Path, task: str, metric: str) -> None:
 
 
 def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
-    """A table of what the best model says, if the task shows such."""
+    """Prints a table of the best model's predictions, if the task has such examples."""
     if not rows:
         return
     table = Table(title="the best model on the development set")
@@ -90,7 +90,7 @@ def _rank(value: float) -> float:
 
 
 def _by_seed(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """A row for the cells that differ in nothing but the seed."""
+    """One row for all cells that differ only in the seed."""
     groups: dict[Cell, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(dataclasses.replace(cell_of(result), seed=0), []).append(result)
@@ -130,7 +130,7 @@ def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _print_warnings(results: Sequence[dict[str, Any]]) -> None:
-    """Each warning once, however many cells it is of."""
+    """Prints each warning once, however many cells it is about."""
     cells: dict[str, list[str]] = {}
     for result in results:
         if result["degenerate"]:

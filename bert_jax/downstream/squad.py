@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: spans of a passage that answer a question."""
+"""SQuAD 1.1 and 2.0: finds the span of a passage that answers a question."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.squad_windows import Windows
     from data_pipeline.tfds import TfdsSplit
 
-# Each has a few windows.
+# Fewer than records of other tasks, as each question has a few windows.
 _QUESTIONS_AT_ONCE = 1024
 _IDS_SHOWN = 5
 
@@ -34,18 +34,18 @@ _IDS_SHOWN = 5
 @dataclasses.dataclass(frozen=True)
 class SquadSettings:
     """A folder with train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json; or
-    tfds:squad/v1.1, tfds:squad/v2.0."""
+    tfds:squad/v1.1 or tfds:squad/v2.0."""
 
     max_seq_length: int = 384
-    """Of a window with its question, in pieces."""
+    """Most tokens of a window with its question; longer passages have several windows."""
     doc_stride: int = 128
-    """Pieces from the start of a window to that of the next."""
+    """Tokens from the start of a window to the start of the next one."""
     max_query_length: int = 64
-    """Longer questions are cut."""
+    """Most tokens of a question; longer ones are cut."""
     n_best_size: int = 20
-    """Starts and ends tried in each window, and answers kept of each question."""
+    """Number of starts and of ends tried in each window, and of answers kept for each question."""
     max_answer_length: int = 30
-    """Pieces."""
+    """Most tokens of an answer."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "SquadData":
         """Reads and encodes training and development questions."""
@@ -69,7 +69,10 @@ class SquadSettings:
         return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
 
     def predict_file(self, job: Prediction) -> int:
-        """SQuAD's JSON, with answers or without, which is held whole; or JSONL of {"question", "context"}."""
+        """Predicts SQuAD's JSON, whose answers are ignored, or JSONL of {"question", "context"}.
+
+        JSONL is read in parts; SQuAD's JSON is held in memory as a whole.
+        """
         from data_pipeline import jsonl
         from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.squad import (
@@ -91,7 +94,7 @@ class SquadSettings:
         return len(examples)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Dicts of {"question", "context"}."""
+        """Predicts dicts {"question", "context"}."""
         from data_pipeline.tasks.records import as_records
         from data_pipeline.tasks.squad import QUESTION_FIELDS, read_question
 
@@ -113,7 +116,7 @@ class SquadSettings:
         return make_windows(examples, tokenizer, windowing)
 
     def search(self, task: str) -> "AnswerSearch":
-        """How answers are looked for."""
+        """The settings of the search for answers."""
         from data_pipeline.tasks.squad_answers import AnswerSearch
 
         version = "2.0" if task == "squad2" else "1.1"
@@ -121,7 +124,7 @@ class SquadSettings:
 
 
 class SquadData:
-    """A `TaskData` of questions."""
+    """The `TaskData` of SQuAD."""
 
     kind: "HeadKind" = "spans"
     labels: tuple[str, ...] = ()
@@ -134,12 +137,12 @@ class SquadData:
 
     @property
     def evaluated(self) -> "Mapping[str, Rows]":
-        """The parts but training."""
+        """The rows of dev."""
         return {"dev": self._dev.rows}
 
     @property
     def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
+        """A hash of the development set, including its answers."""
         return self._dev.rows.fingerprint(self._dev.examples)
 
     @property
@@ -148,12 +151,12 @@ class SquadData:
         return ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
-        """Exact match and F1 in percent; for 2.0 with the best null threshold."""
+        """Exact match and F1 on the development set, in percent; for 2.0 with the best null threshold."""
         answers = answer(self._dev, self._search, apply)
         return self._figures(answers, self._tune(answers))
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """predictions.json, nbest_predictions.json, and for 2.0 null_odds.json."""
+        """Writes predictions.json and nbest_predictions.json, and for 2.0 null_odds.json."""
         from data_pipeline.tasks.squad_answers import write_answers
 
         answers = answer(self._dev, self._search, apply)
@@ -185,7 +188,7 @@ class SquadData:
 
 
 def answer(windows: "Windows", search: "AnswerSearch", apply: Apply) -> "list[PredictedAnswer]":
-    """The model's answer to every question of some windows."""
+    """The model's answers to the questions of some windows."""
     from data_pipeline.tasks.squad_answers import find_best_answers
 
     def logits() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -196,10 +199,10 @@ def answer(windows: "Windows", search: "AnswerSearch", apply: Apply) -> "list[Pr
 
 
 def describe(found: "PredictedAnswer", null_threshold: float | None) -> dict[str, Any]:
-    """What to say of a question: the answer and its rivals, each with its place in the passage.
+    """The prediction for a question: the answer and the other candidates, each with its place in the passage.
 
-    `text` is context[start:end]; of no answer it is "", and its places are null. `score` is the sum of
-    the two logits, `probability` their softmax over `n_best`.
+    `text` is context[start:end]; for no answer it is "", and start and end are null. `score` is the sum of
+    the two logits, `probability` the softmax of the scores over `n_best`.
     """
     shares = dict(zip(found.candidates, found.probabilities(), strict=True))
     chosen = found.choose(null_threshold)
@@ -214,16 +217,16 @@ def _place(candidate: "Candidate") -> dict[str, Any]:
 
 
 def _find(data: str, part: PartName, task: str) -> "Path | TfdsSplit":
-    """The file of a part: its published name, or the only one whose name begins with the part's.
+    """The file of a part: the one with its published name, or the only one whose name begins with the part's.
 
-    Raises UserError as `require_part`, and if there is only one whose name holds the other version.
+    Raises UserError as `require_part`, and if there is only a file of the other version, by its name.
     """
     version, other = ("2.0", "1.1") if task == "squad2" else ("1.1", "2.0")
     if tfds.is_tfds(data):
         tfds.check_config(data, tfds.open_tfds(data), "squad", f"v{version}", task)
     suffixes = (f"-v{version}.json", f"-v{version}*.json", "*.json")
     for suffix in suffixes:
-        # Either version can be read as the other, so only its name tells that a file was not meant.
+        # A file of either version can be read as the other, so only its name tells that it is the wrong one.
         if file := find_part(data, part, (suffix,), without=f"*{other}*" if suffix == "*.json" else ""):
             return file
     if file := find_part(data, part, (f"*{other}*.json",)):

@@ -1,4 +1,4 @@
-"""Named entities, and any other tags of words: column files as CoNLL's."""
+"""Named entities, and any other tags of words, from column files such as CoNLL's."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tfds import TfdsSplit
 
-# Enough for full batches of like length, few enough to hold.
+# Enough for full batches of similar length, few enough to hold in memory.
 _SENTENCES_AT_ONCE = 1024
 
 _CONLL: Mapping[PartName, tuple[str, ...]] = {
@@ -37,26 +37,26 @@ _SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
 
 @dataclasses.dataclass(frozen=True)
 class TaggingSettings:
-    """A folder with train, dev and perhaps test: one word a line with its tag, a blank line between
-    sentences (.txt, .tsv, .conll, .bio; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
+    """A folder with train, dev and optionally test: one word with its tag per line, a blank line between
+    sentences (.txt, .tsv, .conll, .bio or .iob; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
     tfds:conll2003."""
 
     max_seq_length: int = 128
-    """Sentences longer than that are cut into windows."""
+    """Most tokens of a sequence; longer sentences are cut into windows."""
     context: Context = "sentence"
-    """document: fill the sequence with the sentences around, as the paper did."""
+    """document: fill the sequence up with the words around the sentence, as the paper did."""
     word_column: str = "0"
-    """Number of the words' column, from 0, or its name."""
+    """Number of the words' column, from 0 or backwards from -1; or its name."""
     tag_column: str = "-1"
-    """Number of the tags' column, from 0 or backwards from -1; or its name, if the words' has one too."""
+    """Number of the tags' column, from 0 or backwards from -1; or its name, if --word-column is one too."""
     scheme: Scheme = "iob2"
     """How entities are tagged in the files and in predictions; the original CoNLL-2003 has iob1.
-    none: tags are of words alone, as parts of speech, and are scored by accuracy."""
+    none: tags are of single words, such as parts of speech, and are scored by accuracy."""
     encoding: str = "utf-8-sig"
-    """Of the files; latin-1 in CoNLL-2002."""
+    """Encoding of the files; latin-1 for CoNLL-2002."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> "TaggingData":
-        """Reads and encodes the parts that are there."""
+        """Reads and encodes train, dev, and test if there is one."""
         from data_pipeline.tasks.conll import has_tags, read_columns
         from data_pipeline.tasks.encode import make_task_tokenizer
         from data_pipeline.tasks.ner import list_tags
@@ -85,7 +85,7 @@ class TaggingSettings:
         return TaggingData(tags, self.rows(train, plain, tags).rows, parts, files, words)
 
     def predict_file(self, job: Prediction) -> int:
-        """A file of words in columns, with tags or without; writes it with one more column."""
+        """Predicts a column file, with tags or without, and writes it with one more column."""
         from data_pipeline.tasks.conll import iterate_columns, write_columns
 
         columns = dataclasses.replace(self.columns(), tag=None)
@@ -101,7 +101,7 @@ class TaggingSettings:
         return count
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[list[str]]:
-        """Lists of words, of one document in its order if the context is one; their tags."""
+        """The tags of sentences, which are lists of words; with context document, they are one document."""
         from data_pipeline.tasks.conll import Sentence, tags_in_scheme
         from data_pipeline.tasks.records import check_unicode, example_place
 
@@ -118,7 +118,7 @@ class TaggingSettings:
         return tag(self.rows(sentences, model.plain_tokenizer, None), model.record.labels, model.apply)
 
     def parts(self, sentences: "Iterator[Sentence]") -> "Iterator[list[Sentence]]":
-        """Parts of a file; those of a document are in one where they are each other's context."""
+        """Parts of a file; with context document, no document is split between two parts."""
         part: list[Sentence] = []
         for sentence in sentences:
             is_same = bool(part) and sentence.document is not None and sentence.document == part[-1].document
@@ -129,7 +129,7 @@ class TaggingSettings:
         yield part
 
     def columns(self) -> "Columns":
-        """How the files are written."""
+        """The layout of the files."""
         from data_pipeline.tasks.conll import Columns
 
         return Columns(_column(self.word_column), _column(self.tag_column), self.scheme, self.encoding)
@@ -137,7 +137,7 @@ class TaggingSettings:
     def rows(
         self, sentences: "Sequence[Sentence]", tokenizer: "TaskTokenizer", tags: Sequence[str] | None
     ) -> "TaggingRows":
-        """Rows of sentences, with targets if there are tags."""
+        """The rows of sentences, with targets if `tags` is given."""
         from data_pipeline.tasks.ner import TaggingOptions, make_tagging_rows
 
         return make_tagging_rows(
@@ -146,7 +146,7 @@ class TaggingSettings:
 
 
 class TaggingData:
-    """A `TaskData` of tagged sentences."""
+    """The `TaskData` of tagged sentences."""
 
     kind: "HeadKind" = "tagging"
 
@@ -158,7 +158,7 @@ class TaggingData:
         files: "Mapping[str, Path | TfdsSplit]",
         columns: "Columns",
     ) -> None:
-        """Args: the tags; training rows; the other parts, and their files; how words stand in these."""
+        """Args: the tags; training rows; the other parts and their files; the layout of these files."""
         self.labels = labels
         self.train = train
         self._parts = parts
@@ -169,28 +169,28 @@ class TaggingData:
 
     @property
     def evaluated(self) -> "Mapping[str, Rows]":
-        """The parts but training."""
+        """The rows of dev and test."""
         return {name: part.rows for name, part in self._parts.items()}
 
     @property
     def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
+        """A hash of the development set and its tags."""
         return self._parts["dev"].rows.fingerprint()
 
     @property
     def test_fingerprint(self) -> str:
-        """A hash of the test set and its words, which its predictions stand beside."""
+        """A hash of the test set and its words, beside which its predictions are written."""
         if "test" not in self._parts:
             return ""
         part = self._parts["test"]
         return part.rows.fingerprint([sentence.words for sentence in part.sentences])
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
-        """Precision, recall and F1 of entities, or accuracy and macro F1 of words, in percent."""
+        """Precision, recall and F1 of entities on dev, or accuracy and macro F1 of words, in percent."""
         return self._figures({"dev": tag(self._parts["dev"], self.labels, apply)})
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
-        """The files with one more column, and `report.json` with the scores of each type or tag."""
+        """Writes the files with one more column, and `report.json` with dev's scores by type or tag."""
         from bert_jax.finetuning.finetuned import REPORT_FILE
         from data_pipeline.atomic import write_json
         from data_pipeline.tasks.conll import write_columns
@@ -208,7 +208,7 @@ class TaggingData:
         return Outcome(self._figures(tags), degenerate)
 
     def _figures(self, tags: Mapping[str, list[list[str]]]) -> dict[str, float]:
-        """Of `dev`, and of a test set with tags; O alone tells of no entities."""
+        """The scores on dev, and on test if it has tags; entity tags that are all O do not count as tags."""
         from data_pipeline.tasks.ner_metrics import score_entities
         from data_pipeline.tasks.word_metrics import score_words
 

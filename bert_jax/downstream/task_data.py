@@ -1,4 +1,4 @@
-"""What a task of `bert-jax finetune` gives the training of a model, and what it does with outputs."""
+"""The interface of a task of `bert-jax finetune`: the data it trains on, and what it does with outputs."""
 
 import dataclasses
 import functools
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.rows import Rows
 
 Apply: TypeAlias = "Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]"
-"""Rows -> numbers int32 [R] of some rows and the model's outputs [R, ...] for them, until all came."""
+"""Rows -> batches of row numbers int32 [R] and the model's outputs [R, ...] for them, until all rows came."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a trained model came to."""
+    """The results of a trained model."""
 
     figures: Mapping[str, float]
-    """As `TaskData.evaluate`; and those of test sets with labels, which choose nothing."""
+    """Figures as `TaskData.evaluate`, and those of labelled test sets, which are not used to choose a run."""
     degenerate: str | None
-    """One sentence if the model says the same of every example of the development set, or diverged."""
+    """One sentence if the predictions on the development set are all the same, or if training diverged."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was tuned on the development set and predicting has to know, such as a threshold."""
+    """Values tuned on the development set that predicting needs, such as a threshold."""
     examples: Sequence[Mapping[str, str]] = ()
-    """Rows of a table of predictions worth seeing, such as the best answers to a few queries."""
+    """Rows of a table of predictions to show, such as the best answers to a few queries."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AppliedModel:
-    """A fine-tuned model as a task predicts with it."""
+    """A fine-tuned model that a task predicts with."""
 
     record: "FineTuningRecord"
     tokenizer: "Tokenizer"
@@ -46,7 +46,7 @@ class AppliedModel:
 
     @functools.cached_property
     def plain_tokenizer(self) -> "TaskTokenizer":
-        """As the tasks of texts use it; made once, which takes as long as many texts."""
+        """The tokenizer that takes special tokens for plain text; cached, as making it is slow."""
         from data_pipeline.tasks.encode import make_task_tokenizer
 
         return make_task_tokenizer(self.tokenizer)
@@ -54,15 +54,15 @@ class AppliedModel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """What `bert-jax predict` asks of a task."""
+    """A job of `bert-jax predict`: a model, a file to predict, and the file to write."""
 
     model: AppliedModel
     input: Path
     output: Path
-    """A file that appears whole or not at all."""
+    """File to write, atomically."""
 
     def write_text(self, parts: Iterable[Sequence[str]]) -> int:
-        """Writes texts part by part; how many they were."""
+        """Writes texts part by part, and returns their number."""
         count = 0
         with atomically(self.output) as partial, partial.open("w", encoding="utf-8", newline="") as file:
             for texts in parts:
@@ -72,7 +72,7 @@ class Prediction:
 
 
 def join_figures(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The figures of all parts; those of others than `dev` carry the name of their part."""
+    """The figures of all parts; names begin with that of the part, except for `dev`."""
     return {
         name if part == "dev" else f"{part}_{name}": value
         for part, figures in parts.items()
@@ -85,7 +85,7 @@ class TaskData(Protocol):
 
     @property
     def kind(self) -> "HeadKind":
-        """Kind of head that the model gets."""
+        """Kind of head to put on the model."""
         ...
 
     @property
@@ -95,27 +95,27 @@ class TaskData(Protocol):
 
     @property
     def metric(self) -> str:
-        """Which figure of `evaluate` the best run is chosen by; higher is better."""
+        """Name of the figure of `evaluate` that the best run is chosen by; higher is better."""
         ...
 
     @property
     def train(self) -> "Rows":
-        """What to train on."""
+        """The rows to train on."""
         ...
 
     @property
     def evaluated(self) -> "Mapping[str, Rows]":
-        """What to evaluate and predict, by the names of the parts: dev, test, ..."""
+        """The rows to evaluate and predict, by the name of their part: dev, test, ..."""
         ...
 
     @property
     def dev_fingerprint(self) -> str:
-        """A hash of the development set, with all that it is scored by."""
+        """A hash of the development set, including its targets and all else that it is scored with."""
         ...
 
     @property
     def test_fingerprint(self) -> str:
-        """A hash of the test sets, with all that their predictions come from; empty if there are none."""
+        """A hash of the test sets, including all that predictions depend on; empty if there are none."""
         ...
 
     def evaluate(self, apply: Apply) -> dict[str, float]:

@@ -28,20 +28,20 @@ _METRICS: Mapping[TableKind, tuple[MetricName, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings(FoldSettings):
-    """A folder with train, dev and perhaps test, each .tsv, .csv or .jsonl; or with one file, all, in place
-    of train and dev; or tfds:NAME, whose fields are the columns."""
+    """A folder with train, dev and optionally test, each .tsv, .csv or .jsonl, or with one file named all in
+    place of train and dev; or tfds:NAME, whose fields are the columns."""
 
     max_seq_length: int = 128
-    """Longer texts are cut."""
+    """Most tokens of a text or pair; longer ones are cut."""
     text_column: str = "text"
     """Name of the column, or of the field of JSONL, with the text."""
     pair_column: str | None = None
-    """The one with the second text, if examples are pairs."""
+    """Name of the column with the second text, if examples are pairs."""
     label_column: str = "label"
-    """The one with the label or the number."""
+    """Name of the column with the label or the number."""
 
     def load(self, task: str, data: str, tokenizer: "Tokenizer") -> LabelledData:
-        """Reads and encodes the parts that are there.
+        """Reads and encodes train, dev, and test if there is one.
 
         Raises:
           UserError: a file or a column is missing; a label of `dev` that `train` does not have.
@@ -66,7 +66,7 @@ class TableSettings(FoldSettings):
         return LabelledData(kind, labels, _METRICS[kind], train_rows, {"dev": dev_rows}, tests)
 
     def predict_file(self, job: Prediction) -> int:
-        """A table with the columns that the model was trained on, but for the label."""
+        """Predicts a table with the text columns that the model was trained on; labels are not needed."""
         from data_pipeline.tasks.records import read_records
         from data_pipeline.tasks.texts import text_rows
 
@@ -79,12 +79,12 @@ class TableSettings(FoldSettings):
         return predict_records(job, read, self._unlabelled, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
-        """Texts, or pairs of them if the model was trained on pairs."""
+        """Predicts texts, or pairs of texts if the model was trained on pairs."""
         return predict_texts(examples, self._text_columns, self._unlabelled, model, self.max_seq_length)
 
     @property
     def _text_columns(self) -> list[str]:
-        """That of the texts, or the two of pairs."""
+        """The column of the text, or the two columns of a pair."""
         return [name for name in (self.text_column, self.pair_column) if name is not None]
 
     def _unlabelled(self, record: "Record") -> "TextExample":
