@@ -1,4 +1,4 @@
-"""What decides a fine-tuning run: a value, written to the `config.json` of its folder."""
+"""The configuration of a fine-tuning run, which is written to the `config.json` of its folder."""
 
 import dataclasses
 from typing import Any, Literal
@@ -33,12 +33,12 @@ HeadKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(RunConfig):
-    """One run: a model, the kind of its head, and how it is trained."""
+    """Configuration of one run: a model, the kind of its head, and how it is trained."""
 
     kind: HeadKind = "classification"
     model: ModelConfig = ModelConfig()
     num_labels: int = 2
-    """Of classification, tagging and relation."""
+    """Number of labels in classification, tagging and relation."""
     rates: LayerRates = LayerRates()
     features: FeatureConfig = FeatureConfig()
     """What the head sees of the encoder."""
@@ -49,14 +49,17 @@ class FineTuningConfig(RunConfig):
 
     @property
     def rows_compete(self) -> bool:
-        """Whether the rows that are computed together, in a micro-batch or under pmap on a device, are each
-        other's wrong answers."""
+        """Whether rows that are computed together (in a micro-batch; under pmap on a device) are each other's
+        negatives."""
         return self.kind == "in_batch_ranking"
 
     @property
     def may_pack(self) -> bool:
-        """Whether sharing lines would change nothing. A BiLSTM would read on from one row to the next, and
-        other rows would be computed together where a batch is split."""
+        """Whether rows may share lines without changing the loss.
+
+        They may not with a BiLSTM, which would read on from one row to the next, nor if rows compete and a
+        batch is split, since other rows would be computed together.
+        """
         is_split = self.parallel.accumulation_steps > 1 or self.parallel.mode == "pmap"
         return self.pack and not self.features.lstm_layers and not (self.rows_compete and is_split)
 
@@ -90,21 +93,21 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A folder's name."""
+        """Name of the cell's folder."""
         return f"lr{self.learning_rate:g}-batch{self.batch_size}-epochs{self.epochs:g}-seed{self.seed}"
 
 
 def make_optimizer_config(base: FineTuningConfig, cell: Cell, num_train_steps: int) -> OptimizerConfig:
-    """The optimizer with the cell's learning rate, and its warm-up in steps."""
+    """The optimizer of `base` with the cell's learning rate, and with its warm-up in steps."""
     warmup = int(num_train_steps * base.warmup_proportion)
     return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
 
 
 def check_negatives(config: FineTuningConfig, sequences_per_row: int) -> None:
-    """Raises UserError if a ranking in a batch would have nothing to learn from: no text but the right one.
+    """Raises UserError if in-batch ranking would have no negatives to learn from.
 
     Args:
-      sequences_per_row: of the training rows, 2 where they have no negative.
+      sequences_per_row: sequences of a training row; 2 if it has no negative.
     """
     parallel = config.parallel
     parts = jax.device_count() if parallel.mode == "pmap" else 1
@@ -117,7 +120,7 @@ def check_negatives(config: FineTuningConfig, sequences_per_row: int) -> None:
 
 
 def check_direction(config: FineTuningConfig) -> None:
-    """Raises UserError if a task reads where a model has seen nothing of what it asks for."""
+    """Raises UserError if a task reads the model at positions where it has not seen the needed text yet."""
     is_blind = config.model.attention == "causal" and not config.features.lstm_layers
     if config.kind == "relation" and is_blind:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a head sees of the encoder: some of its layers, and perhaps a BiLSTM on them.
+"""What a head sees of the encoder: some of its layers, and optionally a BiLSTM on top of them.
 
 The feature-based approach (Devlin et al. 2019, section 5.3 and Table 7) and the BiLSTM row of Table 5.
 """
@@ -20,9 +20,9 @@ from bert_jax.task import Batch
 def sequence_features(
     config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
 ) -> jax.Array:
-    """[B, T, width] in the compute type for the sequences of a batch.
+    """[B, T, width] in `config.dtype`: the features of every position of a batch.
 
-    To be called in a compact module, whose parameters its own become: `encoder`, and what is new.
+    To be called in a compact module, which gets the parameters: `encoder`, and those of new layers.
     """
     states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
     x = _combine([states[layer] for layer in features.layers], features.combine)
@@ -37,15 +37,15 @@ def sequence_features(
 def pooled_features(
     config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
 ) -> jax.Array:
-    """[B x K, width] in the compute type: one vector for each instance of a batch (`model/packed_rows.py`).
+    """[B x K, width] in `config.dtype`: one vector for each instance of a batch (`model/packed_rows.py`).
 
-    - The last layer alone, as in fine-tuning: the pretrained pooler on [CLS].
-    - Other layers, or several: what they say at [CLS], without the pooler, which was trained on the
+    - The last layer alone, as in fine-tuning: the pretrained pooler's output at [CLS].
+    - Other layers, or several: their states at [CLS], without the pooler, which was trained on the
       last layer.
-    - With a BiLSTM: its forward direction at the last token beside its backward direction at the
-      first, each of which has read the whole sequence.
+    - With a BiLSTM: the concatenation of its forward state at the last token and its backward state at
+      the first, each of which has read the whole sequence.
 
-    In a left-to-right model [CLS] has seen nothing; the last token takes its place, as in GPT.
+    In a left-to-right model [CLS] has seen no text; the last token takes its place, as in GPT.
 
     To be called as `sequence_features`.
     """
@@ -60,7 +60,7 @@ def pooled_features(
 
 
 class LayerWeights(nn.Module):
-    """A weighted sum of arrays of one shape; softmax weights and a scale are learnt."""
+    """A weighted sum of arrays of the same shape; its softmax weights and a scale are learnt."""
 
     @nn.compact
     def __call__(self, states: list[jax.Array]) -> jax.Array:
@@ -70,19 +70,19 @@ class LayerWeights(nn.Module):
 
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
-    """[B x K, D]: the last layer where it is pooled, and computed there alone."""
+    """[B x K, D]: the last layer at the positions to pool, and computed only there."""
     columns = instance_starts(batch) if config.attention == "bidirectional" else _last_tokens(batch)
     states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)
     return states_BKD.reshape(-1, states_BKD.shape[-1])
 
 
 def _last_tokens(batch: Batch) -> jax.Array:
-    """int32 [B, K]: the column of each instance's last token; 0 of an empty one."""
+    """int32 [B, K]: the column of each instance's last token; 0 for an empty instance."""
     return (instance_masks(batch) * jnp.arange(batch["input_ids"].shape[-1])).max(axis=-1)
 
 
 def _at(sequence_BTW: jax.Array, columns_BK: jax.Array) -> jax.Array:
-    """[B x K, W]: what stands in some columns."""
+    """[B x K, W]: the vectors in the given columns of each line."""
     states_BKW = jnp.take_along_axis(sequence_BTW, columns_BK[..., None], axis=1)
     return states_BKW.reshape(-1, states_BKW.shape[-1])
 
@@ -98,7 +98,7 @@ def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:
 
 
 def _bidirectional(width: int, number: int) -> nn.Bidirectional:
-    # Given the lengths of sequences, the backward direction begins at the last real token.
+    # As the call gets the lengths of the sequences, the backward direction begins at the last real token.
     forward, backward = (
         nn.RNN(nn.OptimizedLSTMCell(width, name=f"lstm_{number}_{direction}"))
         for direction in ("forward", "backward")

@@ -1,4 +1,4 @@
-"""A fine-tuned model as it is used: read from its folder, applied to batches of rows."""
+"""Fine-tuned models in use: reads one from its folder and applies it to batches of rows."""
 
 import dataclasses
 import math
@@ -27,13 +27,13 @@ BEST_FOLDER = "best"
 CELLS_FOLDER = "cells"
 TOKENIZER_FILE = "tokenizer.json"
 RESULT_FILE = "result.json"
-"""Of a cell."""
+"""Results of one cell."""
 RESULTS_FILE = "results.json"
-"""Of all cells."""
+"""Results of all cells."""
 REPORT_FILE = "report.json"
-"""Figures of each type of tag, of a cell."""
+"""Figures of one cell by type of tag."""
 DIVERGED = "diverged: "
-"""How `degenerate` begins in the result of a cell whose loss was not finite."""
+"""Prefix of `degenerate` in the result of a cell whose loss was not finite."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class FineTunedModel:
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch: what was asked for, rounded up so that the devices share it evenly."""
+        """Rows per batch: the number asked for, rounded up so that the devices share it evenly."""
         return self.program.run.global_batch_size
 
     def check_ids(self, ids: Sequence[int]) -> None:
@@ -60,9 +60,9 @@ class FineTunedModel:
 
 
 def find_cell(folder: Path) -> Path:
-    """The best cell of the folder that `bert-jax finetune` made; the folder itself if it is no such.
+    """The best cell in a folder that `bert-jax finetune` made; any other folder is returned as it is.
 
-    Raises UserError if it is one, but no cell is finished.
+    Raises UserError if no cell of the grid is finished.
     """
     if (folder / BEST_FOLDER).exists():
         return folder / BEST_FOLDER
@@ -72,7 +72,7 @@ def find_cell(folder: Path) -> Path:
 
 
 def warn_if_unfinished(folder: Path) -> None:
-    """Says on standard error if cells of a grid are not finished, of which one may be its best."""
+    """Prints a warning on standard error if cells of a grid are not finished; one of them may be the best."""
     cells = [cell for cell in (folder / CELLS_FOLDER).glob("*/") if cell.is_dir()]
     done = sum((cell / RESULT_FILE).exists() for cell in cells)
     if done < len(cells):
@@ -84,18 +84,18 @@ def warn_if_unfinished(folder: Path) -> None:
 
 
 def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
-    """What a cell is, and its parameters as numpy arrays.
+    """A cell's record, and its parameters as numpy arrays.
 
     Raises:
-      UserError: no fine-tuned model, or one that is not finished or diverged; its checkpoint is damaged or
-        was deleted.
+      UserError: the folder is no fine-tuned model's; training is not finished or diverged; the checkpoint is
+        damaged or was deleted.
     """
     record = read_record(folder)
     if not (folder / RESULT_FILE).exists():
         raise _unfinished(folder)
     degenerate = read_json(folder / RESULT_FILE).get("degenerate")
     if degenerate and degenerate.startswith(DIVERGED):
-        # Its checkpoint is one of the middle of training.
+        # Its checkpoint is from the middle of training.
         raise UserError(f"{folder} {degenerate}; train with a lower --learning-rate")
     if not saved_steps(folder):
         raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
@@ -103,13 +103,13 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
 
 
 def open_finetuned(folder: Path, batch_size: int) -> FineTunedModel:
-    """Reads the folder that `bert-jax finetune` made, or that of one of its cells.
+    """Opens the model in a folder that `bert-jax finetune` made, or in that of one of its cells.
 
-    Of a grid that is not finished the best cell so far is taken, with a line on standard error. It is
-    applied by the devices at hand, however it was trained.
+    If the grid is not finished, this is the best cell so far, and a warning is printed on standard error.
+    The model runs on the devices at hand, whatever it was trained on.
 
     Raises:
-      UserError: as `load_cell`; no tokenizer, or a damaged one.
+      UserError: as `find_cell` and `load_cell`; the tokenizer is missing or damaged.
     """
     cell = find_cell(folder)
     record, params = load_cell(cell)
@@ -120,9 +120,9 @@ def open_finetuned(folder: Path, batch_size: int) -> FineTunedModel:
 
 
 def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfig:
-    """The configuration by which the devices at hand apply a model, whatever it was trained on.
+    """The configuration for predicting on the devices at hand, whatever the model was trained on.
 
-    The batch is rounded up so that they share it evenly.
+    The batch size is rounded up so that the devices share it evenly.
     """
     batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
     return dataclasses.replace(config, parallel=ParallelConfig(), global_batch_size=batch_size)

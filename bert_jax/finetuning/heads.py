@@ -1,9 +1,9 @@
 """Pretrained encoders with the heads of the paper's tasks (Devlin et al. 2019, section 4).
 
-Shapes: R rows, C sequences of each, B lines of T positions that they stand in, W width, L labels. In a
-packed batch a line holds K rows, of which some are not there (`bert_jax.model.packed_rows`), so R is B x K;
-otherwise it holds one, or a sequence of one. Submodules are named as in `BertForPreTraining`, so that
-its parameters are found by path; `classifier` is always new.
+Shapes: R rows with C sequences each, in B lines of T positions; W width, L labels. In a packed batch a line
+has places for K rows, some of them empty (`bert_jax.model.packed_rows`), and R is B x K; otherwise a line
+holds one row, or one of its sequences. Submodules are named as in `BertForPreTraining`, so that its
+parameters are found by path; `classifier` is always new.
 """
 
 import flax.linen as nn
@@ -19,11 +19,11 @@ from bert_jax.model.packed_rows import instance_masks, is_instance
 from bert_jax.task import Batch
 
 IMPOSSIBLE = -10000.0
-"""Score of a choice that a row does not have, or of a padded position: its probability is exactly 0."""
+"""Score of a missing choice or of a padded position, whose probability is then exactly 0."""
 
 
 class PooledHead(nn.Module):
-    """float32 [R, L] from one vector for each row (`pooled_features`): sentence and pair tasks."""
+    """float32 [R, L] from one vector per row (`pooled_features`), for tasks of sentences and pairs."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -38,7 +38,7 @@ class PooledHead(nn.Module):
 
 
 class ChoiceHead(nn.Module):
-    """float32 [R, C]: a score for each sequence of a row; one that is empty scores -10000."""
+    """float32 [R, C]: a score for each sequence of a row; an empty sequence scores -10000."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -55,7 +55,7 @@ class ChoiceHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """float32 [R, T, 2]: scores of a span's start and end; what is not of the row scores -10000."""
+    """float32 [R, T, 2]: scores of a span's start and end; positions outside the row score -10000."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -69,7 +69,7 @@ class SpanHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """float32 [B, T, L]: label scores of every position."""
+    """float32 [B, T, L]: a score of every label at every position."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -84,7 +84,7 @@ class TokenHead(nn.Module):
 
 
 class EntityPairHead(nn.Module):
-    """float32 [R, L] from what is seen where two entities start (Baldini Soares et al. 2019)."""
+    """float32 [R, L] from the states at the starts of two entities (Baldini Soares et al. 2019)."""
 
     config: ModelConfig
     features: FeatureConfig
@@ -102,8 +102,10 @@ class EntityPairHead(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """float32 [R, C, W], or [R, W] of one sequence a row: unit vectors, each the mean of a
-    sequence's features, by default its last hidden states. An empty sequence gives zeros.
+    """float32 [R, C, W], or [R, W] with one sequence per row: a unit vector for each sequence.
+
+    It is the normalized mean of the sequence's features, by default its last hidden states. An empty
+    sequence gives zeros.
     """
 
     config: ModelConfig
@@ -121,7 +123,7 @@ class EmbeddingHead(nn.Module):
 
 
 def sequences_of(batch: Batch) -> tuple[Batch, int]:
-    """The inputs with each of the C sequences of a row an instance of its own, in order; and C."""
+    """The inputs, with each of a row's C sequences as an instance of its own, in order; and C."""
     inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     if "instance_starts" in batch:
         starts = batch["instance_starts"]
@@ -133,5 +135,5 @@ def sequences_of(batch: Batch) -> tuple[Batch, int]:
 
 
 def _classifier(config: ModelConfig, num_labels: int) -> Linear:
-    """Its scores are float32 whatever is computed in, as in masked LM: bfloat16 would tie close ones."""
+    """The output layer. Its scores are always float32, as in masked LM: bfloat16 would tie close ones."""
     return Linear(config, (num_labels,), result=jnp.float32, name="classifier")

@@ -1,4 +1,4 @@
-"""Outputs of a model to labels with probabilities, or to numbers."""
+"""Turns outputs of a model into labels with probabilities, or into numbers."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def decide(kind: "HeadKind", outputs: np.ndarray) -> np.ndarray:
-    """int64 [R] of labels, or float32 [R] of numbers, from outputs [R, L]."""
+    """int64 [R] label ids, or float32 [R] numbers in regression, from outputs [R, L]."""
     return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
 
 
 def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-    """What to say of each row: its `label` and the `probabilities` of all, or its number as `value`.
+    """The prediction for each row: `label` and the `probabilities` of all labels, or a number as `value`.
 
-    One row after the other: of many rows with many labels each, memory could not hold all at once.
+    They are yielded one by one, since those of many rows with many labels may not fit into memory.
     """
     for row in outputs:
         if kind == "regression":

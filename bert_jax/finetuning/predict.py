@@ -15,13 +15,13 @@ from bert_jax.training.train_step import Params
 
 NumpyBatch: TypeAlias = Mapping[str, np.ndarray]
 
-# Batches that the devices work on while the host looks at the result of an earlier one.
+# Batches that the devices work on while the host handles the result of an earlier one.
 _BATCHES_AHEAD = 2
 
-# A CPU computes two batches at once: while one of them keeps a single core busy, the other has the rest.
+# A CPU computes two batches at once: while one of them keeps a single core busy, the other uses the rest.
 _CPU_THREADS = 2
-# An array of 32 MiB or more is new memory each time, which the system clears first. At so many positions
-# BERT-BASE's widest has 24 MiB.
+# Positions per CPU batch. The C library maps fresh, zeroed pages for every allocation of 32 MiB or more; at
+# 2,048 positions BERT-BASE's widest activation, 2048 x 3072 float32, is 24 MiB.
 _CPU_POSITIONS = 2048
 
 
@@ -36,14 +36,14 @@ def predict(
       batches: host batches with `row`, the number of each row, negative for padding rows.
 
     Yields:
-      int32 [R], the numbers of the real rows of a batch, or on a CPU of a part of it, and their float32
-      outputs [R, ...]; in order.
+      int32 [R], the numbers of the real rows of a batch (on a CPU, of a part of one), and their float32
+      outputs [R, ...]; in the order of the batches.
     """
 
     def start(batch: NumpyBatch) -> jax.Array:
         return program.predict_step(params, program.put(batch))
 
-    # Several devices may have to talk to each other, which they do in the order of one thread's calls.
+    # Only a single device: several may have to communicate, which needs one thread to fix the order of calls.
     on_cpu = len(program.devices) == 1 and program.devices[0].platform == "cpu"
     if on_cpu:
         batches = (part for batch in batches for part in _parts(batch))
@@ -53,7 +53,7 @@ def predict(
         for batch in batches:
             shape = batch["input_ids"].shape
             if on_cpu and shape in compiled:
-                # XLA runs what one thread calls one after the other, so the thread that calls has to wait.
+                # XLA runs one thread's calls one after the other, so a thread calls and awaits one batch.
                 outputs = threads.submit(lambda batch: np.asarray(start(batch)), batch).result
             else:
                 outputs = functools.partial(np.asarray, start(batch))
@@ -66,9 +66,9 @@ def predict(
 
 
 def _parts(batch: NumpyBatch) -> Iterator[NumpyBatch]:
-    """The batch, or parts of equal shape with at most so many positions as a CPU is fast at.
+    """The batch in parts of equal shape, with at most `_CPU_POSITIONS` positions but at least one row.
 
-    The last is filled up with rows of zeros; those that are nothing but padding are left out.
+    The last part is filled up with rows of zeros; later parts that hold only padding are left out.
     """
     num_rows = len(batch["row"])
     fitting = max(_CPU_POSITIONS * num_rows // batch["input_ids"].size, 1)
@@ -94,7 +94,7 @@ def _fetch(rows: np.ndarray, outputs: Callable[[], np.ndarray]) -> tuple[np.ndar
 
 
 def gather(parts: Iterable[tuple[np.ndarray, np.ndarray]], num_rows: int) -> np.ndarray:
-    """float32 [num_rows, ...]: outputs of one shape, in the order of the rows.
+    """float32 [num_rows, ...]: the outputs, which have the same shape for all rows, in the order of the rows.
 
     Raises:
       ValueError: a row has no outputs.

@@ -1,4 +1,4 @@
-"""`config.json` of a fine-tuned model's folder: what it is, and all that predicting with it needs."""
+"""`config.json` in a fine-tuned model's folder: how it was trained, and all that predicting with it needs."""
 
 import dataclasses
 import json
@@ -12,11 +12,11 @@ from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 
-# What may differ between two starts of one run: it changes what the run computes by rounding and dropout.
+# Settings that may differ between two starts of one run; they affect it by rounding and dropout alone.
 _MAY_CHANGE = frozenset(
     f"config.{name}" for name in ("log_every", "eval_every", "checkpoint_every", *PARALLEL_MAY_CHANGE)
 )
-# Wrong answers are those of a micro-batch and, under pmap, of one device.
+# In-batch negatives are those of the same micro-batch and, under pmap, of the same device.
 _DECIDES_NEGATIVES = frozenset(("config.parallel.mode", "config.parallel.accumulation_steps"))
 
 
@@ -25,28 +25,28 @@ class FineTuningRecord:
     """What `config.json` holds."""
 
     task: str
-    """As on the command line: cola, squad, classify, ..."""
+    """Name of the task on the command line: cola, squad, classify, ..."""
     config: FineTuningConfig
     labels: tuple[str, ...]
     """Words of the classes or tags, in the order of the model's outputs."""
     settings: Mapping[str, Any]
-    """How text becomes rows: the task's own flags, such as max_seq_length."""
+    """The task's own flags, such as max_seq_length, which decide how text becomes rows."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was tuned on the development set, such as SQuAD's null threshold."""
+    """Values tuned on the development set, such as SQuAD's null threshold."""
     packing: Mapping[str, int] | None = None
-    """How training rows share lines (`data_pipeline.tasks.bin_packing.Packing`); None where they do not."""
+    """How training rows share lines (`data_pipeline.tasks.bin_packing.Packing`); None if they do not."""
     trained_from: str = ""
-    """The pretrained model's name: its folder's, in records of an earlier version a run's experiment."""
+    """Name of the pretrained model: that of its folder, or in earlier versions that of a run's experiment."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
     data: str = ""
-    """What --data named; empty in records of a version that did not write it."""
+    """The value of --data; empty in records of an earlier version."""
     data_fingerprint: str = ""
-    """Hash of the rows that it is trained on."""
+    """Hash of the training rows."""
     dev_fingerprint: str = ""
-    """Hash of the development set; empty in records of a version that did not write it."""
+    """Hash of the development set; empty in records of an earlier version."""
     test_fingerprint: str = ""
-    """Hash of the test sets that it was last applied to; empty if there were none, or in such records."""
+    """Hash of the test sets that were last predicted; empty if there were none, or in such records."""
     starts: tuple[dict[str, Any], ...] = ()
     """One entry for each time the command was run: versions, git state, devices, command."""
 
@@ -57,7 +57,7 @@ def write_record(folder: Path, record: FineTuningRecord) -> None:
 
 
 def read_record(folder: Path) -> FineTuningRecord:
-    """What `config.json` of a fine-tuned model says.
+    """The record in `config.json` of a fine-tuned model's folder.
 
     Raises:
       UserError: the folder is not that of a fine-tuned model, or its config.json cannot be read.
@@ -82,7 +82,7 @@ def read_record(folder: Path) -> FineTuningRecord:
 
 
 def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) -> None:
-    """Refuses to go on with other settings than a run began with.
+    """Checks that a run has the settings and data that it was begun with.
 
     Raises:
       UserError: names each difference as `setting before -> now`.
@@ -91,7 +91,7 @@ def check_same(folder: Path, before: FineTuningRecord, now: FineTuningRecord) ->
     if now.config.rows_compete:
         may_change -= _DECIDES_NEGATIVES
     if before.model_fingerprint == now.model_fingerprint:
-        may_change |= {"model"}  # the same, from a folder of another name
+        may_change |= {"model"}  # the same model, in a folder of another name
     if not before.dev_fingerprint:
         may_change |= {"development data"}
     changes = differences(_comparable(before), _comparable(now), may_change)

@@ -1,4 +1,4 @@
-"""One fine-tuning run in a folder of its own, by the same loop as pretraining."""
+"""Trains one fine-tuning run in its own folder, with the same loop as pretraining."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from bert_jax.training.warm_start import start_from
 
 # Enough rows of metrics for a curve, however short the run.
 _ROWS_A_RUN = 20
-# An epoch may take hours, which a power cut would lose.
+# At most so far apart, since an epoch may take hours, which a power cut would lose.
 _STEPS_A_CHECKPOINT = 1000
 
 
@@ -37,7 +37,7 @@ def cell_config(base: FineTuningConfig, cell: Cell, num_rows: int) -> FineTuning
 
 
 class Programs:
-    """Compiled programs, one for each batch size: learning rates, lengths of a run and seeds share it."""
+    """Compiled programs, shared by configurations that differ only in learning rate, length or seed."""
 
     def __init__(self) -> None:
         self._made: dict[FineTuningConfig, Program] = {}
@@ -69,15 +69,15 @@ def train_cell(
     interrupt: Interrupt,
     say: Callable[[str], None],
 ) -> Ending:
-    """Trains one cell in its folder, or goes on where it stopped.
+    """Trains one cell in its folder, or resumes it where it stopped.
 
     Args:
       program: compiled for this cell.
       training: first step -> its batch and all later ones.
-      identity: what the batches are a function of.
-      evaluation: figures on the development set, about every epoch: `eval_every` is rounded up.
+      identity: all that the batches depend on.
+      evaluation: computes figures on the development set, about every epoch: `eval_every` is rounded up.
       pretrained: parameters to start from.
-      folder: checkpoints, `metrics.jsonl`, TensorBoard curves.
+      folder: folder for checkpoints, `metrics.jsonl` and TensorBoard curves.
       interrupt: asked after every step whether to save and stop.
       say: prints one line.
     """

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning that need nothing but the standard library, so that flags are read at once."""
+"""Settings of fine-tuning. Needs the standard library alone, so that flags parse fast."""
 
 import dataclasses
 from typing import Literal
@@ -13,9 +13,9 @@ class LayerRates:
     """Learning rates by depth: embeddings are 0, layers 1 to L, head and pooler L + 1."""
 
     layer_decay: float = 1.0
-    """Each layer's rate as a share of that of the one above; 0.8 or 0.9 in Clark et al. (2020)."""
+    """Learning rate of a layer as a share of that of the layer above; 0.8 or 0.9 in Clark et al. (2020)."""
     frozen_layers: int | None = None
-    """The embeddings and that many of the lowest layers stay as they are; 0: the embeddings alone."""
+    """Number of lowest layers to freeze, besides the embeddings; 0: the embeddings alone; None: nothing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.layer_decay <= 1:
@@ -24,7 +24,7 @@ class LayerRates:
             raise UserError(f"frozen_layers is {self.frozen_layers}; it must be at least 0")
 
     def share(self, path: tuple[str, ...], num_layers: int) -> float:
-        """The part of the learning rate for the parameter at a path of the tree."""
+        """The factor of the learning rate for the parameter at a path of the tree."""
         depth = _depth(path, num_layers)
         if self.frozen_layers is not None and depth <= self.frozen_layers:
             return 0.0
@@ -33,16 +33,16 @@ class LayerRates:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureConfig:
-    """The default is the last layer alone, as in fine-tuning."""
+    """What the head sees of the encoder. The default is the last layer alone, as in fine-tuning."""
 
     layers: tuple[int, ...] = (-1,)
-    """Numbers of layers: 0 is the embedding output, -1 the last layer."""
+    """Numbers of the layers to use: 0 is the embedding output, -1 the last layer."""
     combine: Combination = "concat"
-    """What to do with several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
+    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
     lstm_layers: int = 0
     """BiLSTM layers on top; 2 in the paper."""
     lstm_width: int = 768
-    """Units of each direction."""
+    """Units of each direction of the BiLSTM."""
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -51,11 +51,11 @@ class FeatureConfig:
             raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
 
     def are_plain(self, num_layers: int) -> bool:
-        """Whether they are the last layer as it is, whatever is said of a BiLSTM that is not there."""
+        """Whether the head sees the last layer unchanged; without a BiLSTM, `lstm_width` has no effect."""
         return self.layers in ((-1,), (num_layers,)) and not self.lstm_layers and self.combine != "weighted"
 
     def check(self, num_layers: int) -> None:
-        """Raises UserError if a layer is named that a model does not have."""
+        """Raises UserError if `layers` names one that the model does not have."""
         for layer in self.layers:
             if not -num_layers - 1 <= layer <= num_layers:
                 raise UserError(f"layers names {layer}; the model has {-num_layers - 1} to {num_layers}")

@@ -2,8 +2,8 @@
 
 Batches are those of `data_pipeline.tasks.batches`: `input_ids`, `input_mask`, `segment_ids` int32
 [B, T] or [B, C, T], and the targets that each task names for its R rows. A row whose `input_mask` is all
-zero is padding and counts nowhere. In a packed batch lines hold K rows: targets are [B, K, ...] instead,
-and a row that is not there counts nowhere.
+zero is padding and is ignored. In a packed batch a line has places for K rows: targets are [B, K, ...]
+instead, and empty places are ignored.
 """
 
 import abc
@@ -30,7 +30,7 @@ _MARGIN = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningTask(abc.ABC):
-    """A loss that is a mean over `targets`: rows, or labelled tokens."""
+    """A task whose loss is a mean over its targets: rows, or labelled tokens."""
 
     model: ModelConfig
     rates: LayerRates = dataclasses.field(default=LayerRates(), kw_only=True)
@@ -48,7 +48,7 @@ class FineTuningTask(abc.ABC):
 
     @property
     def encoder_config(self) -> ModelConfig:
-        """The model's; where all of it is frozen, its features are fixed and it has no dropout."""
+        """The model's configuration; without dropout if all layers are frozen, so that features are fixed."""
         if self.rates.frozen_layers != self.model.num_layers:
             return self.model
         return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
@@ -101,8 +101,8 @@ class Classification(FineTuningTask):
 
 @dataclasses.dataclass(frozen=True)
 class RelationClassification(Classification):
-    """One of `num_labels` relations of two marked entities. Targets: `labels`, and
-    `entity_positions` int32 [R, 2] where their markers are."""
+    """One of `num_labels` relations of two entities. Targets: `labels`, and `entity_positions` int32 [R, 2],
+    the positions where head and tail begin."""
 
     @property
     def module(self) -> nn.Module:
@@ -134,7 +134,7 @@ class Regression(FineTuningTask):
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(FineTuningTask):
-    """One of a row's sequences, C of them at most. Targets: `labels` int32 [R]."""
+    """One of a row's sequences, of which there are at most C. Targets: `labels` int32 [R]."""
 
     @property
     def module(self) -> nn.Module:
@@ -193,12 +193,12 @@ class Tagging(FineTuningTask):
 
 @dataclasses.dataclass(frozen=True)
 class Ranking(FineTuningTask):
-    """Queries near the texts that answer them. A row has query, positive and perhaps negative.
+    """Embeds queries near the texts that answer them. A row has query, positive and optionally negative.
 
-    in_batch: softmax over the positives and negatives of all rows that are computed together (a
-    micro-batch, under pmap those of one device), as in DPR (Karpukhin et al. 2020), of cosines
-    times 20. triplet: the cosine of the positive is to exceed that of the negative by 0.2 (Schroff
-    et al. 2015).
+    in_batch: cross-entropy of the softmax, as in DPR (Karpukhin et al. 2020), of 20 times a query's cosines
+    with the positives and negatives of all rows that are computed together (a micro-batch; under pmap, those
+    of one device). triplet: hinge loss by which the positive's cosine is to exceed the negative's by 0.2
+    (Schroff et al. 2015).
     """
 
     ranking_loss: RankingLoss
@@ -229,7 +229,7 @@ def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
 
 
 def _real_rows(batch: Batch) -> jax.Array:
-    """float32 [R]: 1, and 0 for rows that only fill the batch up."""
+    """float32 [R]: 1 for real rows, 0 for padding rows."""
     sequences, width = heads.sequences_of(batch)
     return is_instance(sequences).reshape(-1, width).any(axis=1).astype(jnp.float32)
 
