@@ -95,14 +95,15 @@ class ModelConfig:
     initializer_range: float = 0.02
     """Standard deviation of the initial normal distribution, before it is cut at two standard deviations."""
     objective: ObjectiveName = "mlm_nsp"
-    """mlm_nsp: masked LM and next sentence prediction, as in the paper. mlm: masked LM alone. ltr: predict
-    each next token."""
+    """mlm_nsp: masked LM and next sentence prediction, as in the paper. mlm:
+    masked LM alone. ltr: predict each next token."""
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions is one kernel; on CPU,
-    without gradients, more than 256 query positions are computed in blocks. none: neither. The two settings
-    round differently, and the kernel draws different dropout."""
+    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions
+    is one kernel; on CPU, without gradients, more than 256 query positions
+    are computed in blocks. none: neither. The two settings round
+    differently, and the kernel draws different dropout."""
 
     def __post_init__(self) -> None:
         for name in MODEL_SIZES:
@@ -192,11 +193,13 @@ class ParallelConfig:
     accumulation_steps: int = 1
     """Micro-batches that a batch is split into, computed one after the other; each draws its own dropout."""
     remat: Remat = "none"
-    """Recomputation in the backward pass, with the same dropout, to save memory. none: all activations are
-    kept. layers: only each layer's input is kept, and the rest is computed again."""
+    """Recomputation in the backward pass, with the same dropout, to save
+    memory. none: all activations are kept. layers: only each layer's input
+    is kept, and the rest is computed again."""
     prng: PrngImplementation = "rbg"
-    """Generator of random bits for dropout. rbg: an accelerator's own, which is fast. threefry2x32: the same
-    bits on any number of devices (mode jit)."""
+    """Generator of random bits for dropout. rbg: an accelerator's own, which
+    is fast. threefry2x32: the same bits on any number of devices (mode
+    jit)."""
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "tensor", "accumulation_steps"):
@@ -225,8 +228,8 @@ class RunConfig:
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
     keep_every: int | None = None
-    """Checkpoints at multiples of this many steps are also kept, to study how a model learns; None keeps
-    only the newest."""
+    """Checkpoints at multiples of this many steps are also kept, to study how
+    a model learns; None keeps only the newest."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -32,8 +32,9 @@ class MaskingConfig:
     random: float = 0.1
     """Share of the predicted tokens replaced by a uniformly drawn vocabulary id."""
     unit: MaskingUnit = "token"
-    """token: each word piece on its own. whole_word: all pieces of a word or none; in text without spaces
-    between words, SentencePiece's pieces are the words."""
+    """token: each word piece on its own. whole_word: all pieces of a word or
+    none; in text without spaces between words, SentencePiece's pieces are
+    the words."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:

@@ -39,27 +39,29 @@ class Prepare:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="INPUT...", help_behavior_hint="(required)"),
     ]
-    """Files, folders, globs (.gz, .zst, .bz2, .xz too), TFDS data sets (tfds:wikipedia/20230601.en),
-    installed-documentation."""
+    """Files, folders, globs (.gz, .zst, .bz2, .xz too), TFDS data sets
+    (tfds:wikipedia/20230601.en), installed-documentation."""
     output: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to make; it appears only when it is complete."""
     format: Format = "auto"
-    """sentences: one per line, a blank line between documents. lines: one document per line.
-    text: a file is a document, blank lines separate paragraphs. auto: WikiExtractor, JSONL,
-    TSV, CSV or Parquet, detected by name or first line."""
+    """sentences: one per line, a blank line between documents. lines: one
+    document per line. text: a file is a document, blank lines separate
+    paragraphs. auto: WikiExtractor, JSONL, TSV, CSV or Parquet, detected by
+    name or first line."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
-    """A vocab.txt, a SentencePiece .model, or a model's folder, whose casing is used too.
-    Give either this or --train-vocab."""
+    """A vocab.txt, a SentencePiece .model, or a model's folder, whose casing
+    is used too. Give either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Most pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
-    """uncased: lowercase, and strip accents (WordPiece) or fold case (SentencePiece).
-    By default that of the model in --vocab; without a model, uncased."""
+    """uncased: lowercase, and strip accents (WordPiece) or fold case
+    (SentencePiece). By default that of the model in --vocab; without a
+    model, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
-    """Language whose rules split text into sentences: an ISO 639 code (ja, not jp).
-    Unknown codes split as en."""
+    """Language whose rules split text into sentences: an ISO 639 code (ja, not
+    jp). Unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
     """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"

@@ -49,8 +49,8 @@ class TrainingFlags:
     ] = None
     """Passes over the training set."""
     grid: bool = False
-    """Use the paper's values for what is not given: learning rates 5e-5 3e-5 2e-5, batch sizes 16 32, epochs
-    2 3 4."""
+    """Use the paper's values for what is not given: learning rates 5e-5 3e-5
+    2e-5, batch sizes 16 32, epochs 2 3 4."""
     seeds: int = 1
     """Number of runs with each setting of the grid, each with its own seed."""
     first_seed: int = 0
@@ -60,8 +60,9 @@ class TrainingFlags:
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
     dropout_rate: float | None = None
-    """Dropout rate on the embeddings, the outputs of attention and feed-forward layers, and the input of the
-    head's classifier; None: the model's own."""
+    """Dropout rate on the embeddings, the outputs of attention and feed-
+    forward layers, and the input of the head's classifier; None: the
+    model's own."""
     attention_dropout_rate: float | None = None
     """Dropout rate on the attention probabilities; None: the model's own."""
     dtype: DType = "float32"

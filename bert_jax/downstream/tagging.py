@@ -50,8 +50,9 @@ class TaggingSettings:
     tag_column: str = "-1"
     """Number of the tags' column, from 0 or backwards from -1; or its name, if --word-column is one too."""
     scheme: Scheme = "iob2"
-    """How entities are tagged in the files and in predictions; the original CoNLL-2003 has iob1.
-    none: tags are of single words, such as parts of speech, and are scored by accuracy."""
+    """How entities are tagged in the files and in predictions; the original
+    CoNLL-2003 has iob1. none: tags are of single words, such as parts of
+    speech, and are scored by accuracy."""
     encoding: str = "utf-8-sig"
     """Encoding of the files; latin-1 for CoNLL-2002."""
 
