@@ -38,8 +38,8 @@ class Columns:
     tag: int | str | None = -1
     """Number or name of the tags' column; None to read words alone."""
     scheme: Scheme = "iob2"
-    """iob1: B- only where an entity follows another of its type, as in the original CoNLL-2003. iob2: B-
-    begins every entity. iobes: also E- for its last word, and S- for an only one. none: any words as tags."""
+    """iob1: B- only where an entity directly follows another of its type, as in the original CoNLL-2003.
+    iob2: B- begins every entity. iobes: also E- for its last word, and S- for an only one. none: any tags."""
     encoding: str = "utf-8-sig"
     """UTF-8 with or without a byte order mark. CoNLL-2002 is in latin-1."""
 
