@@ -1,6 +1,6 @@
 """One training step as a pure function of (state, batch, learning rate, key); it knows no mesh.
 
-`parallel` compiles it by jit or by pmap. The only difference inside is one sum over devices,
+`program.py` compiles it by jit or by pmap. The only difference inside is one sum over devices,
 and only under pmap: under jit the arrays are global and XLA adds the sums itself.
 """
 
