@@ -60,8 +60,8 @@ class TrainingFlags:
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()
     features: FeatureConfig = FeatureConfig()
     dropout_rate: float | None = None
-    """Dropout rate on the embeddings, the outputs of attention and feed-
-    forward layers, and the input of the head's classifier; None: the
+    """Dropout rate on the embeddings, the outputs of attention and
+    feed-forward layers, and the input of the head's classifier; None: the
     model's own."""
     attention_dropout_rate: float | None = None
     """Dropout rate on the attention probabilities; None: the model's own."""
