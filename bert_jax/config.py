@@ -15,6 +15,7 @@ from data_pipeline.errors import UserError
 Activation = Literal["gelu_tanh", "gelu_exact"]
 DType = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb"]
+DecayShape = Literal["polynomial", "cosine"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
@@ -139,10 +140,14 @@ class OptimizerConfig:
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
     """Steps over which the learning rate rises from 0; 0 disables warm-up."""
+    decay_shape: DecayShape = "polynomial"
+    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine."""
     decay_power: float = 1.0
-    """Power of the polynomial decay to 0; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
-    decay_start: DecayStart = "step_0"
-    """Step from which the decay counts; with step_0 the rate drops a little at the end of warm-up."""
+    """Power of the polynomial; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
+    decay_start: DecayStart | int = "step_0"
+    """Step from which the decay counts. step_0: the rate drops a little at the
+    end of warm-up. A later step: the rate is constant until then ("warm-up,
+    stable, decay")."""
     bias_correction: BiasCorrection = "none"
     """none: as google-research/bert. adam: divide the moments by 1 - beta^t; lamb requires it."""
     beta1: float = 0.9
@@ -163,6 +168,10 @@ class OptimizerConfig:
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):
             check_not_negative(f"optimizer.{name}", getattr(self, name))
+        if self.decay_shape == "cosine" and self.decay_power != 1:
+            raise UserError("optimizer.decay_power is of optimizer.decay_shape polynomial; a cosine has none")
+        if isinstance(self.decay_start, int):
+            check_not_negative("optimizer.decay_start", self.decay_start)
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(
@@ -247,6 +256,12 @@ class RunConfig:
                 f"({self.checkpoint_every}), or None"
             )
         check_seed("seed", self.seed)
+        start = self.optimizer.decay_start
+        if isinstance(start, int) and start >= self.num_train_steps:
+            raise UserError(
+                f"optimizer.decay_start is {start}; it must be below num_train_steps "
+                f"({self.num_train_steps}); for a constant rate set optimizer.decay_power 0"
+            )
         if self.global_batch_size % self.parallel.accumulation_steps:
             raise UserError(
                 f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "

@@ -39,13 +39,21 @@ WRONG = {
     ),
     "wrong type": (
         ["pretrain", "base", "--workdir", "w", "--model.num-layers", "six"],
-        ["--model.num-layers", "'six'", "INT"],
+        ["error: --model.num-layers: invalid value 'six'; expected --model.num-layers INT"],
+    ),
+    "a value of neither type": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "soon"],
+        ["error: --optimizer.decay-start: invalid value 'soon'; expected", "{step_0,warmup_end}|INT"],
+    ),
+    "a decay after the end": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "1000000"],
+        ["optimizer.decay_start is 1000000", "num_train_steps (1000000)", "decay_power 0"],
     ),
     "wrong choice": (
         ["pretrain", "base", "--workdir", "w", "--model.dtype", "float16"],
         ["--model.dtype", "float16", "bfloat16"],
     ),
-    "flag without value": (["pretrain", "base", "--workdir"], ["--workdir"]),
+    "flag without value": (["pretrain", "base", "--workdir"], ["Missing value for argument '--workdir'"]),
     "stray argument": (["pretrain", "base", "large", "--workdir", "w"], ["'large'"]),
     "heads do not divide": (
         ["pretrain", "base", "--workdir", "w", "--model.num-heads", "5"],

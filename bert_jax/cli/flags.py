@@ -18,6 +18,15 @@ from data_pipeline.errors import UserError
 T = TypeVar("T")
 
 _RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
+_IN_PLAIN_WORDS = (
+    (r"^Error parsing (-\S+): ", r"\1: "),
+    (r"^Error parsing \S+: ", ""),
+    (r"invalid literal for int\(\) with base 10: |could not convert string to float: ", "invalid value "),
+    # tyro says of each type that a flag may have why the value is none.
+    (r"no type matching .*? instantiated from \[(.*?)\]\..*", r"invalid value \1"),
+    (r"\. Expected 1 values\.", ""),
+)
+"""What tyro writes, and what its place is taken by."""
 
 
 def parse_flags(
@@ -168,10 +177,11 @@ def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
 def _one_line(screen: str) -> str:
     """Extracts one line from tyro's message, where lines of dashes separate title, error and further help."""
     _, wrong, *more = [part.strip("\n").splitlines() for part in _RULE.split(screen)]
-    message = " ".join(line.strip() for line in wrong)
+    message = " ".join(" ".join(wrong).split())
     if message.startswith("Missing from"):
         # Names are indented by six blanks, their help texts by ten.
         return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
-    message = re.sub(r"^Error parsing (?!-)\S+: ", "", message)
+    for pattern, plain in _IN_PLAIN_WORDS:
+        message = re.sub(pattern, plain, message)
     expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)
     return f"{message}; expected {expected}" if expected else message

@@ -3,6 +3,7 @@
 Every departure from them (`optimization.py` there) is a named setting of `OptimizerConfig`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,25 +17,32 @@ from bert_jax.config import BiasCorrection, OptimizerConfig
 
 
 def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
-    """Linear warm-up from 0, then polynomial decay to 0 at `num_train_steps`.
+    """Linear warm-up from 0, then a decay from `decay_start` on, to 0 at `num_train_steps`.
 
-    With `decay_start` step_0 the decay is counted from step 0, so that the rate drops from the
-    peak to peak * (1 - warmup_steps / num_train_steps) where warm-up ends: what
-    google-research/bert does (optimization.py:32-54, its issue 193). With `decay_power` 0 the rate
-    stays at its peak, at the last step too.
+    With `decay_start` step_0 the rate drops from the peak to peak * (1 - warmup_steps / num_train_steps)
+    where warm-up ends: what google-research/bert does (optimization.py:32-54, its issue 193). With
+    `decay_power` 0 the rate stays at its peak, at the last step too.
 
     Returns:
       A function from the 0-based step to the rate of that step's update.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
-    start = 0 if config.decay_start == "step_0" else warmup
+    match config.decay_start:
+        case "step_0":
+            start = 0
+        case "warmup_end":
+            start = warmup
+        case step:
+            start = step
     span = max(num_train_steps - start, 1)
 
     def rate(step: int) -> np.float32:
         if step < warmup:
             return np.float32(peak * step / warmup)
-        remaining = 1 - min((step - start) / span, 1)
-        return np.float32(peak * remaining**config.decay_power)
+        decayed = min(max(step - start, 0) / span, 1)
+        if config.decay_shape == "cosine":
+            return np.float32(peak * (1 + math.cos(math.pi * decayed)) / 2)
+        return np.float32(peak * (1 - decayed) ** config.decay_power)
 
     return rate
 

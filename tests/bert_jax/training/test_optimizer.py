@@ -1,6 +1,7 @@
 """The optimizer against a float64 transcription of google-research/bert's, and the schedule's corners."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,16 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, OptimizerName
+from bert_jax.config import (
+    BiasCorrection,
+    DecayShape,
+    DecayStart,
+    OptimizerConfig,
+    OptimizerName,
+    RunConfig,
+)
 from bert_jax.training.optimizer import make_optimizer, make_schedule
+from data_pipeline.errors import UserError
 
 STEPS = 20
 CONFIG = OptimizerConfig(learning_rate=1e-2, warmup_steps=5)
@@ -159,6 +168,39 @@ def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway
 def test_schedule_power_and_no_warmup() -> None:
     rate_of = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
     np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rates"), [("polynomial", [2, 2, 2, 1.5, 1, 0]), ("cosine", [2, 2, 2, 1.70710678, 1, 0])]
+)
+def test_the_rate_is_constant_until_the_decay_starts(shape: DecayShape, rates: list[float]) -> None:
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_shape=shape, decay_start=800)
+    rate_of = make_schedule(config, 1000)
+    assert rate_of(50) == 1
+    steps = [100, 500, 800, 850, 900, 1000]
+    np.testing.assert_allclose([rate_of(step) for step in steps], rates, atol=1e-6)
+
+
+def test_a_cosine_is_that_of_optax() -> None:
+    config = OptimizerConfig(
+        learning_rate=0.3, warmup_steps=10, decay_shape="cosine", decay_start="warmup_end"
+    )
+    ours, theirs = make_schedule(config, 90), optax.warmup_cosine_decay_schedule(0, 0.3, 10, 90)
+    steps = range(95)
+    np.testing.assert_allclose([ours(step) for step in steps], [theirs(step) for step in steps], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"decay_shape": "cosine", "decay_power": 0.5}, "a cosine has none"),
+        ({"decay_start": -1}, "optimizer.decay_start is -1; it must be at least 0"),
+        ({"decay_start": 100}, r"optimizer.decay_start is 100; it must be below num_train_steps \(100\)"),
+    ],
+)
+def test_impossible_schedules_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RunConfig(optimizer=OptimizerConfig(**settings), num_train_steps=100)
 
 
 @pytest.mark.parametrize("decay_start", ["step_0", "warmup_end"])
