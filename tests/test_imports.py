@@ -60,7 +60,10 @@ def wrong_arrows(path: Path) -> list[str]:
         allowed = {"dataclasses", "typing", "bert_jax.config", "data_pipeline.config"}
         return sorted(n for n in names if n not in allowed and top(n) != "experiments")
     if joins_both(path):
-        return sorted(n for n in names if top(n) in INPUT | {"tests", "benchmarks"})
+        forbidden = {n for n in names if top(n) in INPUT | {"tests", "benchmarks"}}
+        if path.relative_to(ROOT).parts[1] == "downstream":
+            forbidden |= {n for n in names if n.startswith("bert_jax.cli")}
+        return sorted(forbidden)
     forbidden = INPUT | {"experiments", "benchmarks", "tests"}
     wrong = {n for n in names if top(n) in forbidden}
     wrong |= {n for n in names if top(n) == "data_pipeline" and n not in SHARED}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.cli.model_source import ModelSource, note_assumed
+from bert_jax.inference.model_source import ModelSource, note_assumed
 from bert_jax.names import ModelFormat
 
 if typing.TYPE_CHECKING:

@@ -28,8 +28,8 @@ def run(args: Export) -> None:
       UserError: no run, no such checkpoint, or the output exists.
     """
     from bert_jax.cli import convert
-    from bert_jax.cli.model_source import ModelSource
     from bert_jax.formats import run as runs
+    from bert_jax.inference.model_source import ModelSource
 
     if not runs.recognises(args.workdir):
         raise UserError(f"{args.workdir} is not the work directory of a run; convert takes other models")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.cli.model_source import ModelSource
 from bert_jax.cli.output_folder import folder_of
+from bert_jax.inference.model_source import ModelSource
 from bert_jax.names import Pooling
 from data_pipeline.errors import UserError
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.cli.model_source import ModelSource
+from bert_jax.inference.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 

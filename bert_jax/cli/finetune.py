@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from bert_jax.cli.flags import parse_flags, take_name
-from bert_jax.cli.model_source import ModelSource
 from bert_jax.downstream.arguments import Finetune
+from bert_jax.inference.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 
-from bert_jax.cli.model_source import ModelSource
 from bert_jax.config import (
     DROPOUT_RATES,
     BiasCorrection,
@@ -20,6 +19,7 @@ from bert_jax.config import (
     check_positive,
 )
 from bert_jax.finetuning.settings import FeatureConfig, LayerRates
+from bert_jax.inference.model_source import ModelSource
 from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
