@@ -122,6 +122,7 @@ def test_a_cell_that_diverges_does_not_end_the_grid(folder: Path, capsys: pytest
     assert found["best"]["learning_rate"] == 1e-3
     for figure in ("mean", "stdev"):
         assert [row[figure] is None for row in found["rows"]] == [False, True]
+    assert [row["diverged"] > 0 for row in found["rows"]] == [False, True]
     assert "warning: lr1e+38-batch8-epochs0.5-seed0: diverged: the loss or" in capsys.readouterr().out
     assert (folder / "diverging" / "best" / "checkpoints").is_dir()
 

@@ -377,7 +377,7 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
     ("file", "content", "message"),
     [
         ("result.json", None, "is not finished; run its `bert-jax finetune` again"),
-        ("result.json", '{"degenerate": "diverged: NaN"}', "diverged: NaN; train with a lower"),
+        ("result.json", '{"diverged": "NaN"}', "diverged: NaN; train with a lower"),
         ("tokenizer.json", "{", "tokenizer.json cannot be read"),
         ("tokenizer.json", None, "has no tokenizer; looked for tokenizer.json"),
     ],

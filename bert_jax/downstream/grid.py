@@ -23,7 +23,6 @@ from bert_jax.finetuning.config import Cell, FineTuningConfig, check_direction, 
 from bert_jax.finetuning.finetuned import (
     BEST_FOLDER,
     CELLS_FOLDER,
-    DIVERGED,
     RESULT_FILE,
     TOKENIZER_FILE,
     prediction_run,
@@ -125,7 +124,7 @@ class Grid:
                 if self._train_cell(cell, interrupt) is Ending.INTERRUPTED:
                     return False
             except NonFiniteError as error:
-                self._write_result(cell, Outcome({self.data.metric: math.nan}, f"{DIVERGED}{error}"))
+                self._write_result(cell, Outcome({self.data.metric: math.nan}), diverged=str(error))
             self._keep_best()
             epochs_done += cell.epochs
         self._check_diverged()
@@ -271,21 +270,22 @@ class Grid:
 
     def _check_diverged(self) -> None:
         """Raises NonFiniteError if all cells did, in this start or before."""
-        said = [result["degenerate"] or "" for result in read_results(self.args.output)]
-        if all(text.startswith(DIVERGED) for text in said):
-            raise NonFiniteError(said[-1].removeprefix(DIVERGED))
+        said = [result["diverged"] for result in read_results(self.args.output)]
+        if all(said):
+            raise NonFiniteError(said[-1])
 
     def _has_figure(self) -> bool:
         """Whether a finished cell has a figure that is a number."""
         results = read_results(self.args.output)
         return not all(math.isnan(result["figures"][self.data.metric]) for result in results)
 
-    def _write_result(self, cell: Cell, outcome: Outcome) -> None:
+    def _write_result(self, cell: Cell, outcome: Outcome, diverged: str | None = None) -> None:
         result = {
             "cell": cell.name,
             **dataclasses.asdict(cell),
             "figures": outcome.figures,
             "degenerate": outcome.degenerate,
+            "diverged": diverged,
             "examples": outcome.examples,
         }
         write_json(self._folder(cell) / RESULT_FILE, result)

@@ -35,6 +35,7 @@ def read_results(output: Path) -> list[dict[str, Any]]:
     for result in results:
         figures = result["figures"]
         result["figures"] = {name: math.nan if x is None else x for name, x in figures.items()}
+        result.setdefault("diverged", None)
     return sorted(results, key=lambda result: dataclasses.astuple(cell_of(result)))
 
 
@@ -107,6 +108,7 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, A
                 "stdev": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
                 "best": max(values, key=_rank),
                 "degenerate": sum(result["degenerate"] is not None for result in group),
+                "diverged": sum(result["diverged"] is not None for result in group),
             }
         )
     return rows
@@ -133,7 +135,9 @@ def _print_warnings(results: Sequence[dict[str, Any]]) -> None:
     """Prints each warning once, however many cells it is about."""
     cells: dict[str, list[str]] = {}
     for result in results:
-        if result["degenerate"]:
+        if result["diverged"]:
+            cells.setdefault(f"diverged: {result['diverged']}", []).append(result["cell"])
+        elif result["degenerate"]:
             cells.setdefault(result["degenerate"], []).append(result["cell"])
     for warning, names in cells.items():
         which = names[0] if len(names) == 1 else f"{len(names)} of {len(results)} cells"

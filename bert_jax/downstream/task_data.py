@@ -28,8 +28,8 @@ class Outcome:
 
     figures: Mapping[str, float]
     """Figures as `TaskData.evaluate`, and those of labelled test sets, which are not used to choose a run."""
-    degenerate: str | None
-    """One sentence if the predictions on the development set are all the same, or if training diverged."""
+    degenerate: str | None = None
+    """One sentence if the predictions on the development set are all the same."""
     learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Values tuned on the development set that predicting needs, such as a threshold."""
     examples: Sequence[Mapping[str, str]] = ()

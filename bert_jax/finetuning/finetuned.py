@@ -32,8 +32,6 @@ RESULTS_FILE = "results.json"
 """Results of all cells."""
 REPORT_FILE = "report.json"
 """Figures of one cell by type of tag."""
-DIVERGED = "diverged: "
-"""Prefix of `degenerate` in the result of a cell whose loss was not finite."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,10 +91,9 @@ def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
     record = read_record(folder)
     if not (folder / RESULT_FILE).exists():
         raise _unfinished(folder)
-    degenerate = read_json(folder / RESULT_FILE).get("degenerate")
-    if degenerate and degenerate.startswith(DIVERGED):
+    if why := read_json(folder / RESULT_FILE).get("diverged"):
         # Its checkpoint is from the middle of training.
-        raise UserError(f"{folder} {degenerate}; train with a lower --learning-rate")
+        raise UserError(f"{folder} diverged: {why}; train with a lower --learning-rate")
     if not saved_steps(folder):
         raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
     return record, load_params(folder)[1]
