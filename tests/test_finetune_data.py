@@ -147,6 +147,8 @@ def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("token ner\na O\nb B-X\n")
     with pytest.raises(UserError, match="--tag-column ner is a name and --word-column 0 a number; name both"):
         TaggingSettings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
+    with pytest.raises(UserError, match="--tag-column ² is a name and"):  # a digit, but no number
+        TaggingSettings(tag_column="²").load("ner", str(tmp_path), tokenizer)
     named = TaggingSettings(word_column="token", tag_column="ner")
     assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")
 

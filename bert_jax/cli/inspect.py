@@ -23,7 +23,14 @@ if typing.TYPE_CHECKING:
     from data_pipeline.corpus import Corpus
     from data_pipeline.statistics import Statistics
 
-_NOT_OF_A_STEP = ("split", "max_seq_length", "max_predictions_per_seq", "max_instances_per_row", "sequences")
+_NOT_OF_A_STEP = (
+    "split",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "max_instances_per_row",
+    "sequences",
+    "seed",
+)
 
 
 @dataclasses.dataclass(frozen=True)

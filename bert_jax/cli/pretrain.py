@@ -320,7 +320,7 @@ def _begin_or_go_on(args: Pretrain, corpus: str, model: "PretrainedModel | None"
 
     if model is not None:
         init_from.check_vocabulary(model, corpus, _say)
-    run_data.check_vocabulary(args.experiment, corpus, _say)
+    run_data.check_vocabulary_size(args.experiment, corpus, _say)
     record = RunRecord(
         args.name,
         args.experiment,

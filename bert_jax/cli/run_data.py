@@ -22,7 +22,7 @@ HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 _FEW_SLOTS = 0.95
 
 
-def check_vocabulary(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
+def check_vocabulary_size(experiment: Experiment, corpus: str, say: Callable[[str], None]) -> None:
     """Compares the size of the corpus's vocabulary with the model's; notes one that is over 10% smaller.
 
     Raises:

@@ -1,6 +1,7 @@
 """Named entities, and any other tags of words, from column files such as CoNLL's."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,4 +239,4 @@ def tag(part: "TaggingRows", labels: Sequence[str], apply: Apply) -> list[list[s
 
 
 def _column(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdigit() else text
+    return int(text) if re.fullmatch(r"-?[0-9]+", text) else text

@@ -123,7 +123,7 @@ class Bert:
                 raise UserError(f"unknown output {name!r}; valid: {', '.join(_PADDED_AXES)}")
         if layers is not None and not len(layers):
             raise UserError(f"layers is empty; give some of {-depth - 1} to {depth}, or None for all")
-        for layer in layers or ():
+        for layer in () if layers is None else layers:
             if not -depth - 1 <= layer <= depth:
                 raise UserError(f"the model has no layer {layer}; valid: {-depth - 1} to {depth}")
         if "pooled_output" in names:

@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from bert_jax.model.dropout import RESOLUTION
 from bert_jax.model.threefry import keep
 
-Projections: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 """Queries, keys and values, [B, N, K, T] each."""
 
 # Most scores in one step: these fit the vector memory beside their exponentials, gradients and random bits.
@@ -43,7 +43,7 @@ def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DType
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 def fused_attention(
-    projections: Projections,
+    projections: QueriesKeysValues,
     biases: jax.Array,
     score_bias: jax.Array,
     seed: jax.Array,

@@ -160,7 +160,7 @@ def _accumulate(
         part = gradient(params, rows, totals, jax.random.fold_in(key, i))
         return jax.tree.map(jnp.add, carry, part), None
 
-    micro_batches = jax.tree.map(lambda x: _split_rows(x, accumulation_steps), dict(batch))
+    micro_batches = jax.tree.map(lambda x: _deal_rows(x, accumulation_steps), dict(batch))
     # Starting from zeros, not from the first micro-batch's gradient, compiles the gradient only once.
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, totals, key))
     return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(accumulation_steps), micro_batches))[0]
@@ -203,7 +203,7 @@ def _names(path: tuple) -> tuple[str, ...]:
     return tuple(str(entry.key) for entry in path)
 
 
-def _split_rows(x: jax.Array, parts: int) -> jax.Array:
+def _deal_rows(x: jax.Array, parts: int) -> jax.Array:
     # Rows are dealt out in turn, not in blocks: a device that holds a block of the batch then holds
     # its share of every micro-batch, and nothing moves between devices.
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)

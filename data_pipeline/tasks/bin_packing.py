@@ -64,12 +64,12 @@ def choose_packing(
     samples = [rows_of_step(len(rows), batch_size, 0, step) for step in steps]
     sequences = rows.sequence_lengths()
     sizes, longest = sequences.sum(axis=1), sequences.max(axis=1)
-    padded = [next(length for length in lengths if length >= longest[rows].max()) for rows in samples]
+    padded = [next(length for length in lengths if length >= longest[part].max()) for part in samples]
 
     length = next((length for length in lengths if length >= sizes.max()), None)
     length = length or math.ceil(sizes.max() / _LENGTH_STEP) * _LENGTH_STEP
     packing = Packing(length, max_rows=max(2, round(2 * length / sizes.mean())), unit=unit)
-    used = [1 + int(place_rows(sizes[rows], packing)[0].max()) for rows in samples]
+    used = [1 + int(place_rows(sizes[part], packing)[0].max()) for part in samples]
 
     def packed_cost(fewest: int) -> float:
         counts = map(dataclasses.replace(packing, fewest=fewest).num_lines, used)

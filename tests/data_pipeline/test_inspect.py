@@ -116,6 +116,7 @@ def test_the_batch_of_any_step_of_a_run_can_be_seen(corpus, capsys, tmp_path):
         ("--step", "1", "--max-seq-length", "48"): "leave --max-seq-length out",
         ("--step", "1", "--max-predictions-per-seq", "7"): "leave --max-predictions-per-seq out",
         ("--step", "1", "--max-instances-per-row", "2"): "leave --max-instances-per-row out",
+        ("--step", "1", "--seed", "9"): "leave --seed out",
     }
     for flags, message in refused.items():
         assert main(["inspect", str(tmp_path), *flags]) == 2

@@ -71,7 +71,7 @@ def test_a_pair_is_two_segments(model: Bert, encoded: Encoded) -> None:
 
 
 def test_only_what_is_asked_for(model: Bert) -> None:
-    encoded = model.encode(TEXTS[:2], ["hidden_states"], layers=[-1, 0])
+    encoded = model.encode(TEXTS[:2], ["hidden_states"], layers=np.array([-1, 0]))
     assert encoded.sequence_output is None
     assert encoded.pooled_output is None
     every = model.encode(TEXTS[:2], ["hidden_states"])
