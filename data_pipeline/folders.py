@@ -28,6 +28,12 @@ def check_path(path: str | Path, what: str) -> None:
         )
 
 
+def check_new_file(path: Path) -> None:
+    """Raises UserError if a file that is to be made exists."""
+    if path.exists():
+        raise UserError(f"{path} exists; name a file that does not, or remove it first")
+
+
 def lock_file(file: IO[str], folder: Path, busy: str) -> None:
     """Locks an open file of `folder` until it is closed; the lock of a process that dies is released.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bert_jax.cli.output_folder import folder_of
 from bert_jax.config import check_positive
 from data_pipeline.errors import UserError
+from data_pipeline.folders import check_new_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -45,8 +46,7 @@ def run(args: Predict) -> None:
     from bert_jax.training.failures import too_little_memory_named
 
     check_positive("batch_size", args.batch_size)
-    if args.output.exists():
-        raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
+    check_new_file(args.output)
     if not args.input.is_file():
         raise UserError(f"{args.input} is not a file")
     if args.output.suffix != args.input.suffix and args.output.suffix in _FORMS:

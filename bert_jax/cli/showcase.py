@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert_jax.config import Experiment
-from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from bert_jax.training.metric_log import heldout_rows
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 
 _TASKS = (
@@ -30,7 +30,7 @@ def summarise(workdir: Path) -> None:
 
     The commonest label is taken from the evaluated examples themselves, so guessing scores its best.
     """
-    rows = [row for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
+    rows = heldout_rows(workdir)
     if not rows:
         return
     row = rows[-1]

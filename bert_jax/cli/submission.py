@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from data_pipeline.errors import UserError
+from data_pipeline.folders import check_new_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +39,7 @@ def run(args: Submission) -> None:
         write_submission,
     )
 
-    if args.output.exists():
-        raise UserError(f"{args.output} exists; name a file that does not, or remove it first")
+    check_new_file(args.output)
     for folder in args.runs:
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder; --runs takes those that `bert-jax finetune` made")

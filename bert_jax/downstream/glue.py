@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bert_jax.downstream.labelled_data import LabelledData, predict_labels, predict_texts
+from bert_jax.downstream.labelled_data import LabelledData, label_texts, predict_texts
 from bert_jax.downstream.predict_records import Header, predict_records
 from bert_jax.downstream.task_data import AppliedModel, Prediction
 from bert_jax.finetuning.labels import decide
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from data_pipeline.tasks.glue_tasks import GlueTask
     from data_pipeline.tasks.records import Place
     from data_pipeline.tasks.rows import Rows
-    from data_pipeline.tasks.texts import TextExample
 
 _DIAGNOSTIC = "tfds:glue/ax"
 
@@ -67,18 +66,13 @@ class GlueSettings:
         """Predicts a file of GLUE, or a table with the task's columns, such as sentence1 and sentence2."""
         from data_pipeline.tasks.glue_files import glue_example, open_glue
         from data_pipeline.tasks.glue_tasks import GLUE_TASKS
-        from data_pipeline.tasks.texts import text_rows
 
         file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
         _say_broken(file.broken)
 
-        def predict(examples: "Sequence[TextExample]") -> Iterator[dict[str, Any]]:
-            return predict_labels(
-                text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
-            )
-
         header: Header = "names" if file.has_names else "none"
         parse = functools.partial(glue_example, columns=file.columns)
+        predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
         return predict_records(job, file.read, parse, predict, header=header)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:

@@ -121,6 +121,15 @@ def predict_labels(rows: "Rows", model: AppliedModel) -> Iterator[dict[str, Any]
     return describe(model.record.config.kind, model.record.labels, outputs_of(rows, model.apply))
 
 
+def label_texts(
+    examples: "Sequence[TextExample]", model: AppliedModel, max_length: int
+) -> Iterator[dict[str, Any]]:
+    """As `predict_labels`, of texts or pairs, which are cut to `max_length` tokens."""
+    from data_pipeline.tasks.texts import text_rows
+
+    return predict_labels(text_rows(examples, model.plain_tokenizer, max_length, {}), model)
+
+
 def predict_texts(
     examples: Sequence[Any],
     columns: Sequence[str],
@@ -139,7 +148,6 @@ def predict_texts(
     Raises UserError naming the first example of another form, or one that `parse` refuses.
     """
     from data_pipeline.tasks.records import Record, example_place
-    from data_pipeline.tasks.texts import text_rows
 
     takes_pairs = len(columns) > 1
     found = []
@@ -150,7 +158,7 @@ def predict_texts(
             raise UserError(f"{place}: {example!r:.40} is no {form}")
         texts = example if takes_pairs else (example,)
         found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
-    return list(predict_labels(text_rows(found, model.plain_tokenizer, max_length, {}), model))
+    return list(label_texts(found, model, max_length))
 
 
 def _is_pair(example: Any) -> bool:

@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from bert_jax.downstream.folds import FoldSettings
-from bert_jax.downstream.labelled_data import LabelledData, predict_labels, predict_texts
+from bert_jax.downstream.labelled_data import LabelledData, label_texts, predict_texts
 from bert_jax.downstream.predict_records import predict_records
 from bert_jax.downstream.task_data import AppliedModel, Prediction
 from data_pipeline.tasks.names import MetricName
@@ -68,14 +68,9 @@ class TableSettings(FoldSettings):
     def predict_file(self, job: Prediction) -> int:
         """Predicts a table with the text columns that the model was trained on; labels are not needed."""
         from data_pipeline.tasks.records import read_records
-        from data_pipeline.tasks.texts import text_rows
-
-        def predict(examples: "Sequence[TextExample]") -> Iterator[dict[str, Any]]:
-            return predict_labels(
-                text_rows(examples, job.model.plain_tokenizer, self.max_seq_length, {}), job.model
-            )
 
         read = functools.partial(read_records, job.input, self._text_columns)
+        predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
         return predict_records(job, read, self._unlabelled, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.training.checkpoints import load_params
-from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.folder import CORPUS_FOLDER
 from bert_jax.workdir.record import CONFIG_FILE, RunRecord, read_record
 from data_pipeline.errors import UserError
@@ -94,7 +94,7 @@ def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
 
 
 def _heldout_metrics(workdir: Path, step: int) -> dict[str, str]:
-    rows = [row for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
+    rows = heldout_rows(workdir)
     at_step = [row for row in rows if row["step"] == step]
     if not at_step:
         return {}

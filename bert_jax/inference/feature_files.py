@@ -16,6 +16,7 @@ from bert_jax.inference.bert import Bert, Encoded, Text
 from bert_jax.names import Pooling
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+from data_pipeline.folders import check_new_file
 
 Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
 """Tokens of some texts, and for each layer their vectors: [D] each, or [T, D] with pooling none."""
@@ -53,8 +54,7 @@ def write_features(
       UserError: `output` exists or has another suffix; a layer does not exist; `source` is empty or has
         a line that is not a text.
     """
-    if output.exists():
-        raise UserError(f"{output} exists; name a file that does not, or remove it first")
+    check_new_file(output)
     if output.suffix not in _WRITERS:
         raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
     counts: collections.Counter[str] = collections.Counter()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config_text import flatten
-from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 
 # Settings on which the figures do not depend, except for rounding. They depend on the two excluded here.
@@ -80,7 +80,7 @@ def read_run(folder: Path) -> Run:
       UserError: the folder is not that of a run.
     """
     record = read_record(folder)
-    rows = [row for row in read_rows(folder / METRICS_FILE) if row["split"] == "heldout"]
+    rows = heldout_rows(folder)
     return Run(folder, record, rows)
 
 

@@ -111,6 +111,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def heldout_rows(workdir: Path) -> list[dict[str, Any]]:
+    """Rows of a run's evaluations on held-out documents, in order."""
+    return [row for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
+
+
 def _begin_curves(folder: Path) -> EventsWriter:
     """A new events file, which tells a TensorBoard that is watching to discard what it has shown.
 
