@@ -10,18 +10,18 @@ ObjectiveName = Literal["mlm_nsp", "mlm", "ltr"]
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What a model learns to predict."""
+    """What a model learns to predict.
+
+    Raises ValueError if a model with causal attention is to predict the next sentence: [CLS] sees neither
+    segment there.
+    """
 
     attention: Attention
     """What a position may attend to: its whole sequence, or itself and the positions to its left."""
     predicts: Literal["masked_tokens", "next_tokens"]
     """masked_tokens: those in a batch's `masked_lm_*`. next_tokens: at each position the one after it."""
     next_sentence: bool
-    """Whether the model predicts from [CLS] if the second segment followed the first in the text.
-
-    Raises:
-      ValueError: attention is causal, so that [CLS] sees neither segment.
-    """
+    """Whether the model predicts from [CLS] if the second segment followed the first in the text."""
 
     def __post_init__(self) -> None:
         if self.next_sentence and self.attention == "causal":

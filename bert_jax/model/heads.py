@@ -1,4 +1,4 @@
-"""Modules on top of the encoder in pretraining: pooler, language model head, next sentence head.
+"""Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head.
 
 Shapes: B batch, T length, D hidden, P predictions, V vocabulary.
 """

@@ -1,1 +1,1 @@
-"""What pretraining learns: the objective, its losses and metrics, evaluation on held-out text."""
+"""Pretraining as a task: its losses and metrics, and evaluation on held-out text."""
