@@ -108,7 +108,7 @@ def read_records_vocabulary(corpus: str) -> Vocabulary | None:
     if not file.is_file():
         return None
     content = file.read_bytes()
-    vocabulary = Vocabulary("wordpiece", guess_casing(content), content)
+    vocabulary = Vocabulary("wordpiece", guess_casing(content, file), content)
     # As preparing writes it, so that two vocabularies of the same pieces are equal.
     return dataclasses.replace(
         vocabulary, content="".join(f"{piece}\n" for piece in vocabulary.pieces()).encode()
@@ -123,14 +123,14 @@ def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
     (folder / _SETTINGS_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
 
 
-def guess_casing(content: bytes) -> Casing:
+def guess_casing(content: bytes, file: Path) -> Casing:
     """Guesses the casing of a `vocab.txt` whose folder does not record it: cased if a word has capitals.
 
-    Raises UserError if it is not UTF-8.
+    Raises UserError, which names the file, if its content is not UTF-8.
     """
     try:
         pieces = Vocabulary("wordpiece", "cased", content).pieces()
     except UnicodeDecodeError as error:
-        raise UserError(f"the model's {FILES['wordpiece']} is not UTF-8 at byte {error.start}") from None
+        raise UserError(f"{file} is not UTF-8 at byte {error.start}") from None
     words = (piece.removeprefix("##") for piece in pieces)
     return "cased" if any(word.isalpha() and word != word.lower() for word in words) else "uncased"

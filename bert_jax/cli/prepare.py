@@ -181,7 +181,7 @@ def _has_capitals(vocab: str) -> bool:
     if file.suffix == ".model" or not file.is_file():
         return False
     with contextlib.suppress(UserError):
-        return guess_casing(file.read_bytes()) == "cased"
+        return guess_casing(file.read_bytes(), file) == "cased"
     return False
 
 

@@ -171,7 +171,7 @@ def read_vocabulary(directory: Path) -> Vocabulary:
         raise UserError(f"{directory} has no {file.name}; copy the one that the model was trained with there")
     content = file.read_bytes()
     try:
-        casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content)
+        casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content, file)
     except (KeyError, TypeError):
         raise _foreign_entry(directory / CONFIG_FILE) from None
     return Vocabulary("wordpiece", casing, content)

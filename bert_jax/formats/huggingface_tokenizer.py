@@ -85,7 +85,7 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
         raise UserError(f"{folder} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
     content = file.read_bytes()
     rules: dict[str, Any] = {
-        "do_lower_case": guess_casing(content) == "uncased",
+        "do_lower_case": guess_casing(content, file) == "uncased",
         **_UNTOLD,
         **_read_settings(folder),
     }

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 import shlex
 import subprocess
@@ -34,6 +35,7 @@ def this_start() -> dict[str, Any]:
         "git": _git_state(Path(__file__).parent),
         "platform": platform.platform(),
         "devices": [device.device_kind for device in jax.devices()],
+        "xla_flags": _xla_flags(),
     }
 
 
@@ -45,16 +47,27 @@ def code(start: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A one-line note if package versions or git state changed since the run's last start, or no line.
+    """A one-line note if versions, git state or XLA's flags changed since the run's last start, or no line.
 
     Args:
       before: `this_start` of the last start.
       now: `this_start` of the present one.
     """
-    changes = differences(code(before), code(now), ())
+    changes = differences(_compiled_from(before), _compiled_from(now), ())
     if not changes:
         return []
     return [f"note: {'; '.join(changes)}: the run goes on, but it may not be bit for bit the same"]
+
+
+def _compiled_from(start: Mapping[str, Any]) -> dict[str, str]:
+    flags = start.get("xla_flags")
+    return {**code(start), **({"XLA_FLAGS": flags} if flags else {})}
+
+
+def _xla_flags() -> str:
+    """XLA_FLAGS but for the number of CPU devices, which `devices` tells."""
+    words = os.environ.get("XLA_FLAGS", "").split()
+    return " ".join(w for w in words if not w.startswith("--xla_force_host_platform_device_count"))
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.vocabulary import sample_texts, train_vocabulary
 from data_pipeline.tokenizer import load_tokenizer, load_vocabulary
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary
+from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary, read_records_vocabulary
 
 PIECES = [
     *SPECIAL_TOKENS,
@@ -102,6 +102,9 @@ def test_refuses_what_is_not_a_vocabulary(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"[PAD]\nna\xefve\n")
     with pytest.raises(UserError, match="not UTF-8 at byte 8"):
         load_vocabulary(tmp_path / "latin.txt", "cased")
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\nna\xefve\n")
+    with pytest.raises(UserError, match=rf"^{tmp_path}/vocab\.txt is not UTF-8 at byte 8"):
+        read_records_vocabulary(str(tmp_path / "*.tfrecord"))
     (tmp_path / "broken.model").write_bytes(b"not a model")
     with pytest.raises(UserError, match="not a SentencePiece model"):
         load_vocabulary(tmp_path / "broken.model", "cased")

@@ -38,3 +38,14 @@ def test_uncommitted_code_is_another_code(folder: Path) -> None:
     assert len(set(codes)) == 3
     (note,) = provenance.describe_code_changes(committed, start())
     assert f"uncommitted changes unset -> {codes[-1]}: the run goes on, but it may not be" in note
+
+
+def test_other_flags_of_the_compiler_are_noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    before = start()
+    assert provenance.describe_code_changes(before, start()) == []
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4 --xla_gpu_x=false")
+    (note,) = provenance.describe_code_changes(before, start())
+    assert "XLA_FLAGS unset -> --xla_gpu_x=false: the run goes on, but it may not be bit" in note
+    del before["xla_flags"]  # a record of before they were kept
+    assert "XLA_FLAGS unset -> " in provenance.describe_code_changes(before, start())[0]
