@@ -31,11 +31,10 @@ from data_pipeline.preparing.parts import (
 )
 from data_pipeline.preparing.progress import Progress
 from data_pipeline.preparing.readers import Document
-from data_pipeline.preparing.shard_texts import ShardText, finish_shard
+from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard
 from data_pipeline.preparing.summary import ShardSummary, Totals
 from data_pipeline.preparing.versions import library_versions
 from data_pipeline.tokenizer import load_tokenizer
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 # Beam's own DirectRunner would first try to download Prism.
 _BEAM_NAMES: dict[RunnerName, str] = {
@@ -61,20 +60,18 @@ class BeamRunner:
     def __post_init__(self) -> None:
         self._make_pipeline()
 
-    def make_shards(
-        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
-    ) -> Totals:
-        """Fills `directory`; see `data_pipeline.preparing.prepare.Runner`."""
-        parts = tuple(split_inputs(inputs.absolute()))
-        job = Job(directory.absolute(), parts, heldout_threshold, language, library_versions())
-        shutil.rmtree(job.scratch, ignore_errors=True)
-        job.scratch.mkdir()
-        write_bytes(job.scratch / "job", pickle.dumps(job))
+    def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
+        """Fills `job.directory`; see `data_pipeline.preparing.prepare.Runner`."""
+        job = job.absolute()
+        plan = Plan(job, tuple(split_inputs(job.inputs)), library_versions())
+        shutil.rmtree(plan.scratch, ignore_errors=True)
+        plan.scratch.mkdir()
+        write_bytes(plan.scratch / "plan", pickle.dumps(plan))
         on_progress(f"tokenising ({self.name})", 0, None)
         pipeline = self._make_pipeline()
-        _lay_out(pipeline, job.scratch)
+        _lay_out(pipeline, plan.scratch)
         self._run(pipeline)
-        return _collect(job.scratch)
+        return _collect(plan.scratch)
 
     def _make_pipeline(self) -> beam.Pipeline:
         if any(flag.partition("=")[0] == "--runner" for flag in self.options):
@@ -109,18 +106,20 @@ class BeamRunner:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """The description of the work, the same for every worker."""
+class Plan:
+    """A job and how it is divided, the same for every worker."""
 
-    directory: Path
+    job: ShardJob
+    """Its paths are absolute."""
     parts: tuple[Inputs, ...]
-    heldout_threshold: int
-    language: str
+    """The job's inputs, in order."""
     versions: dict[str, str]
+    """The library versions of the machine that made the plan."""
 
     @property
     def scratch(self) -> Path:
-        return self.directory / _SCRATCH
+        """The shared folder of the plan and of what the steps leave for each other."""
+        return self.job.directory / _SCRATCH
 
     def sizes(self, part: int) -> Path:
         """File with the measured `SIZES` of a part."""
@@ -160,18 +159,18 @@ def _collect(scratch: Path) -> Totals:
 
 
 class _Step(beam.DoFn):
-    """A step that reads its job from the shared folder."""
+    """A step that reads its plan from the shared folder."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
 
     def setup(self) -> None:
-        self._job: Job = pickle.loads((self._scratch / "job").read_bytes())
+        self._plan: Plan = pickle.loads((self._scratch / "plan").read_bytes())
 
 
 class _ListParts(_Step):
     def process(self, start: None) -> Iterator[int]:
-        yield from range(len(self._job.parts))
+        yield from range(len(self._plan.parts))
 
 
 class _Measure(_Step):
@@ -182,10 +181,10 @@ class _Measure(_Step):
 
     def _measure(self, part: int) -> UserError | None:
         """Returns what is wrong with the part or with this worker, or None."""
-        job = self._job
+        plan = self._plan
         try:
-            _check_versions(job.versions)
-            sizes = measure(job.parts[part].documents(), job.heldout_threshold)
+            _check_versions(plan.versions)
+            sizes = measure(plan.parts[part].documents(), plan.job.heldout_threshold)
         except UserError as error:
             return error
         except (FileNotFoundError, PermissionError) as error:
@@ -193,7 +192,7 @@ class _Measure(_Step):
                 f"{error.filename}: {error.strerror} on a worker; let all see the inputs under one name, and "
                 f"run the same command again to resume"
             )
-        write_bytes(job.sizes(part), sizes.tobytes())
+        write_bytes(plan.sizes(part), sizes.tobytes())
         return None
 
 
@@ -206,7 +205,7 @@ class _FindLevels(_Step):
             write_bytes(self._scratch / "error", pickle.dumps(wrong[min(wrong)]))
             return
         parts = range(len(measured))
-        levels = find_levels(np.fromfile(self._job.sizes(part), SIZES) for part in parts)
+        levels = find_levels(np.fromfile(self._plan.sizes(part), SIZES) for part in parts)
         for part, (before, after) in zip(parts, levels, strict=True):
             yield part, before, after
 
@@ -218,7 +217,7 @@ class _Cut(_Step):
         self, element: tuple[int, Levels, Levels]
     ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document] | None, int]]]:
         part, before, after = element
-        job, inputs = self._job, self._job.parts[part]
+        job, inputs = self._plan.job, self._plan.parts[part]
         for text in cut_part(inputs.documents(), job.heldout_threshold, before, after, str(inputs.parts[0])):
             is_made = (job.directory / text.file).exists()
             yield (text.split, text.number), (part, None if is_made else text.documents, text.size)
@@ -227,23 +226,24 @@ class _Cut(_Step):
 class _Finish(_Step):
     def setup(self) -> None:
         super().setup()
-        self._tokenizer = load_tokenizer(self._job.directory / TOKENIZER_FOLDER)
+        self._tokenizer = load_tokenizer(self._plan.job.tokenizer_directory)
 
     def process(
         self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document] | None, int]]]
     ) -> Iterator[tuple[Split, ShardSummary, int]]:
         (split, number), ends = element
+        job = self._plan.job
         in_order = sorted(ends, key=operator.itemgetter(0))
         text = join_shard_texts(
             ShardText(split, number, documents or [], size) for _, documents, size in in_order
         )
-        path = self._job.directory / text.file
+        path = job.directory / text.file
         work = None if path.exists() else text.documents
         if work is not None and any(documents is None for _, documents, _ in in_order):
             # Over NFS a worker's view of the folder may be out of date. Written now, the shard would lack the
             # documents that another worker left out because it exists.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
-        yield split, finish_shard(path, work, self._tokenizer, self._job.language), text.size
+        yield split, finish_shard(path, work, self._tokenizer, job.language), text.size
 
 
 class _AddUp(beam.CombineFn):

@@ -12,14 +12,12 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from data_pipeline.errors import UserError
-from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.readers import Document
-from data_pipeline.preparing.shard_texts import ShardText, finish_shard, gather_shard_texts
+from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
 from data_pipeline.preparing.summary import ShardSummary, Totals
 from data_pipeline.preparing.worker_pool import count_cores, worker_pool
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,28 +29,28 @@ class LocalRunner:
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers is {self.workers}; it must be at least 1")
 
-    def make_shards(
-        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
-    ) -> Totals:
-        """Fills `directory`; see `data_pipeline.preparing.prepare.Runner`."""
+    def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
+        """Fills `job.directory`; see `data_pipeline.preparing.prepare.Runner`."""
         workers = self.workers or count_cores()
-        texts = gather_shard_texts(read_documents(inputs, "tokenising", on_progress), heldout_threshold)
+        documents = read_documents(job.inputs, "tokenising", on_progress)
+        texts = gather_shard_texts(documents, job.heldout_threshold)
         totals = Totals()
         with worker_pool(workers) as pool:
-            for text, shard in _make_shards(directory, texts, language, pool, workers):
+            for text, shard in _make_shards(job, texts, pool, workers):
                 totals.add(text.split, shard, text.size)
         return totals
 
 
 def _make_shards(
-    directory: Path, texts: Iterator[ShardText], language: str, pool: Executor, workers: int
+    job: ShardJob, texts: Iterator[ShardText], pool: Executor, workers: int
 ) -> Iterator[tuple[ShardText, ShardSummary]]:
     """Yields each shard in order; those that exist already are not made again."""
     under_way: collections.deque[tuple[ShardText, Future[ShardSummary]]] = collections.deque()
     for text in texts:
-        path = directory / text.file
+        path = job.directory / text.file
         work = None if path.exists() else text.documents
-        future = pool.submit(_finish_shard, path, work, directory / TOKENIZER_FOLDER, language)
+        # The job itself stays here: it lists every input, which may be many thousands.
+        future = pool.submit(_finish_shard, path, work, job.tokenizer_directory, job.language)
         under_way.append((text._replace(documents=[]), future))
         if len(under_way) > workers:
             done, future = under_way.popleft()

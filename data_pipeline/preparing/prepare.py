@@ -19,24 +19,28 @@ from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.partial import check_output, claim, discard, partial_directory, publish
 from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.sentences import check_language
-from data_pipeline.preparing.shard_texts import SHARD_TEXT_BYTES, as_text, digest, find_heldout_threshold
+from data_pipeline.preparing.shard_texts import (
+    SHARD_TEXT_BYTES,
+    ShardJob,
+    as_text,
+    digest,
+    find_heldout_threshold,
+)
 from data_pipeline.preparing.summary import Totals
 from data_pipeline.preparing.versions import library_versions
 from data_pipeline.preparing.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
 from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary, take_vocabulary
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER, Casing, TokenizerKind, Vocabulary
+from data_pipeline.vocabulary_file import Casing, TokenizerKind, Vocabulary
 
 
 class Runner(Protocol):
     """Makes the shards, on one machine or many. Their content does not depend on the runner."""
 
-    def make_shards(
-        self, directory: Path, inputs: Inputs, heldout_threshold: int, language: str, on_progress: Progress
-    ) -> Totals:
-        """Makes every shard that `directory` lacks, with the tokenizer in it, and returns the totals of all.
+    def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
+        """Makes every shard that `job.directory` lacks, with its tokenizer, and returns the totals of all.
 
-        `heldout_threshold` is the result of `find_heldout_threshold`. Raises UserError if something is wrong
-        with the inputs, Unfinished if the same call can resume from the shards made so far.
+        Raises UserError if something is wrong with the inputs, Unfinished if the same call can resume from
+        the shards made so far.
         """
         ...
 
@@ -105,7 +109,9 @@ def prepare(
         made_before = any(directory.glob("*.arrow"))
         try:
             check_output(output, overwrite)  # another process may have made it before this one got the lock
-            manifest = _fill(directory, settings, inputs, given, runner, on_progress)
+            heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
+            job = ShardJob(directory, inputs, heldout_threshold, settings.language)
+            manifest = _fill(job, settings, given, runner, on_progress)
         except Unfinished:
             raise
         except UserError:
@@ -126,18 +132,11 @@ def _given_tokenizer(settings: PrepareSettings, vocabulary: Vocabulary | None) -
 
 
 def _fill(
-    directory: Path,
-    settings: PrepareSettings,
-    inputs: Inputs,
-    given: Tokenizer | None,
-    runner: Runner,
-    on_progress: Progress,
+    job: ShardJob, settings: PrepareSettings, given: Tokenizer | None, runner: Runner, on_progress: Progress
 ) -> dict[str, Any]:
-    heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
-    tokenizer = _settle_tokenizer(
-        directory / TOKENIZER_FOLDER, settings, inputs, given, heldout_threshold, on_progress
-    )
-    totals = runner.make_shards(directory, inputs, heldout_threshold, settings.language, on_progress)
+    """Makes the tokenizer and the shards in `job.directory`; returns the manifest."""
+    tokenizer = _settle_tokenizer(job, settings, given, on_progress)
+    totals = runner.make_shards(job, on_progress)
     splits = totals.splits()
     _check_not_empty(splits, settings)
     return {
@@ -158,31 +157,26 @@ def _fill(
 
 
 def _settle_tokenizer(
-    directory: Path,
-    settings: PrepareSettings,
-    inputs: Inputs,
-    given: Tokenizer | None,
-    heldout_threshold: int,
-    on_progress: Progress,
+    job: ShardJob, settings: PrepareSettings, given: Tokenizer | None, on_progress: Progress
 ) -> Tokenizer:
     """Returns the interrupted run's tokenizer, or else the given one, or one learned from training text."""
-    if directory.exists():
-        return load_tokenizer(directory)
-    tokenizer = given or _learn(settings, inputs, heldout_threshold, on_progress)
-    with atomically(directory) as partial:
+    if job.tokenizer_directory.exists():
+        return load_tokenizer(job.tokenizer_directory)
+    tokenizer = given or _learn(job, settings, on_progress)
+    with atomically(job.tokenizer_directory) as partial:
         tokenizer.save(partial)
     return tokenizer
 
 
-def _learn(
-    settings: PrepareSettings, inputs: Inputs, heldout_threshold: int, on_progress: Progress
-) -> Tokenizer:
+def _learn(job: ShardJob, settings: PrepareSettings, on_progress: Progress) -> Tokenizer:
     assert settings.train_vocab is not None
     assert settings.vocab_size is not None
-    documents = read_documents(inputs, "choosing text for the vocabulary", on_progress)
+    documents = read_documents(job.inputs, "choosing text for the vocabulary", on_progress)
     digests = ((digest(document), document) for document in documents)
     training = (
-        (found.sample, as_text(document)) for found, document in digests if found.split >= heldout_threshold
+        (found.sample, as_text(document))
+        for found, document in digests
+        if found.split >= job.heldout_threshold
     )
     texts = sample_texts(training, SAMPLE_BYTES[settings.train_vocab])
     if not texts:

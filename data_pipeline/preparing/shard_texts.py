@@ -4,6 +4,7 @@ Documents fill the shards of a split one after the other, in reading order. So t
 the number of processes, nor on which shards were made before a restart.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,16 +13,40 @@ from typing import NamedTuple
 import numpy as np
 
 from data_pipeline.names import Split
+from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.sentences import split_sentences
 from data_pipeline.preparing.summary import ShardSummary, summarize_shard
 from data_pipeline.shards import make_shard, write_shard
 from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 SHARD_TEXT_BYTES = 2 << 20
 """Bytes of text at which a shard is full."""
 
 _SENTENCES_AT_ONCE = 256  # bounds memory: the tokenizer's results are large
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardJob:
+    """Everything that decides the shards of a corpus: what a runner makes them from, and where."""
+
+    directory: Path
+    """The folder that the shards are written to."""
+    inputs: Inputs
+    heldout_threshold: int
+    """Documents with `Digest.split` below it are held out; the result of `find_heldout_threshold`."""
+    language: str
+    """Code of the language whose rules split text into sentences."""
+
+    @property
+    def tokenizer_directory(self) -> Path:
+        """The folder in `directory` that holds the tokenizer before any shard is made."""
+        return self.directory / TOKENIZER_FOLDER
+
+    def absolute(self) -> "ShardJob":
+        """The same job with absolute paths, for processes with another working directory."""
+        return dataclasses.replace(self, directory=self.directory.absolute(), inputs=self.inputs.absolute())
 
 
 class Digest(NamedTuple):

@@ -19,10 +19,11 @@ from bert_jax.cli.main import main
 from bert_jax.cli.prepare import parse
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import shard_texts
-from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.inputs import Inputs, Source
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.partial import partial_directory
 from data_pipeline.preparing.prepare import PrepareSettings, Runner, prepare
+from data_pipeline.preparing.shard_texts import ShardJob
 from data_pipeline.preparing.summary import warnings_about
 from data_pipeline.tokenizer import load_vocabulary
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
@@ -260,13 +261,13 @@ def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, voca
 def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp_path, vocabulary):
     """With a stale network cache one worker sees a finished shard, so that its documents are not sent, and
     another worker does not see it."""
-    from data_pipeline.preparing.beam_runner import Job, _Finish
+    from data_pipeline.preparing.beam_runner import Plan, _Finish
 
-    job = Job(tmp_path, (), 0, "en", {})
-    job.scratch.mkdir()
-    (job.scratch / "job").write_bytes(pickle.dumps(job))
+    plan = Plan(ShardJob(tmp_path, Inputs(Source(()), ()), 0, "en"), (), {})
+    plan.scratch.mkdir()
+    (plan.scratch / "plan").write_bytes(pickle.dumps(plan))
     load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_FOLDER)
-    finish = _Finish(job.scratch)
+    finish = _Finish(plan.scratch)
     finish.setup()
     shard = tmp_path / "train-00000.arrow"
     seen, unseen = (

@@ -19,12 +19,14 @@ import pytest
 from bert_jax.cli.main import main
 from data_pipeline.corpus import open_corpus
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.preparing import shard_texts
+from data_pipeline.preparing import local_runner, shard_texts
 from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
-from data_pipeline.preparing.local_runner import LocalRunner, _make_shards
+from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.partial import claim, partial_directory, publish
 from data_pipeline.preparing.prepare import PrepareSettings, prepare
+from data_pipeline.preparing.progress import Progress
 from data_pipeline.preparing.shard_texts import (
+    ShardJob,
     ShardText,
     digest,
     find_heldout_threshold,
@@ -383,14 +385,26 @@ def test_shard_texts_depend_on_the_documents_alone(monkeypatch):
     assert all(len("".join(text.documents)) < 100 + 13 for text in found)
 
 
-def test_shard_texts_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary):
-    load_vocabulary(vocabulary, "uncased").save(tmp_path / "tokenizer")
-    waiting = iter([ShardText("train", number, ["the cat sat"], 11) for number in range(20)])
-    with ThreadPoolExecutor(2) as pool:
-        made = _make_shards(tmp_path, waiting, "en", pool, workers=2)
-        next(made)
-        assert len(list(waiting)) == 17, "three are under way"
-        assert [shard.file for _, shard in made] == ["train-00001.arrow", "train-00002.arrow"]
+def test_shard_texts_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabulary, monkeypatch):
+    """Each document fills a shard. Two workers and the reader hold one each, in order."""
+    monkeypatch.setattr(shard_texts, "SHARD_TEXT_BYTES", 1)
+    monkeypatch.setattr(local_runner, "worker_pool", ThreadPoolExecutor)
+    read, added = [], []
+
+    def documents(self, on_bytes):
+        for number in range(20):
+            read.append(number)
+            yield "the cat sat"
+
+    def add(self, split, shard, text_bytes):
+        added.append((shard.file, len(read)))
+
+    monkeypatch.setattr(Inputs, "documents", documents)
+    monkeypatch.setattr(Totals, "add", add)
+    job = ShardJob(tmp_path, Inputs(Source(()), ()), heldout_threshold=0, language="en")
+    load_vocabulary(vocabulary, "uncased").save(job.tokenizer_directory)
+    LocalRunner(2).make_shards(job, lambda name, done, total: None)
+    assert added == [(f"train-{number:05d}.arrow", min(number + 3, 20)) for number in range(20)]
 
 
 def test_no_sentence_of_a_long_document_is_lost(vocabulary):
@@ -689,9 +703,9 @@ class FailingRunner:
     shards: int
     error: Exception
 
-    def make_shards(self, directory: Path, *_: object) -> Totals:
+    def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         for number in range(self.shards):
-            (directory / f"train-{number:05d}.arrow").touch()
+            (job.directory / f"train-{number:05d}.arrow").touch()
         raise self.error
 
 
