@@ -104,7 +104,8 @@ def prediction_counts(
 ) -> NDArray[np.int64]:
     """[b]: max(1, round(length * rate)), where the length includes special tokens; at most `text_tokens` [b].
 
-    Same as google-research/bert, create_pretraining_data.py:357-358, before the limit by slots.
+    0 if `rate` is 0. Otherwise the same as google-research/bert, create_pretraining_data.py:357-358, before
+    the limit by slots.
     """
     if rate == 0:
         return np.zeros(len(ends), np.int64)

@@ -31,6 +31,7 @@ class Check:
 
     @property
     def is_within(self) -> bool:
+        """Whether the two shares differ by at most `tolerance`."""
         return abs(self.observed - self.expected) <= self.tolerance
 
 
@@ -55,6 +56,7 @@ class Statistics:
     """Smallest number of slots with which no prediction would be cut."""
 
     def warnings(self, phase: Phase) -> list[str]:
+        """One line if `phase`, the one measured, has slots for too few of the wanted predictions."""
         if self.cut_predictions <= _MANY_CUT_PREDICTIONS:
             return []
         return [

@@ -154,7 +154,7 @@ def _feature_lengths(path: Path, record: bytes) -> dict[str, int]:
 
 
 def parse_records(serialized: tf.Tensor, phase: Phase) -> dict[str, tf.Tensor]:
-    """Parses records, strings [b], into a batch with the keys, shapes and dtypes of `batch_features`."""
+    """Parses records, strings [b], into a batch with the keys, shapes and dtypes of `batch_spec`."""
     serialized.set_shape([None])
     parsed = tf.io.parse_example(serialized, _features(phase))
     batch = {name: tf.cast(values, tf.int32) for name, values in parsed.items() if values.dtype == tf.int64}

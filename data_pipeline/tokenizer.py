@@ -60,7 +60,8 @@ class Tokenizer(abc.ABC):
         """The text of ids, readable; blanks around punctuation may differ from the original."""
 
     @abc.abstractmethod
-    def id_to_token(self, index: int) -> str: ...
+    def id_to_token(self, index: int) -> str:
+        """The piece of an id."""
 
     @abc.abstractmethod
     def token_to_id(self, token: str) -> int | None:

@@ -101,7 +101,8 @@ _WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
     """Returns documents as lists of sentences, none repeated, up to about `limit` bytes in all.
 
-    The same installation always gives the same documents, in an order that mixes its packages.
+    The same installation always gives the same documents, in an order that mixes its packages. Raises
+    UserError if it holds no docstrings, Unfinished if a worker process was killed.
     """
     seen: set[bytes] = set()
     documents: list[list[str]] = []

@@ -30,6 +30,8 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
+    """A file that was found, and how it is read."""
+
     path: Path
     format: FileFormat
 

@@ -22,6 +22,8 @@ from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class LocalRunner:
+    """Makes shards by processes of this machine. Raises UserError if `workers` is below 1."""
+
     workers: int | None = None
     """Processes that tokenise; None: one per core. The result does not depend on it."""
 

@@ -62,7 +62,7 @@ def cut_part(
 ) -> Iterator[ShardText]:
     """Yields the texts of one part's shards; a split's first and last may be pieces of shards.
 
-    Raises UserError at the end if the part is not the one that was measured; `name` is its first file.
+    Raises UserError at the end if the part is not the one that was measured; `name` is its first input.
     """
     levels = dict(before)
     yield from gather_shard_texts(documents, heldout_threshold, levels)

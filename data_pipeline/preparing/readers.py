@@ -1,4 +1,4 @@
-"""Raw documents from the lines of files and from TFDS, one at a time.
+"""Raw documents from files and from TFDS, one at a time.
 
 A document is either text with one paragraph per line, still to be split into sentences, or a list of
 sentences. A document longer than `cutting.LONGEST_DOCUMENT` is cut into several.
@@ -44,6 +44,10 @@ def read_file(
     Args:
       text_field: the field or column with the text, in JSONL and tables.
       on_bytes: called with the number of bytes on disk read since its last call.
+
+    Raises:
+      UserError: the file is damaged, not UTF-8 or not of its format, or lacks `text_field`.
+      Unfinished: the disk or the network failed.
     """
     with path.open("rb") as raw:
         if file_format == "parquet":
@@ -88,7 +92,11 @@ def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
 
 
 def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErrors) -> Iterator[str]:
-    """Documents in the `field` of one JSON object per line; each line of the text is a paragraph."""
+    """Documents in the `field` of one JSON object per line; each line of the text is a paragraph.
+
+    Raises UserError naming a line of `path` that is no JSON object, whose `field` is neither text nor null,
+    or that holds half a surrogate pair while `errors` is strict.
+    """
     for number, line in enumerate(lines, start=1):
         if line.strip():
             text = _json_text(line, field, f"{path}, line {number}")
@@ -96,7 +104,11 @@ def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErr
 
 
 def read_tfds(name: str, data_dir: str | None, text_field: str, errors: EncodingErrors) -> Iterator[str]:
-    """The documents in the split `train` of a TFDS data set, in the order of its files."""
+    """The documents in the split `train` of a TFDS data set, in the order of its files.
+
+    Raises UserError if the data set cannot be opened, or has no such split, no such field, or a text that is
+    not UTF-8.
+    """
     builder = tfds.open_tfds(name, data_dir, TFDS_ADVICE)
     split = tfds.choose_split(name, builder, ["train"])
     fields = sorted(tfds.text_fields(builder))

@@ -85,6 +85,7 @@ class ShardText(NamedTuple):
 
     @property
     def file(self) -> str:
+        """Name of the shard's file."""
         return f"{self.split}-{self.number:05d}.arrow"
 
 
@@ -94,6 +95,7 @@ def as_text(document: Document) -> str:
 
 
 def digest(document: Document) -> Digest:
+    """Hashes and measures a document, as the text that `as_text` gives."""
     text = as_text(document).encode()
     hashed = hashlib.blake2b(text, digest_size=16).digest()
     return Digest(int.from_bytes(hashed[:8]), int.from_bytes(hashed[8:]), len(text))

@@ -18,13 +18,19 @@ _BYTES_AT_ONCE = 1 << 20  # of a column
 
 
 def read_tsv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
-    """The texts of a column; the first line names the columns. Quotation marks are ordinary characters."""
+    """The texts of a column; the first line names the columns. Quotation marks are ordinary characters.
+
+    Raises UserError if there is no such column, or a row has another number of columns than the first.
+    """
     stripped = (line.rstrip("\r\n") for line in lines)
     return _column((line.split("\t") for line in stripped if line), path, field)
 
 
 def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
-    """The texts of a column; the first line names the columns. Texts in quotation marks may span lines."""
+    """The texts of a column; the first line names the columns. Texts in quotation marks may span lines.
+
+    Raises UserError as `read_tsv`, and for a line that is not CSV.
+    """
     csv.field_size_limit(sys.maxsize)
     rows = csv.reader(lines, strict=True)
     try:

@@ -58,7 +58,10 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> Wo
 
 
 def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> SentencePiece:
-    """Learns a unigram model (Kudo 2018) on NFKC text, case-folded if uncased; special tokens: ids 0 to 4."""
+    """Learns a unigram model (Kudo 2018) on NFKC text, case-folded if uncased; special tokens: ids 0 to 4.
+
+    Raises UserError if SentencePiece cannot learn that many pieces from the text.
+    """
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

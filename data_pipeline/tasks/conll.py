@@ -52,6 +52,8 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
+    """The words of a sentence, their tags, and where it stands in its file."""
+
     words: tuple[str, ...]
     tags: tuple[str, ...]
     """One tag per word, in IOB2 or of scheme none; empty if tags were not read."""

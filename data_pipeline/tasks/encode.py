@@ -85,6 +85,7 @@ class EncodedTexts:
 
     @property
     def tokens(self) -> dict[str, list[np.ndarray]]:
+        """The arrays by name, as `Rows.tokens` has them."""
         return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
 
     def spread(self, present: np.ndarray) -> "EncodedTexts":

@@ -23,6 +23,8 @@ _TFDS_SPLITS: dict[GlueSplit, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class GlueExamples:
+    """What `read_glue` found in a split."""
+
     examples: list[TextExample]
     """In the order of the file, which is that of a submission; those of test sets have no labels."""
     broken: tuple[Place, ...] = ()

@@ -17,6 +17,8 @@ _BROKEN_LINES = 0.001
 
 @dataclasses.dataclass(frozen=True)
 class GlueFile:
+    """How to read a file in the form of a GLUE task, which `open_glue` has checked."""
+
     columns: tuple[str, ...]
     """Column of the text, or the two columns of a pair."""
     read: Callable[[], Iterator[Record]]

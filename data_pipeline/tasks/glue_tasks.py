@@ -16,8 +16,11 @@ _ENTAILMENT = ("entailment", "not_entailment")
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
+    """A task of GLUE: where its texts and labels are, how it is scored, and what the server wants."""
+
     name: GlueName
     folder: str
+    """Name of its folder, as published."""
     columns: tuple[str, ...]
     """Column of the text, or the two columns of a pair."""
     label_column: str
@@ -28,6 +31,7 @@ class GlueTask:
     submissions: Mapping[GlueSplit, str]
     """Name of each test set's file in the zip for the server."""
     files: Mapping[GlueSplit, str] = dataclasses.field(default_factory=lambda: _FILES)
+    """Name of each split's file in the folder; the splits that the task has."""
     names_without_header: tuple[str, ...] = ()
     """Columns of training and development files that have no header; empty if they have one."""
     tfds_columns: tuple[str, ...] = ()

@@ -16,7 +16,8 @@ class Labelled(Protocol):
     """An example of any task with one label."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> Place:
+        """Where the example was read, for messages."""
 
     @property
     def label(self) -> str | None:

@@ -23,7 +23,10 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 @dataclasses.dataclass(frozen=True)
 class TaggingOptions:
+    """How sentences are laid out in rows. Raises UserError if `max_seq_length` is below 8."""
+
     max_seq_length: int = 128
+    """Most tokens in a row, special ones counted."""
     context: Context = "sentence"
     """document: fill rows up with the words before and after the sentence, as the paper does."""
 

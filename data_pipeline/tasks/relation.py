@@ -21,6 +21,8 @@ _COMMENT = "Comment"
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
+    """The part of a text that names an entity."""
+
     start: int
     """Offset in the text of its first character."""
     stop: int
@@ -77,7 +79,7 @@ def split_semeval(file: Path) -> Iterator[PlacedLines]:
 
 
 def parse_semeval(lines: PlacedLines) -> RelationExample:
-    """One example of `read_semeval`."""
+    """One example of `read_semeval`, from its lines. Raises UserError as that does."""
     (place, line), *rest = lines
     numbered = _NUMBERED.fullmatch(line)
     if not numbered:
@@ -99,7 +101,7 @@ def parse_semeval(lines: PlacedLines) -> RelationExample:
 
 
 def parse_relation(record: Record) -> RelationExample:
-    """One example of `read_relations`."""
+    """One example of `read_relations`. Raises UserError as that does."""
     text = record.text("text")
     head, tail = _parse_entity(record, "head"), _parse_entity(record, "tail")
     _check_entities(record.place, text, head, tail)

@@ -21,6 +21,8 @@ LARGEST_MISPLACED_SHARE = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
+    """An annotator's answer as the file has it; the text may be misplaced, which `find_answers` checks."""
+
     text: str
     start: int
     """Offset in the context of its first character."""
@@ -28,12 +30,15 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class SquadExample:
+    """A question about a passage, its context."""
+
     id: str
     question: str
     context: str
     answers: tuple[Answer, ...]
     """The annotators' answers, in the file's order; empty if there are none or the file has no answers."""
     is_impossible: bool
+    """Whether the file says that the context does not answer the question (SQuAD 2.0)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -42,6 +42,8 @@ class AnswerSearch:
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
+    """A span of the context that may be the answer, or no answer."""
+
     text: str
     start: int
     """Offset of its first character in the context; -1 for no answer."""
@@ -50,6 +52,7 @@ class Candidate:
 
     @property
     def score(self) -> float:
+        """What candidates are ranked by."""
         return self.start_logit + self.end_logit
 
     @property
