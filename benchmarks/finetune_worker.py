@@ -74,9 +74,10 @@ def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.config import OptimizerConfig
     from bert_jax.downstream.choose_packing import find_packing
-    from bert_jax.finetuning.config import Cell, FineTuningConfig, make_task
+    from bert_jax.finetuning.config import Cell, FineTuningConfig
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
+    from bert_jax.finetuning.tasks import make_task
     from bert_jax.inference.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
     from bert_jax.training.checkpoints import load_params

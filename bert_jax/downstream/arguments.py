@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 
@@ -18,12 +18,9 @@ from bert_jax.config import (
     check_dropout_rate,
     check_positive,
 )
-from bert_jax.finetuning.settings import FeatureConfig, LayerRates
+from bert_jax.finetuning.config import Cell, FeatureConfig, LayerRates
 from bert_jax.inference.model_source import ModelSource
 from data_pipeline.errors import UserError
-
-if TYPE_CHECKING:
-    from bert_jax.finetuning.config import Cell
 
 Axes: TypeAlias = dict[str, tuple[float, ...]]
 
@@ -104,10 +101,8 @@ class TrainingFlags:
             bias_correction=self.bias_correction,
         )
 
-    def cells(self) -> "list[Cell]":
+    def cells(self) -> list[Cell]:
         """The grid's cells: every combination once, in order. Raises UserError if a value is impossible."""
-        from bert_jax.finetuning.config import Cell
-
         rates, sizes, epochs = (
             getattr(self, name) or (_PAPER if self.grid else _DEFAULT)[name] for name in _DEFAULT
         )

@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.downstream.labelled_data import LabelledData, label_texts, predict_texts
 from bert_jax.downstream.predict_records import Header, predict_records
 from bert_jax.downstream.task_data import AppliedModel, Prediction
+from bert_jax.finetuning.config import HeadKind
 from bert_jax.finetuning.labels import decide
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
@@ -19,7 +20,6 @@ from data_pipeline.tasks.names import GlueName, GlueSplit
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.glue_tasks import GlueTask
     from data_pipeline.tasks.records import Place
     from data_pipeline.tasks.rows import Rows

@@ -8,12 +8,12 @@ import numpy as np
 
 from bert_jax.downstream.outputs import outputs_of, write_lines
 from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, join_figures
+from bert_jax.finetuning.config import HeadKind
 from bert_jax.finetuning.labels import decide, describe
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import MetricName
 
 if TYPE_CHECKING:
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.texts import TextExample
@@ -24,7 +24,7 @@ class LabelledData:
 
     def __init__(
         self,
-        kind: "HeadKind",
+        kind: HeadKind,
         labels: tuple[str, ...],
         metrics: tuple[MetricName, ...],
         train: "Rows",

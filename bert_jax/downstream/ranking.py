@@ -10,6 +10,7 @@ import numpy as np
 from bert_jax.downstream.outputs import outputs_of, write_lines
 from bert_jax.downstream.predict_records import RecordForm, check_whole
 from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.finetuning.config import HeadKind
 from bert_jax.names import RankingLoss
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.parts import find_part, require_part
@@ -17,7 +18,6 @@ from data_pipeline.tasks.parts import find_part, require_part
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.ranking import EncodedQueries, RankingQuery
     from data_pipeline.tasks.records import Record
     from data_pipeline.tasks.rows import Rows
@@ -155,7 +155,7 @@ class RankingData:
 
     def __init__(
         self,
-        kind: "HeadKind",
+        kind: HeadKind,
         train: "Rows",
         queries: "Mapping[str, list[RankingQuery]]",
         encoded: "Mapping[str, EncodedQueries]",

@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_jax.downstream.predict_records import as_json, in_parts, predict_records
 from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction
+from bert_jax.finetuning.config import HeadKind
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import PartName
@@ -18,7 +19,6 @@ from data_pipeline.tasks.parts import find_part, require_part
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.rows import Rows
     from data_pipeline.tasks.squad import SquadExample
@@ -126,7 +126,7 @@ class SquadSettings:
 class SquadData:
     """The `TaskData` of SQuAD."""
 
-    kind: "HeadKind" = "spans"
+    kind: HeadKind = "spans"
     labels: tuple[str, ...] = ()
     metric = "f1"
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_jax.downstream.predict_records import check_whole
 from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
+from bert_jax.finetuning.config import HeadKind
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
@@ -18,7 +19,6 @@ from data_pipeline.tasks.parts import find_part, require_part
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
     from data_pipeline.tasks.conll import Columns, Sentence
     from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.ner import TaggingRows
@@ -150,7 +150,7 @@ class TaggingSettings:
 class TaggingData:
     """The `TaskData` of tagged sentences."""
 
-    kind: "HeadKind" = "tagging"
+    kind: HeadKind = "tagging"
 
     def __init__(
         self,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from bert_jax.finetuning.config import HeadKind
+from bert_jax.finetuning.record import FineTuningRecord
 from data_pipeline.atomic import atomically
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bert_jax.finetuning.config import HeadKind
-    from bert_jax.finetuning.record import FineTuningRecord
     from data_pipeline.tasks.encode import TaskTokenizer
     from data_pipeline.tasks.rows import Rows
 
@@ -40,7 +40,7 @@ class Outcome:
 class AppliedModel:
     """A fine-tuned model that a task predicts with."""
 
-    record: "FineTuningRecord"
+    record: FineTuningRecord
     tokenizer: "Tokenizer"
     apply: Apply
 
@@ -84,7 +84,7 @@ class TaskData(Protocol):
     """A data set in rows, for one kind of head."""
 
     @property
-    def kind(self) -> "HeadKind":
+    def kind(self) -> HeadKind:
         """Kind of head to put on the model."""
         ...
 

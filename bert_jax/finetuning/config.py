@@ -1,22 +1,12 @@
-"""The configuration of a fine-tuning run, which is written to the `config.json` of its folder."""
+"""The configuration of a fine-tuning run, which is written to the `config.json` of its folder.
+
+Needs the standard library alone, as `bert_jax.config` does, so that flags parse fast.
+"""
 
 import dataclasses
-from typing import Any, Literal
-
-import jax
+from typing import Literal
 
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
-from bert_jax.finetuning.settings import FeatureConfig, LayerRates
-from bert_jax.finetuning.tasks import (
-    Classification,
-    FineTuningTask,
-    MultipleChoice,
-    Ranking,
-    Regression,
-    RelationClassification,
-    SpanExtraction,
-    Tagging,
-)
 from data_pipeline.errors import UserError
 
 HeadKind = Literal[
@@ -29,6 +19,60 @@ HeadKind = Literal[
     "in_batch_ranking",
     "triplet_ranking",
 ]
+Combination = Literal["concat", "sum", "weighted"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRates:
+    """Learning rates by depth: embeddings are 0, layers 1 to L, head and pooler L + 1."""
+
+    layer_decay: float = 1.0
+    """Learning rate of a layer as a share of that of the layer above; 0.8 or 0.9 in Clark et al. (2020)."""
+    frozen_layers: int | None = None
+    """Number of lowest layers to freeze, besides the embeddings; 0: the embeddings alone; None: nothing."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"layer_decay is {self.layer_decay}; it must be above 0 and at most 1")
+        if self.frozen_layers is not None and self.frozen_layers < 0:
+            raise UserError(f"frozen_layers is {self.frozen_layers}; it must be at least 0")
+
+    def share(self, path: tuple[str, ...], num_layers: int) -> float:
+        """The factor of the learning rate for the parameter at a path of the tree."""
+        depth = _depth(path, num_layers)
+        if self.frozen_layers is not None and depth <= self.frozen_layers:
+            return 0.0
+        return self.layer_decay ** (num_layers + 1 - depth)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """What the head sees of the encoder. The default is the last layer alone, as in fine-tuning."""
+
+    layers: tuple[int, ...] = (-1,)
+    """Numbers of the layers to use: 0 is the embedding output, -1 the last layer."""
+    combine: Combination = "concat"
+    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
+    lstm_layers: int = 0
+    """BiLSTM layers on top; 2 in the paper."""
+    lstm_width: int = 768
+    """Units of each direction of the BiLSTM."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise UserError("layers is empty; name at least one, such as -1")
+        if self.lstm_layers < 0 or self.lstm_width < 1:
+            raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
+
+    def are_plain(self, num_layers: int) -> bool:
+        """Whether the head sees the last layer unchanged; without a BiLSTM, `lstm_width` has no effect."""
+        return self.layers in ((-1,), (num_layers,)) and not self.lstm_layers and self.combine != "weighted"
+
+    def check(self, num_layers: int) -> None:
+        """Raises UserError if `layers` names one that the model does not have."""
+        for layer in self.layers:
+            if not -num_layers - 1 <= layer <= num_layers:
+                raise UserError(f"layers names {layer}; the model has {-num_layers - 1} to {num_layers}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,22 +147,6 @@ def make_optimizer_config(base: FineTuningConfig, cell: Cell, num_train_steps: i
     return dataclasses.replace(base.optimizer, learning_rate=cell.learning_rate, warmup_steps=warmup)
 
 
-def check_negatives(config: FineTuningConfig, sequences_per_row: int) -> None:
-    """Raises UserError if in-batch ranking would have no negatives to learn from.
-
-    Args:
-      sequences_per_row: sequences of a training row; 2 if it has no negative.
-    """
-    parallel = config.parallel
-    parts = jax.device_count() if parallel.mode == "pmap" else 1
-    parts *= parallel.accumulation_steps
-    if config.rows_compete and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
-        raise UserError(
-            f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or "
-            f"more that are computed together, so make it {2 * parts} or more, or give --negative-column"
-        )
-
-
 def check_direction(config: FineTuningConfig) -> None:
     """Raises UserError if a task reads the model at positions where it has not seen the needed text yet."""
     is_blind = config.model.attention == "causal" and not config.features.lstm_layers
@@ -135,23 +163,10 @@ def has_pooler(config: FineTuningConfig) -> bool:
     return is_of_texts and config.features.are_plain(config.model.num_layers)
 
 
-def make_task(config: FineTuningConfig) -> FineTuningTask:
-    """The task of a run."""
-    depth: dict[str, Any] = {"rates": config.rates, "features": config.features}
-    match config.kind:
-        case "classification":
-            return Classification(config.model, config.num_labels, **depth)
-        case "relation":
-            return RelationClassification(config.model, config.num_labels, **depth)
-        case "tagging":
-            return Tagging(config.model, config.num_labels, **depth)
-        case "regression":
-            return Regression(config.model, **depth)
-        case "choice":
-            return MultipleChoice(config.model, **depth)
-        case "spans":
-            return SpanExtraction(config.model, **depth)
-        case "in_batch_ranking":
-            return Ranking(config.model, "in_batch", **depth)
-        case "triplet_ranking":
-            return Ranking(config.model, "triplet", **depth)
+def _depth(path: tuple[str, ...], num_layers: int) -> int:
+    match path:
+        case ("encoder", "embeddings", *_):
+            return 0
+        case ("encoder", layer, *_):
+            return int(layer.removeprefix("layer_")) + 1
+    return num_layers + 1

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
-from bert_jax.finetuning.settings import Combination, FeatureConfig
+from bert_jax.finetuning.config import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
 from bert_jax.model.packed_rows import instance_masks, instance_starts

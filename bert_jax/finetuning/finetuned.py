@@ -11,9 +11,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuningConfig, make_task
+from bert_jax.finetuning.config import FineTuningConfig
 from bert_jax.finetuning.predict import NumpyBatch, predict
 from bert_jax.finetuning.record import FineTuningRecord, read_record
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import check_ids

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
+from bert_jax.finetuning.config import FeatureConfig
 from bert_jax.finetuning.features import pooled_features, sequence_features
-from bert_jax.finetuning.settings import FeatureConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.linear import Linear
 from bert_jax.model.packed_rows import instance_masks, is_instance

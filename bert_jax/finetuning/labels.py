@@ -1,20 +1,19 @@
 """Turns outputs of a model into labels with probabilities, or into numbers."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from bert_jax.finetuning.config import HeadKind
+from bert_jax.finetuning.config import HeadKind
 
 
-def decide(kind: "HeadKind", outputs: np.ndarray) -> np.ndarray:
+def decide(kind: HeadKind, outputs: np.ndarray) -> np.ndarray:
     """int64 [R] label ids, or float32 [R] numbers in regression, from outputs [R, L]."""
     return outputs[:, 0] if kind == "regression" else outputs.argmax(-1)
 
 
-def describe(kind: "HeadKind", labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+def describe(kind: HeadKind, labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, Any]]:
     """The prediction for each row: `label` and the `probabilities` of all labels, or a number as `value`.
 
     They are yielded one by one, since those of many rows with many labels may not fit into memory.

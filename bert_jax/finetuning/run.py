@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.config import Cell, FineTuningConfig, make_optimizer_config, make_task
+import jax
+
+from bert_jax.finetuning.config import Cell, FineTuningConfig, make_optimizer_config
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.training.loop import Ending, Evaluation, HostBatches, TrainingData, train
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.warm_start import start_from
+from data_pipeline.errors import UserError
 
 # Enough rows of metrics for a curve, however short the run.
 _ROWS_A_RUN = 20
@@ -34,6 +38,22 @@ def cell_config(base: FineTuningConfig, cell: Cell, num_rows: int) -> FineTuning
         checkpoint_every=min(steps_an_epoch, _STEPS_A_CHECKPOINT),
         keep_checkpoints=1,
     )
+
+
+def check_negatives(config: FineTuningConfig, sequences_per_row: int) -> None:
+    """Raises UserError if in-batch ranking would have no negatives to learn from.
+
+    Args:
+      sequences_per_row: sequences of a training row; 2 if it has no negative.
+    """
+    parallel = config.parallel
+    parts = jax.device_count() if parallel.mode == "pmap" else 1
+    parts *= parallel.accumulation_steps
+    if config.rows_compete and sequences_per_row == 2 and config.global_batch_size < 2 * parts:
+        raise UserError(
+            f"the batch size is {config.global_batch_size}; in_batch without negatives needs two rows or "
+            f"more that are computed together, so make it {2 * parts} or more, or give --negative-column"
+        )
 
 
 class Programs:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning import heads
-from bert_jax.finetuning.settings import FeatureConfig, LayerRates
+from bert_jax.finetuning.config import FeatureConfig, FineTuningConfig, LayerRates
 from bert_jax.model.packed_rows import is_instance
 from bert_jax.names import RankingLoss
 from bert_jax.pretraining.losses import cross_entropy
@@ -221,6 +221,28 @@ class Ranking(FineTuningTask):
         is_there = jnp.tile(real, 1 + len(negatives)) > 0
         scores = jnp.where(is_there, _SCALE * query @ candidates.T, heads.IMPOSSIBLE)
         return _classes(scores, jnp.arange(len(query)), real)
+
+
+def make_task(config: FineTuningConfig) -> FineTuningTask:
+    """The task of a run."""
+    depth: dict[str, Any] = {"rates": config.rates, "features": config.features}
+    match config.kind:
+        case "classification":
+            return Classification(config.model, config.num_labels, **depth)
+        case "relation":
+            return RelationClassification(config.model, config.num_labels, **depth)
+        case "tagging":
+            return Tagging(config.model, config.num_labels, **depth)
+        case "regression":
+            return Regression(config.model, **depth)
+        case "choice":
+            return MultipleChoice(config.model, **depth)
+        case "spans":
+            return SpanExtraction(config.model, **depth)
+        case "in_batch_ranking":
+            return Ranking(config.model, "in_batch", **depth)
+        case "triplet_ranking":
+            return Ranking(config.model, "triplet", **depth)
 
 
 def _classes(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:

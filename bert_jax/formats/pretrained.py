@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
-from bert_jax.finetuning.settings import FeatureConfig
+from bert_jax.finetuning.config import FeatureConfig, HeadKind
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import Vocabulary
 
@@ -21,8 +21,7 @@ HEADS = ("pooler", "language_model", "next_sentence")
 class TaskHead:
     """The new layer of a fine-tuned model."""
 
-    kind: str
-    """Kind of head; see `bert_jax.finetuning.config.HeadKind`."""
+    kind: HeadKind
     labels: tuple[str, ...]
     """Labels in the order of the layer's outputs."""
     params: Mapping[str, np.ndarray]
@@ -75,7 +74,7 @@ class PretrainedModel:
         config = dataclasses.replace(self.config, activation=activation)
         return dataclasses.replace(self, config=config, has_assumed_activation=False)
 
-    def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
+    def with_head(self, kind: HeadKind, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
         """A copy with the task's head among `params`, so that training continues from that head.
 
         Raises:

@@ -39,7 +39,8 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
 from bert_jax.config import Experiment, ParallelConfig
-from bert_jax.finetuning.config import FineTuningConfig, make_task
+from bert_jax.finetuning.config import FineTuningConfig
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
 from bert_jax.parallel import processes

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
+from bert_jax.finetuning.config import FeatureConfig, FineTuningConfig, HeadKind
 from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
-from bert_jax.finetuning.settings import FeatureConfig
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.training.checkpoints import Checkpoints
 from data_pipeline.atomic import write_json

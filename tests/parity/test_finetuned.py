@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import HeadKind, make_task
-from bert_jax.finetuning.settings import FeatureConfig
+from bert_jax.finetuning.config import FeatureConfig, HeadKind
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.formats.convert import convert
 from bert_jax.training.train_step import predict_step
 from data_pipeline.errors import UserError

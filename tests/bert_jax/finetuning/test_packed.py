@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ParallelConfig
-from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
-from bert_jax.finetuning.settings import FeatureConfig
-from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.finetuning.config import FeatureConfig, FineTuningConfig, HeadKind
+from bert_jax.finetuning.tasks import FineTuningTask, make_task
 from bert_jax.objective import ObjectiveName
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, train_step

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import FineTuningConfig, make_task
+from bert_jax.finetuning.config import FineTuningConfig
 from bert_jax.finetuning.predict import predict
+from bert_jax.finetuning.tasks import make_task
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
 from tests.bert_jax.finetuning.small_batch import LABELS, LENGTH, MODEL, make_batch

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.finetuning.config import FineTuningConfig, HeadKind, make_task
+from bert_jax.finetuning.config import FineTuningConfig, HeadKind, LayerRates
 from bert_jax.finetuning.heads import IMPOSSIBLE
-from bert_jax.finetuning.settings import LayerRates
-from bert_jax.finetuning.tasks import FineTuningTask
+from bert_jax.finetuning.tasks import FineTuningTask, make_task
 from bert_jax.model.encoder import Encoder
 from bert_jax.training.train_step import eval_step, predict_step
 from tests.bert_jax.dropped_site import all_dropped_at
