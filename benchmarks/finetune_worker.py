@@ -78,7 +78,7 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.finetuning.predict import predict
     from bert_jax.finetuning.run import cell_config
     from bert_jax.finetuning.tasks import make_task
-    from bert_jax.inference.open_model import open_model
+    from bert_jax.formats.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
     from bert_jax.training.checkpoints import load_params
     from bert_jax.training.loop import TrainingData, train

@@ -30,15 +30,15 @@ def load_model(
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
         google-research/bert, or the output of `bert-jax finetune`, of which the encoder is loaded.
-      step, activation: as `bert_jax.inference.open_model.open_model`.
+      step, activation: as `bert_jax.formats.open_model.open_model`.
 
     Raises:
       UserError: the folder is not a model.
     """
     from pathlib import Path
 
+    from bert_jax.formats.open_model import open_model
     from bert_jax.inference.bert import Bert
-    from bert_jax.inference.open_model import open_model
 
     return Bert(open_model(Path(directory), step, activation))
 

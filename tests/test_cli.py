@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.cli.main import COMMANDS, main
 from bert_jax.downstream import TASKS
-from bert_jax.inference.open_model import open_model
+from bert_jax.formats.open_model import open_model
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from experiments import EXPERIMENTS

@@ -13,8 +13,8 @@ from tokenizers import normalizers
 
 from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
+from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference.open_model import open_model
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase

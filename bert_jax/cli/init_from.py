@@ -22,14 +22,14 @@ def open_initial(
     """Reads the model that a run starts from, and gives the experiment its shape.
 
     Args:
-      directory: a folder that `bert_jax.inference.open_model` takes.
+      directory: a folder that `bert_jax.formats.open_model` takes.
       experiment: the experiment with the flags' settings.
       given: names of the fields that flags set, such as `model.num_layers`.
 
     Raises:
       UserError: the folder is not a model, or the experiment cannot start from this model.
     """
-    from bert_jax.inference.open_model import open_model
+    from bert_jax.formats.open_model import open_model
 
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
         raise UserError(

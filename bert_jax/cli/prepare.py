@@ -164,7 +164,7 @@ def _model_vocabulary(args: Prepare) -> Vocabulary | None:
     """The vocabulary in --vocab if that is a folder, else None. Raises UserError if --casing differs."""
     if args.vocab is None or not Path(args.vocab).is_dir():
         return None
-    from bert_jax.inference.open_model import open_vocabulary
+    from bert_jax.formats.open_model import open_vocabulary
 
     vocabulary = open_vocabulary(Path(args.vocab))
     if args.casing not in (None, vocabulary.casing):

@@ -47,8 +47,8 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
     An existing WORKDIR/export is left as it is. A model trained left to right fills no masks.
     """
     from bert_jax.formats.convert import convert
+    from bert_jax.formats.open_model import open_model
     from bert_jax.inference.fill_mask import fill_mask
-    from bert_jax.inference.open_model import open_model
 
     output = workdir / "export"
     if output.exists():

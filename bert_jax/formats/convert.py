@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
+from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference.open_model import open_model
 from bert_jax.names import ModelFormat
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError

@@ -1,1 +1,1 @@
-"""Opening models of any format and applying them to text: features, filled-in masks."""
+"""Applying models to text: features, filled-in masks; and the flags that name a model."""

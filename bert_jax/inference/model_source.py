@@ -26,7 +26,7 @@ class ModelSource:
 
     def open(self) -> "PretrainedModel":
         """Reads the model; prints a note if its GELU is a guess. Raises UserError as `open_model` does."""
-        from bert_jax.inference.open_model import open_model
+        from bert_jax.formats.open_model import open_model
 
         model = open_model(self.model, self.step, self.activation)
         note_assumed(model)

@@ -8,8 +8,8 @@ import pytest
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.convert import convert
+from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.inference.open_model import open_model
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.objective import ObjectiveName
 from bert_jax.training.checkpoints import load_params

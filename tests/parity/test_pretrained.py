@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax.formats.convert import convert
-from bert_jax.inference.open_model import open_model
+from bert_jax.formats.open_model import open_model
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
 
 pytestmark = pytest.mark.parity

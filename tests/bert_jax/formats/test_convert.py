@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.cli.main import main
 from bert_jax.formats.convert import convert
-from bert_jax.inference.open_model import open_model, open_vocabulary
+from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.names import ModelFormat
 from bert_jax.objective import ObjectiveName
 from bert_jax.training.checkpoints import load_params

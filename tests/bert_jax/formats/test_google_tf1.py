@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bert_jax.formats.convert import convert
+from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference.open_model import open_model, open_vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
 from tests.bert_jax.formats.foreign_folders import (

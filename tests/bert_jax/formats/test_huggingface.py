@@ -10,8 +10,8 @@ from tokenizers import normalizers
 
 from bert_jax.formats.convert import convert
 from bert_jax.formats.huggingface import entries
+from bert_jax.formats.open_model import open_model
 from bert_jax.formats.tensors import to_tensors
-from bert_jax.inference.open_model import open_model
 from data_pipeline.errors import UserError
 from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface

@@ -8,7 +8,7 @@ import pytest
 
 import bert_jax
 from bert_jax.formats.convert import convert
-from bert_jax.inference.open_model import open_model
+from bert_jax.formats.open_model import open_model
 from bert_jax.training.checkpoints import saved_steps
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface

@@ -9,9 +9,9 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.cli.showcase import list_guesses
 from bert_jax.formats.convert import convert
+from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.inference.open_model import open_model
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
 
