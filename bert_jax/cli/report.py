@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from bert_jax.finetuning.grid_folder import CELLS_FOLDER, RESULTS_FILE, not_finished
 from data_pipeline.errors import UserError
 
 if typing.TYPE_CHECKING:
@@ -43,7 +44,6 @@ def run(args: Report) -> None:
     Raises:
       UserError: a folder that is no run, a fine-tuning that is not finished, a plot that cannot be made.
     """
-    from bert_jax.finetuning.finetuned import RESULTS_FILE
     from bert_jax.report.finetuning import read_score
     from bert_jax.report.pretraining import group_runs, read_run
 
@@ -71,11 +71,9 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
         if not pretrained:
             raise UserError("--plot draws the curves of pretraining runs; name one")
         check_plot(args.plot)
-    from bert_jax.finetuning.finetuned import CELLS_FOLDER
-
     for folder in pretrained:
         if (folder / CELLS_FOLDER).is_dir():
-            raise UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which resumes it")
+            raise not_finished(folder)
 
 
 def _write_files(args: Report, groups: "Sequence[Group]", scores: "Sequence[Score]") -> None:

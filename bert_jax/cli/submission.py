@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from bert_jax.finetuning.grid_folder import find_cell, warn_if_unfinished
 from data_pipeline.errors import UserError
 from data_pipeline.folders import check_new_file
 
@@ -31,7 +32,6 @@ def run(args: Submission) -> None:
     Raises:
       UserError: no such run, a run without test predictions, two of one task, an output that exists.
     """
-    from bert_jax.finetuning.finetuned import find_cell, warn_if_unfinished
     from data_pipeline.tasks.glue_submission import (
         SUBMISSION_FILE,
         join_submissions,

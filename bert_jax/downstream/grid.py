@@ -20,16 +20,12 @@ from bert_jax.downstream.choose_packing import find_packing
 from bert_jax.downstream.results import best_of, cell_of, read_results, write_results
 from bert_jax.downstream.task_data import Apply, Outcome, TaskData
 from bert_jax.finetuning.config import Cell, FineTuningConfig, check_direction, has_pooler
-from bert_jax.finetuning.finetuned import (
-    BEST_FOLDER,
-    CELLS_FOLDER,
-    RESULT_FILE,
-    TOKENIZER_FILE,
-    prediction_run,
-)
+from bert_jax.finetuning.finetuned import prediction_run
+from bert_jax.finetuning.grid_folder import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.finetuning.run import Programs, cell_config, check_negatives, train_cell
+from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.finetuning.config import Cell
-from bert_jax.finetuning.finetuned import (
+from bert_jax.finetuning.grid_folder import (
     BEST_FOLDER,
     CELLS_FOLDER,
     REPORT_FILE,

@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.downstream.predict_records import check_whole
 from bert_jax.downstream.task_data import AppliedModel, Apply, Outcome, Prediction, join_figures
 from bert_jax.finetuning.config import HeadKind
+from bert_jax.finetuning.grid_folder import REPORT_FILE
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.names import Context, PartName, Scheme
@@ -193,7 +194,6 @@ class TaggingData:
 
     def finish(self, apply: Apply, folder: Path) -> Outcome:
         """Writes the files with one more column, and `report.json` with dev's scores by type or tag."""
-        from bert_jax.finetuning.finetuned import REPORT_FILE
         from data_pipeline.atomic import write_json
         from data_pipeline.tasks.conll import write_columns
         from data_pipeline.tasks.ner_metrics import report_entities

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,27 +11,15 @@ from tokenizers import Tokenizer
 
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning.config import FineTuningConfig
+from bert_jax.finetuning.grid_folder import find_cell, warn_if_unfinished
 from bert_jax.finetuning.predict import NumpyBatch, predict
-from bert_jax.finetuning.record import FineTuningRecord, read_record
+from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.tasks import make_task
-from bert_jax.formats.configuration import read_json
+from bert_jax.formats.finetuned import load_cell
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import check_ids
-from bert_jax.training.checkpoints import load_params, saved_steps
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import Params
-from bert_jax.workdir.record import CONFIG_FILE
-from data_pipeline.errors import UserError
-
-BEST_FOLDER = "best"
-CELLS_FOLDER = "cells"
-TOKENIZER_FILE = "tokenizer.json"
-RESULT_FILE = "result.json"
-"""Results of one cell."""
-RESULTS_FILE = "results.json"
-"""Results of all cells."""
-REPORT_FILE = "report.json"
-"""Figures of one cell by type of tag."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,48 +43,6 @@ class FineTunedModel:
     def predict(self, batches: Iterable[NumpyBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """As `bert_jax.finetuning.predict.predict`."""
         return predict(self.program, self.params, batches)
-
-
-def find_cell(folder: Path) -> Path:
-    """The best cell in a folder that `bert-jax finetune` made; any other folder is returned as it is.
-
-    Raises UserError if no cell of the grid is finished.
-    """
-    if (folder / BEST_FOLDER).exists():
-        return folder / BEST_FOLDER
-    if (folder / CELLS_FOLDER).is_dir() and not (folder / CONFIG_FILE).exists():
-        raise _unfinished(folder)
-    return folder
-
-
-def warn_if_unfinished(folder: Path) -> None:
-    """Prints a warning on standard error if cells of a grid are not finished; one of them may be the best."""
-    cells = [cell for cell in (folder / CELLS_FOLDER).glob("*/") if cell.is_dir()]
-    done = sum((cell / RESULT_FILE).exists() for cell in cells)
-    if done < len(cells):
-        print(
-            f"warning: the grid of {folder} is not finished: {done} of {len(cells)} cells done; "
-            "the best of these is taken",
-            file=sys.stderr,
-        )
-
-
-def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
-    """A cell's record, and its parameters as numpy arrays.
-
-    Raises:
-      UserError: the folder is no fine-tuned model's; training is not finished or diverged; the checkpoint is
-        damaged or was deleted.
-    """
-    record = read_record(folder)
-    if not (folder / RESULT_FILE).exists():
-        raise _unfinished(folder)
-    if why := read_json(folder / RESULT_FILE).get("diverged"):
-        # Its checkpoint is from the middle of training.
-        raise UserError(f"{folder} diverged: {why}; train with a lower --learning-rate")
-    if not saved_steps(folder):
-        raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
-    return record, load_params(folder)[1]
 
 
 def open_finetuned(folder: Path, batch_size: int) -> FineTunedModel:
@@ -124,7 +69,3 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
     """
     batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
     return dataclasses.replace(config, parallel=ParallelConfig(), global_batch_size=batch_size)
-
-
-def _unfinished(folder: Path) -> UserError:
-    return UserError(f"{folder} is not finished; run its `bert-jax finetune` again, which resumes it")

@@ -1,13 +1,17 @@
-"""Reads a fine-tuned model as a pretrained model: its encoder, and the head of its task."""
+"""Reads a fine-tuned model: as it is, or as a pretrained model of its encoder and the head of its task."""
 
 import dataclasses
 from pathlib import Path
 
-from bert_jax.finetuning.finetuned import find_cell, load_cell, warn_if_unfinished
+from bert_jax.finetuning.grid_folder import RESULT_FILE, find_cell, not_finished, warn_if_unfinished
+from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import HEADS, PretrainedModel, TaskHead
+from bert_jax.training.checkpoints import load_params, saved_steps
+from bert_jax.training.train_step import Params
 from bert_jax.workdir.record import CONFIG_FILE
+from data_pipeline.errors import UserError
 
 
 def recognises(directory: Path) -> bool:
@@ -40,3 +44,21 @@ def read(directory: Path) -> PretrainedModel:
         facts={"task": record.task, "fine-tuned from": record.trained_from},
         head=TaskHead(config.kind, record.labels, head, config.features) if has_head else None,
     )
+
+
+def load_cell(folder: Path) -> tuple[FineTuningRecord, Params]:
+    """A cell's record, and its parameters as numpy arrays.
+
+    Raises:
+      UserError: the folder is no fine-tuned model's; training is not finished or diverged; the checkpoint is
+        damaged or was deleted.
+    """
+    record = read_record(folder)
+    if not (folder / RESULT_FILE).exists():
+        raise not_finished(folder)
+    if why := read_json(folder / RESULT_FILE).get("diverged"):
+        # Its checkpoint is from the middle of training.
+        raise UserError(f"{folder} diverged: {why}; train with a lower --learning-rate")
+    if not saved_steps(folder):
+        raise UserError(f"{folder} has no checkpoint; of the finished cells only the best one keeps its own")
+    return record, load_params(folder)[1]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bert_jax.config import Activation
-from bert_jax.finetuning.finetuned import find_cell
+from bert_jax.finetuning.grid_folder import find_cell
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.finetuned import RESULTS_FILE, TOKENIZER_FILE, find_cell, warn_if_unfinished
+from bert_jax.finetuning.grid_folder import RESULTS_FILE, find_cell, warn_if_unfinished
 from bert_jax.finetuning.record import FineTuningRecord, read_record
+from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from data_pipeline.errors import UserError, bad_input
 
 # Heads (of question answering and tagging) whose scores are percentages; all other scores are at most 1.

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from bert_jax.finetuning.config import FeatureConfig, FineTuningConfig, HeadKind
-from bert_jax.finetuning.finetuned import RESULT_FILE, TOKENIZER_FILE
+from bert_jax.finetuning.grid_folder import RESULT_FILE
 from bert_jax.finetuning.record import FineTuningRecord, write_record
 from bert_jax.finetuning.tasks import make_task
-from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE, make_tokenizer
 from bert_jax.training.checkpoints import Checkpoints
 from data_pipeline.atomic import write_json
 from data_pipeline.vocabulary_file import read_vocabulary
