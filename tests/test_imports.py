@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import graphlib
 import importlib.metadata
 import re
 import subprocess
@@ -162,6 +163,21 @@ def test_help_imports_neither_jax_nor_tensorflow(arguments: list[str]) -> None:
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def part(name: str) -> str:
+    """The folder of a module in `bert_jax`, or the module where it lies in none."""
+    # `formats`, on which `finetuning` stands, reads fine-tuned models too.
+    return "light of finetuning" if name in LIGHT_OF_FINETUNING else ".".join(name.split(".")[:2])
+
+
+def test_folders_of_bert_jax_import_one_another_in_one_direction() -> None:
+    arrows: dict[str, set[str]] = {}
+    for path in modules("bert_jax"):
+        here = part(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        there = {part(name) for name in imports(path) if name.startswith("bert_jax.")}
+        arrows.setdefault(here, set()).update(there - {here})
+    graphlib.TopologicalSorter(arrows).prepare()  # raises CycleError, which names the folders
 
 
 def test_the_model_knows_no_training() -> None:
