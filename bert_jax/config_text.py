@@ -40,10 +40,14 @@ def from_json(kind: type[T], value: Any) -> T:
     existed; a model's shape and objective must be in the file.
 
     Raises:
-      KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing.
+      KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing; a
+        value stands where an object should.
     """
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
+        # An empty value, whatever its type, gives no field.
+        if value and not isinstance(value, Mapping):
+            raise TypeError(f"{value!r} stands where {', '.join(hints)} should")
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
         needed = (*MODEL_SHAPE, "objective") if kind is ModelConfig else ()

@@ -9,7 +9,7 @@ from bert_jax.cli.main import main
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.workdir.branch import check_same_origin
-from bert_jax.workdir.record import read_record
+from bert_jax.workdir.record import BranchPoint, read_record
 from data_pipeline.errors import UserError
 from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus
 
@@ -58,12 +58,12 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     before = {row["step"]: row for row in deterministic_rows(first) if row["split"] == "train"}
     assert sorted(rows) == [10, 20, 30, 40, 50]
     assert [rows[step] == before[step] for step in (10, 20, 30, 40)] == [True, True, True, False]
-    assert read_record(tmp_path).branched_from == "first at step 30"
+    assert read_record(tmp_path).branched_from == BranchPoint("first", 30)
     # Once begun, the run is independent: the same command resumes it, with or without the flag.
     assert main(line) == 0
     assert main(arguments(tmp_path, corpus, *SHORT, *other)) == 0
     assert "branched" not in capsys.readouterr().out
-    assert read_record(tmp_path).branched_from == "first at step 30"
+    assert read_record(tmp_path).branched_from == BranchPoint("first", 30)
     assert len(read_rows(tmp_path / METRICS_FILE)) == len(deterministic_rows(tmp_path))
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_began_otherwise_is_refused(
 def test_the_origin_must_be_that_of_the_record(
     name: str, step: int | None, wanted: str | None, tmp_path: Path
 ) -> None:
-    recorded = "first at step 30"
+    recorded = BranchPoint("first", 30)
     if wanted is None:
         check_same_origin(tmp_path, recorded, tmp_path / name, step)
         return

@@ -369,13 +369,13 @@ def _write_start(args: Pretrain, corpus: str, now: "RunRecord") -> None:
         if args.branch_from is not None:
             origin = branch.find_origin(args.branch_from, args.branch_step, now)
             run_data.check_same_vocabulary(origin.workdir, origin.record, corpus)
-            now = dataclasses.replace(now, branched_from=str(origin))
+            now = dataclasses.replace(now, branched_from=origin.point)
     # Written first, because this file marks the rest of the folder as a run's.
     record.write_record(folder, dataclasses.replace(now, starts=(*earlier, start), kept=kept))
     if not steps:
         workdir.copy_tokenizer(corpus, folder)
     if origin is not None:  # last, so that a start killed before this point is repeated in full
-        _say("; ".join([f"branched from {origin}", *origin.differences(now)]))
+        _say("; ".join([f"branched from {origin.point}", *origin.differences(now)]))
         branch.copy_state(origin, folder)
 
 

@@ -12,11 +12,10 @@ from bert_jax.config import MODEL_SIZES
 from bert_jax.config_text import differences, flatten
 from bert_jax.training.checkpoints import FOLDER, find_checkpoint, saved_steps
 from bert_jax.training.metric_log import METRICS_FILE
-from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
+from bert_jax.workdir.record import MAY_CHANGE, BranchPoint, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
-_AT_STEP = " at step "
 # The settings that decide which arrays a state has.
 _OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
 
@@ -31,8 +30,10 @@ class Origin:
     """Folder of the checkpoint."""
     record: RunRecord
 
-    def __str__(self) -> str:
-        return f"{_name(self.workdir)}{_AT_STEP}{self.step}"
+    @property
+    def point(self) -> BranchPoint:
+        """What a record says of it."""
+        return BranchPoint(_name(self.workdir), self.step)
 
     def differences(self, now: RunRecord) -> list[str]:
         """`setting before -> now` for each changed setting that affects results."""
@@ -67,7 +68,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
     return Origin(workdir, step, folder, record)
 
 
-def check_same_origin(folder: Path, branched_from: str, workdir: Path, step: int | None) -> None:
+def check_same_origin(folder: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
     """Checks that a run branched from the run that --branch-from names, which may itself be gone.
 
     Args:
@@ -79,11 +80,11 @@ def check_same_origin(folder: Path, branched_from: str, workdir: Path, step: int
     Raises:
       UserError: they differ; it names both.
     """
-    name, _, at = branched_from.rpartition(_AT_STEP)
-    if name == _name(workdir) and (step is None or at == str(step)):
+    name = _name(workdir)
+    if branched_from.run == name and step in (None, branched_from.step):
         return
-    began = f"branched from {branched_from}" if branched_from else "began at step 0"
-    wanted = _name(workdir) + ("" if step is None else f"{_AT_STEP}{step}")
+    began = f"branched from {branched_from}" if branched_from.run else "began at step 0"
+    wanted = name if step is None else BranchPoint(name, step)
     raise UserError(
         f"{folder} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to go on "
         f"with it, or give another --workdir"

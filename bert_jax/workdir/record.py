@@ -42,6 +42,18 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
+class BranchPoint:
+    """Where a run branched from another one."""
+
+    run: str = ""
+    """Name of the other run's folder; empty if this run began at step 0."""
+    step: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.run} at step {self.step}"
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRecord:
     """The content of `config.json`."""
 
@@ -55,8 +67,7 @@ class RunRecord:
     """Name of the model whose parameters it started from; empty if they were drawn at random."""
     init_fingerprint: str = ""
     """Hash of that model's parameters."""
-    branched_from: str = ""
-    """The run and the step that it branched from; empty if it began at step 0."""
+    branched_from: BranchPoint = BranchPoint()
     kept: Kept = Kept()
     """The checkpoints that this start or an earlier one asked to keep."""
 
@@ -75,7 +86,9 @@ def read_record(workdir: Path) -> RunRecord:
     except UserError:
         raise
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise bad_input(error, path, f"{path} is not a run's {CONFIG_FILE}: {error!r}") from None
+        raise bad_input(
+            error, path, f"{path} is not a run's {CONFIG_FILE}, or of another version of bert-jax: {error!r}"
+        ) from None
 
 
 def write_record(workdir: Path, record: RunRecord) -> None:

@@ -11,6 +11,7 @@ from bert_jax.config_text import flatten
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import (
     CONFIG_FILE,
+    BranchPoint,
     RunRecord,
     begun_on_other_corpus,
     check_same_run,
@@ -29,7 +30,9 @@ RECORD = RunRecord("base", BASE, "fingerprint", ({"command": "bert-jax pretrain 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_record_survives_the_file(name: str, tmp_path: Path) -> None:
-    record = dataclasses.replace(RECORD, experiment=EXPERIMENTS[name])
+    record = dataclasses.replace(
+        RECORD, experiment=EXPERIMENTS[name], branched_from=BranchPoint("other at step 1", 20)
+    )
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record
     assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
@@ -193,6 +196,18 @@ def test_damaged_config_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG_FILE).write_text(content)
     with pytest.raises(UserError, match=CONFIG_FILE):
         read_record(tmp_path)
+
+
+def test_a_value_where_an_object_should_stand_is_refused(tmp_path: Path) -> None:
+    write_record(tmp_path, RECORD)
+    content = json.loads((tmp_path / CONFIG_FILE).read_text())
+    content["branched_from"] = "first at step 30"
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="'first at step 30' stands where run, step should"):
+        read_record(tmp_path)
+    content["branched_from"] = ""
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
+    assert read_record(tmp_path) == RECORD
 
 
 def test_flatten_names_every_value() -> None:
