@@ -4,7 +4,7 @@ Both kinds of program take and return the same global state, so a run may switch
 it resumes from a checkpoint.
 """
 
-import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -49,58 +49,43 @@ def compiler_options(platform: str) -> dict[str, bool | int]:
     return {name: value for name, value in COMPILER_OPTIONS.get(platform, {}).items() if name not in flags}
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Program:
-    """A task compiled for some devices: makes a state, advances it, evaluates it and predicts.
+    """A task compiled for some devices: makes a state, advances it, evaluates it and predicts."""
 
-    Attributes:
-      task: what it learns.
-      run: its settings.
-      devices: the devices it runs on, those of other processes included.
-      rows: the rows of a batch that this process makes.
-      eval_step: (params, device batch) -> sums of metrics, replicated.
-      predict_step: (params, device batch) -> the module's outputs.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        run: RunConfig,
-        devices: list[jax.Device],
-        *,
-        init: Callable[[np.uint32], TrainState],
-        train_step: jax.stages.Wrapped,
-        finish_step: Callable[[TrainState], TrainState] = lambda state: state,
-        eval_step: Callable[[Params, Batch], Sums],
-        predict_step: Callable[[Params, Batch], Any],
-        rows: BatchRows,
-        put: Callable[[NumpyBatch], Batch],
-        state_shardings: TrainState,
-    ) -> None:
-        self.task = task
-        self.run = run
-        self.devices = devices
-        self.eval_step = eval_step
-        self.predict_step = predict_step
-        self.rows = rows
-        self._init = init
-        self._train_step = train_step
-        self._finish_step = finish_step
-        self._put = put
-        self._shardings = state_shardings
-        self._key = _dropout_key(run)
+    task: Task
+    """What it learns."""
+    run: RunConfig
+    """Its settings."""
+    devices: list[jax.Device]
+    """The devices it runs on, those of other processes included."""
+    rows: BatchRows
+    """The rows of a batch that this process makes."""
+    shardings: TrainState
+    """Where each array of the state lives."""
+    compiled_init: Callable[[np.uint32], TrainState]
+    """Seed -> the state at step 0."""
+    compiled_step: jax.stages.Wrapped
+    """(state, device batch, learning rate, dropout key) -> the next state, before `finish_step`."""
+    finish_step: Callable[[TrainState], TrainState] = lambda state: state
+    """What `compiled_step` returns -> the global state."""
+    eval_step: Callable[[Params, Batch], Sums]
+    """(params, device batch) -> sums of metrics, replicated."""
+    predict_step: Callable[[Params, Batch], Any]
+    """(params, device batch) -> the module's outputs."""
+    put: Callable[[NumpyBatch], Batch]
+    """Spreads the rows of a batch of host arrays over the devices; each process passes its own `rows`."""
 
     def with_run(self, run: RunConfig) -> "Program":
         """The same compiled steps for a run with another seed, schedule or cadence.
 
         The optimizer's other settings, the batch size and the parallel mode must be the same.
         """
-        program = copy.copy(self)
-        program.run, program._key = run, _dropout_key(run)
-        return program
+        return dataclasses.replace(self, run=run)
 
     def init(self) -> TrainState:
         """The state at step 0, on the devices."""
-        return self._init(np.uint32(self.run.seed))
+        return self.compiled_init(np.uint32(self.run.seed))
 
     def init_without(self, paths: Collection[tuple[str, ...]]) -> TrainState:
         """The state at step 0 without the parameters at `paths`, which are not even drawn."""
@@ -110,22 +95,18 @@ class Program:
             kept = {path: value for path, value in params.items() if path not in paths}
             return state.replace(params=unflatten_dict(kept))  # type: ignore[attr-defined]
 
-        init = jax.jit(lambda seed: rest(self._init(seed)), out_shardings=rest(self._shardings))
+        init = jax.jit(lambda seed: rest(self.compiled_init(seed)), out_shardings=rest(self.shardings))
         return init(np.uint32(self.run.seed))
 
     def train_step(self, state: TrainState, batch: Batch, learning_rate: jax.typing.ArrayLike) -> TrainState:
         """The state after one more step. `state` must not be used afterwards."""
-        return self._finish_step(self._train_step(state, batch, learning_rate, self._key))
+        return self.finish_step(self.compiled_step(state, batch, learning_rate, self._key))
 
     def lower_train_step(self, batch: Batch | Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
         """The step lowered for a batch, ready to be compiled. The batch may be given as shapes, which also
         works for devices that are not present."""
         learning_rate = jax.ShapeDtypeStruct((), np.float32)
-        return self._train_step.lower(self.abstract_state(), batch, learning_rate, self._key)
-
-    def put(self, batch: NumpyBatch) -> Batch:
-        """Spreads the rows of a batch of host arrays over the devices; each process passes its own `rows`."""
-        return self._put(batch)
+        return self.compiled_step.lower(self.abstract_state(), batch, learning_rate, self._key)
 
     def flops(self, batch: Batch) -> int:
         """Floating-point operations of training on a batch, in all processes together."""
@@ -144,20 +125,21 @@ class Program:
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             shapes,
-            self._shardings,
+            self.shardings,
         )
 
     def reset_sums(self, state: TrainState) -> TrainState:
         """The state with its running sums at zero."""
         zeros = jax.tree.map(
             lambda place: jax.make_array_from_callback((), place, lambda _: np.zeros([], np.float32)),
-            self._shardings.sums,
+            self.shardings.sums,
         )
         return state.replace(sums=zeros)  # type: ignore[attr-defined]
 
-
-def _dropout_key(run: RunConfig) -> jax.Array:
-    return jax.random.key(run.seed, impl=run.parallel.prng)
+    @functools.cached_property
+    def _key(self) -> jax.Array:
+        """The key of dropout."""
+        return jax.random.key(self.run.seed, impl=self.run.parallel.prng)
 
 
 def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
@@ -223,11 +205,13 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
     batch_rows = BatchRows(rows)
     places = (shardings, rows, everywhere, everywhere)
     return Program(
-        task,
-        run,
-        devices,
-        init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(
+        task=task,
+        run=run,
+        devices=devices,
+        rows=batch_rows,
+        shardings=shardings,
+        compiled_init=jax.jit(init, out_shardings=shardings),
+        compiled_step=compiled(
             _within(mesh, step), in_shardings=places, out_shardings=shardings, donate_argnums=0
         ),
         eval_step=compiled(
@@ -236,9 +220,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
         predict_step=compiled(
             _within(mesh, predict), in_shardings=(shardings.params, rows), out_shardings=rows
         ),
-        rows=batch_rows,
         put=batch_rows.put,
-        state_shardings=shardings,
     )
 
 
@@ -265,11 +247,13 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
     outputs = compiled(predict, in_axes=(None, 0))
     rows = BatchRows(NamedSharding(mesh, PartitionSpec(_PMAP_AXIS)))
     return Program(
-        task,
-        run,
-        devices,
-        init=jax.jit(init, out_shardings=shardings),
-        train_step=compiled(
+        task=task,
+        run=run,
+        devices=devices,
+        rows=rows,
+        shardings=shardings,
+        compiled_init=jax.jit(init, out_shardings=shardings),
+        compiled_step=compiled(
             functools.partial(step, axis_name=_PMAP_AXIS), in_axes=(None, 0, None, None), out_axes=None
         ),
         finish_step=lambda state: _join_processes(state, shardings),
@@ -277,9 +261,7 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
             functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
         ),
         predict_step=lambda params, batch: jax.tree.map(_join_device_axis, outputs(params, batch)),
-        rows=rows,
         put=lambda batch: _put_device_axis(batch, rows.num_blocks_here),
-        state_shardings=shardings,
     )
 
 
