@@ -74,14 +74,14 @@ def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
     from bert_jax.config import OptimizerConfig
     from bert_jax.downstream.choose_packing import find_packing
+    from bert_jax.finetuning.cells import cell_config
     from bert_jax.finetuning.config import Cell, FineTuningConfig
     from bert_jax.finetuning.predict import predict
-    from bert_jax.finetuning.run import cell_config
     from bert_jax.finetuning.tasks import make_task
     from bert_jax.formats.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
     from bert_jax.training.checkpoints import load_params
-    from bert_jax.training.loop import TrainingData, train
+    from bert_jax.training.loop import TrainingData, TrainingRun
     from bert_jax.training.program import make_program
     from bert_jax.training.warm_start import start_from
     from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
@@ -106,15 +106,14 @@ def train_ours(job: Job) -> Trained:
         program.train_step(state, program.put(batch), np.float32(0)).step.block_until_ready()
     compiled = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        train(
-            program,
-            TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
-            None,
-            Path(folder),
-            interrupt=Interrupt(),
+        run = TrainingRun(
+            program=program,
+            data=TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
+            workdir=Path(folder),
             say=lambda line: None,
             start=functools.partial(start_from, program, pretrained.params),
         )
+        run.train(Interrupt())
         seconds = time.perf_counter() - compiled
         params = program.put_params(load_params(Path(folder))[1])
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bert_jax.cli.finetune import parse
+from bert_jax.finetuning.cells import cell_config
 from bert_jax.finetuning.config import Cell, FineTuningConfig
-from bert_jax.finetuning.run import cell_config
 
 
 def cells(*flags: str) -> list[Cell]:

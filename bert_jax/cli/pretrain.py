@@ -169,7 +169,7 @@ def _train(args: Pretrain, model: "PretrainedModel | None", clock: "StartClock")
     from bert_jax.parallel.interrupt import listen
     from bert_jax.pretraining.later_phases import compile_later_phases
     from bert_jax.training.checkpoints import saved_steps
-    from bert_jax.training.loop import Ending, train
+    from bert_jax.training.loop import Ending, TrainingRun
     from bert_jax.training.nonfinite import NonFiniteError
     from bert_jax.training.retention import Kept
     from bert_jax.workdir import record
@@ -187,13 +187,12 @@ def _train(args: Pretrain, model: "PretrainedModel | None", clock: "StartClock")
             ):
                 done = max(saved_steps(args.workdir), default=0)
                 clock.compiled(compile_later_phases(program, args.experiment, done, _say))
-                ending = train(
-                    program,
-                    data,
-                    evaluation,
-                    args.workdir,
-                    interrupt=interrupt,
+                training = TrainingRun(
+                    program=program,
+                    data=data,
+                    workdir=args.workdir,
                     say=_say,
+                    evaluation=evaluation,
                     start=functools.partial(_start, args, program, model, corpus) if model else None,
                     evaluate_start=model is not None,
                     clock=clock,
@@ -201,6 +200,7 @@ def _train(args: Pretrain, model: "PretrainedModel | None", clock: "StartClock")
                     before_save=lambda: processes.by_first(check_start),
                     kept=from_json(Kept, begun["kept"]),
                 )
+                ending = training.train(interrupt)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}; {_advice_after_nan(args.workdir)}", file=sys.stderr)
             return exit_status.FAILED

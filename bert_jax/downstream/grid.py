@@ -19,22 +19,23 @@ from bert_jax.downstream.arguments import Finetune
 from bert_jax.downstream.choose_packing import find_packing
 from bert_jax.downstream.results import best_of, cell_of, read_results, write_results
 from bert_jax.downstream.task_data import Apply, Outcome, TaskData
+from bert_jax.finetuning.cells import Programs, cell_config, check_negatives
 from bert_jax.finetuning.config import Cell, FineTuningConfig, check_direction, has_pooler
 from bert_jax.finetuning.finetuned import prediction_run
 from bert_jax.finetuning.grid_folder import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
-from bert_jax.finetuning.run import Programs, cell_config, check_negatives, train_cell
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.checkpoints import FOLDER, load_params, saved_steps
-from bert_jax.training.loop import Ending
+from bert_jax.training.loop import Ending, TrainingData, TrainingRun
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, batch_unit, check_batch
 from bert_jax.training.progress import duration
 from bert_jax.training.train_step import Params
+from bert_jax.training.warm_start import start_from
 from bert_jax.workdir.provenance import describe_code_changes, this_start
 from bert_jax.workdir.record import describe_layout_changes
 from data_pipeline.atomic import write_json
@@ -128,7 +129,6 @@ class Grid:
         return True
 
     def _train_cell(self, cell: Cell, interrupt: Interrupt) -> Ending:
-        folder = self._folder(cell)
         config = self.configs[cell]
         program = self.programs.get(config)
         packing = self._begin(cell, config)
@@ -141,21 +141,21 @@ class Grid:
             lengths=self.lengths,
             packing=packing,
         )
-        ending = train_cell(
-            program,
-            lambda step: training(first_step=step),
-            {
-                "seed": cell.seed,
-                "data": self.args.data,
-                "batch_size": cell.batch_size,
-                "packing": packing and dataclasses.asdict(packing),
-            },
-            lambda params, _: self.data.evaluate(self._apply(program, params)),
-            self.model.params,
-            folder,
-            interrupt=interrupt,
+        identity = {
+            "seed": cell.seed,
+            "data": self.args.data,
+            "batch_size": cell.batch_size,
+            "packing": packing and dataclasses.asdict(packing),
+        }
+        run = TrainingRun(
+            program=program,
+            data=TrainingData(training=lambda step: training(first_step=step), identity=identity),
+            workdir=self._folder(cell),
             say=functools.partial(print, flush=True),
+            evaluation=lambda params, _: self.data.evaluate(self._apply(program, params)),
+            start=functools.partial(start_from, program, self.model.params),
         )
+        ending = run.train(interrupt)
         if ending is Ending.FINISHED:
             self._finish(cell, program)
         return ending

@@ -54,91 +54,38 @@ class TrainingData:
 
 
 class Ending(enum.Enum):
-    """Why `train` returned."""
+    """Why `TrainingRun.train` returned."""
 
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
 
 
-def train(
-    program: Program,
-    data: TrainingData,
-    evaluation: Evaluation | None,
-    workdir: Path,
-    *,
-    interrupt: Interrupt,
-    say: Callable[[str], None],
-    start: Callable[[], TrainState] | None = None,
-    evaluate_start: bool = False,
-    clock: StartClock | None = None,
-    trace: StepTrace | None = None,
-    before_save: Callable[[], None] = lambda: None,
-    kept: Kept | None = None,
-) -> Ending:
-    """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
-
-    Args:
-      program: compiled task.
-      data: its batches.
-      evaluation: measures held-out data every `eval_every` steps; None for no evaluation.
-      workdir: where checkpoints, `metrics.jsonl` and TensorBoard curves go.
-      interrupt: asked after every step whether to save and stop.
-      say: prints one line.
-      start: makes the state at step 0; None: `program.init`.
-      evaluate_start: whether to evaluate that state, before the first step.
-      clock: runs since the command began, and is stopped when its first step is done.
-      trace: records some steps with jax's profiler; None in all processes but one.
-      before_save: called in all processes before any part of a checkpoint is written; an exception from it
-        ends the run.
-      kept: which checkpoints to keep; None: as `program.run` says.
-
-    Raises:
-      NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
-      Unfinished: a checkpoint cannot be written or read.
-      UserError: there are checkpoints, and all of them are damaged.
-    """
-    kept = kept or Kept.asked_for_by(program.run)
-    checkpoints = Checkpoints(workdir, kept.newest, say, kept.every)
-    try:
-        state = checkpoints.restore_newest(program.abstract_state())
-        if state is None:
-            state = (start or program.init)()
-        else:
-            say(f"resuming from step {int(state.step)} of {program.run.num_train_steps}")
-        run = _Run(
-            program=program,
-            data=data,
-            evaluation=evaluation,
-            workdir=workdir,
-            checkpoints=checkpoints,
-            first_step=int(state.step),
-            evaluate_start=evaluate_start,
-            clock=clock,
-            trace=trace,
-            before_save=before_save,
-        )
-        ending = run.train(state, interrupt)
-        if ending is Ending.INTERRUPTED:
-            say(f"the last checkpoint took {run.seconds_of_last_save:.1f} s to save")
-        return ending
-    finally:
-        checkpoints.close()
-
-
 @dataclasses.dataclass(kw_only=True, eq=False)
-class _Run:
-    """The state shared by the steps of one call of `train`."""
+class TrainingRun:
+    """One start of a run: what it trains, where, and what it does beside; `train` is called once."""
 
     program: Program
+    """The compiled task."""
     data: TrainingData
-    evaluation: Evaluation | None
+    """Its batches."""
     workdir: Path
-    checkpoints: Checkpoints
-    first_step: int
-    evaluate_start: bool
-    clock: StartClock | None
-    trace: StepTrace | None
-    before_save: Callable[[], None]
+    """Where checkpoints, `metrics.jsonl` and TensorBoard curves go."""
+    say: Callable[[str], None]
+    """Prints one line."""
+    evaluation: Evaluation | None = None
+    """Measures held-out data every `eval_every` steps; None for no evaluation."""
+    start: Callable[[], TrainState] | None = None
+    """Makes the state at step 0; None: `program.init`."""
+    evaluate_start: bool = False
+    """Whether to evaluate that state, before the first step."""
+    clock: StartClock | None = None
+    """Runs since the command began, and is stopped when its first step is done."""
+    trace: StepTrace | None = None
+    """Records some steps with jax's profiler; None in all processes but one."""
+    before_save: Callable[[], None] = lambda: None
+    """Called in all processes before any part of a checkpoint is written; an exception ends the run."""
+    kept: Kept | None = None
+    """Which checkpoints to keep; None: as `program.run` says."""
 
     def __post_init__(self) -> None:
         self.config = self.program.run
@@ -149,13 +96,42 @@ class _Run:
             self.program.devices, self.data.work_left or (lambda step: self.config.num_train_steps - step)
         )
         self.seconds_of_last_save = 0.0
-        self.log = open_log(self.workdir, self.first_step)
-        self.display = ProgressDisplay(self.first_step, self.config.num_train_steps)
 
-    def train(self, state: TrainState, interrupt: Interrupt) -> Ending:
+    def train(self, interrupt: Interrupt) -> Ending:
+        """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
+
+        Args:
+          interrupt: asked after every step whether to save and stop.
+
+        Raises:
+          NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
+          Unfinished: a checkpoint cannot be written or read.
+          UserError: there are checkpoints, and all of them are damaged.
+        """
+        kept = self.kept or Kept.asked_for_by(self.config)
+        self.checkpoints = Checkpoints(self.workdir, kept.newest, self.say, kept.every)
+        try:
+            ending = self._train_from(self._first_state(), interrupt)
+            if ending is Ending.INTERRUPTED:
+                self.say(f"the last checkpoint took {self.seconds_of_last_save:.1f} s to save")
+            return ending
+        finally:
+            self.checkpoints.close()
+
+    def _first_state(self) -> TrainState:
+        """The state of the newest checkpoint, or the one at step 0."""
+        state = self.checkpoints.restore_newest(self.program.abstract_state())
+        if state is None:
+            return (self.start or self.program.init)()
+        self.say(f"resuming from step {int(state.step)} of {self.config.num_train_steps}")
+        return state
+
+    def _train_from(self, state: TrainState, interrupt: Interrupt) -> Ending:
         """Runs steps to the last one or a request to stop; logs, evaluates and saves between them."""
         last = self.config.num_train_steps
-        step = self.first_step
+        step = self.first_step = int(state.step)
+        self.log = open_log(self.workdir, step)
+        self.display = ProgressDisplay(step, last)
         under_way: collections.deque[jax.Array] = collections.deque()
         batches = Prefetch(self.data.training(step), self.program.put)
         if self.trace:

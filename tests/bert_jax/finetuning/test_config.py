@@ -10,8 +10,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
+from bert_jax.finetuning.cells import check_negatives
 from bert_jax.finetuning.config import Combination, FeatureConfig, FineTuningConfig, HeadKind, LayerRates
-from bert_jax.finetuning.run import check_negatives
 from bert_jax.finetuning.tasks import make_task
 from bert_jax.objective import ObjectiveName
 from bert_jax.training.optimizer import make_optimizer

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from bert_jax.finetuning.cells import Programs
 from bert_jax.finetuning.config import FineTuningConfig
-from bert_jax.finetuning.run import Programs
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.errors import UserError
 from tests.bert_jax.finetuning.small_batch import MODEL

@@ -1,20 +1,13 @@
-"""Trains one fine-tuning run in its own folder, with the same loop as pretraining."""
+"""What the training loop needs for a cell of a grid: its configuration, checked, and its compiled program."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import jax
 
 from bert_jax.finetuning.config import Cell, FineTuningConfig, make_optimizer_config
 from bert_jax.finetuning.tasks import make_task
-from bert_jax.parallel.interrupt import Interrupt
-from bert_jax.training.loop import Ending, Evaluation, HostBatches, TrainingData, train
 from bert_jax.training.program import Program, make_program
-from bert_jax.training.warm_start import start_from
 from data_pipeline.errors import UserError
 
 # Enough rows of metrics for a curve, however short the run.
@@ -76,31 +69,3 @@ class Programs:
         if shared not in self._made:
             self._made[shared] = make_program(make_task(config), shared)
         return self._made[shared].with_run(config)
-
-
-def train_cell(
-    program: Program,
-    training: Callable[[int], HostBatches],
-    identity: Mapping[str, Any],
-    evaluation: Evaluation,
-    pretrained: Mapping[str, Any],
-    folder: Path,
-    *,
-    interrupt: Interrupt,
-    say: Callable[[str], None],
-) -> Ending:
-    """Trains one cell in its folder, or resumes it where it stopped.
-
-    Args:
-      program: compiled for this cell.
-      training: first step -> its batch and all later ones.
-      identity: all that the batches depend on.
-      evaluation: computes figures on the development set, about every epoch: `eval_every` is rounded up.
-      pretrained: parameters to start from.
-      folder: folder for checkpoints, `metrics.jsonl` and TensorBoard curves.
-      interrupt: asked after every step whether to save and stop.
-      say: prints one line.
-    """
-    data = TrainingData(training=training, identity=identity)
-    start = functools.partial(start_from, program, pretrained)
-    return train(program, data, evaluation, folder, interrupt=interrupt, say=say, start=start)
