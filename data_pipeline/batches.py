@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from data_pipeline.batch_contract import batch_spec
-from data_pipeline.config import DataConfig, Phase, phase_ends
+from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.instances import Instances, cut_instances
@@ -87,9 +87,8 @@ def training_batches(
       UserError: from this call, not from the first batch, if the corpus or the settings can't give batches.
     """
     store = open_store(corpus_dir, "train")
-    ends = phase_ends(data.phases, num_train_steps)
     datasets = []
-    for stream, (phase, start, stop) in enumerate(zip(data.phases, (0, *ends), ends, strict=False)):
+    for stream, phase, start, stop in data.stretches(num_train_steps):
         if max(first_step, start) < stop:
             source = make_source(store, data, phase)
             steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)

@@ -5,7 +5,7 @@ experiment on machines that have no TensorFlow.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from data_pipeline.errors import UserError
 
@@ -69,6 +69,17 @@ class Phase:
             raise UserError(f"a phase's fraction is {self.fraction}; it must be above 0 and at most 1")
 
 
+class Stretch(NamedTuple):
+    """A phase of a run, with the steps that it takes: start, ..., stop - 1."""
+
+    number: int
+    """Of the phase; the first is 0."""
+    phase: Phase
+    start: int
+    stop: int
+    """Steps done when the phase ends."""
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """What the batches of a run are made of."""
@@ -101,12 +112,13 @@ class DataConfig:
         if abs(total - 1) > 1e-6:
             raise UserError(f"the fractions of data.phases add up to {total:g}; they must add up to 1")
 
-
-def phase_ends(phases: tuple[Phase, ...], num_train_steps: int) -> tuple[int, ...]:
-    """The step at which each phase ends (exclusive); the last is `num_train_steps`."""
-    ends, fraction = [], 0.0
-    for phase in phases:
-        fraction += phase.fraction
-        ends.append(round(fraction * num_train_steps))
-    ends[-1] = num_train_steps
-    return tuple(ends)
+    def stretches(self, num_train_steps: int) -> tuple[Stretch, ...]:
+        """The phases of a run of so many steps, one after the other; the last ends with the run."""
+        stretches, start, fraction = [], 0, 0.0
+        for number, phase in enumerate(self.phases):
+            fraction += phase.fraction
+            is_last = number == len(self.phases) - 1
+            stop = num_train_steps if is_last else round(fraction * num_train_steps)
+            stretches.append(Stretch(number, phase, start, stop))
+            start = stop
+        return tuple(stretches)

@@ -140,16 +140,13 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
 def _show_step(console: Console, experiment: Experiment, directory: str, step: int, examples: int) -> None:
     """Prints the first rows of a step's batch."""
     from data_pipeline.batches import make_corpus_source
-    from data_pipeline.config import phase_ends
     from data_pipeline.corpus import open_corpus
 
-    size, data = experiment.global_batch_size, experiment.data
-    ends = phase_ends(data.phases, experiment.num_train_steps)
-    if not 0 <= step < ends[-1]:
-        raise UserError(f"--step is {step}; the steps of the run are 0 to {ends[-1] - 1}")
-    stream = next(number for number, end in enumerate(ends) if step < end)
-    start = ends[stream - 1] if stream else 0
-    phase, count = data.phases[stream], min(examples, size)
+    size, data, steps = experiment.global_batch_size, experiment.data, experiment.num_train_steps
+    if not 0 <= step < steps:
+        raise UserError(f"--step is {step}; the steps of the run are 0 to {steps - 1}")
+    stream, phase, start, _ = next(s for s in data.stretches(steps) if step < s.stop)
+    count = min(examples, size)
     source = make_corpus_source(open_corpus(directory, "train"), data, phase)
     console.print(f"step {step}, length {phase.max_seq_length}: {count} of {size} rows")
     _print_examples(console, source, experiment.seed, stream, (step - start) * size, count)

@@ -12,7 +12,7 @@ from bert_jax.training.loop import Evaluation, HostBatches, TrainingData
 from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 from bert_jax.workdir.record import RunRecord
-from data_pipeline.config import Phase, phase_ends
+from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 
 HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
@@ -116,10 +116,10 @@ def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBa
     """Returns the evaluation on held-out documents, at the sequence length of the step's phase."""
     from bert_jax.pretraining.evaluation import evaluate
 
-    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
+    stretches = experiment.data.stretches(experiment.num_train_steps)
 
     def evaluation(params: Params, step: int) -> dict[str, Any]:
-        phase = next(p for p, end in zip(experiment.data.phases, ends, strict=True) if step <= end)
+        phase = next(s.phase for s in stretches if step <= s.stop)
         figures = evaluate(program, params, heldout(phase))
         return {"max_seq_length": phase.max_seq_length, **figures}
 

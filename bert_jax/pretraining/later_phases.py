@@ -4,7 +4,6 @@ Longer sequences take more memory, and the TPU compiler rejects a step that does
 early makes that happen at the start of the run, not days later when the phase begins.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 
@@ -14,7 +13,6 @@ from bert_jax.config import Experiment
 from bert_jax.parallel import processes
 from bert_jax.pretraining.task import abstract_batch
 from bert_jax.training.program import Program
-from data_pipeline.config import phase_ends
 
 
 def compile_later_phases(
@@ -35,11 +33,10 @@ def compile_later_phases(
     began = time.perf_counter()
     if experiment.parallel.mode == "pmap" and processes.count() > 1:
         return 0.0
-    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
     held = program.rows.ranges(experiment.global_batch_size)
     num_rows = sum(stop - start for start, stop in held)
-    for phase, (start, end) in zip(experiment.data.phases[1:], itertools.pairwise(ends), strict=True):
-        if step < start < end:
+    for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps):
+        if step < start < stop:
             say(f"compiling the step for length {phase.max_seq_length}, which begins at step {start}")
             shapes = abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
             batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}

@@ -3,7 +3,7 @@
 import re
 
 from bert_jax.config import Experiment, ModelConfig
-from data_pipeline.config import Phase, phase_ends
+from data_pipeline.config import Phase
 
 PEAK_FLOPS = {
     "v6e": 918e12,
@@ -104,9 +104,7 @@ def peak_flops(device_kind: str) -> float | None:
 
 
 def _steps_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:
-    ends = phase_ends(experiment.data.phases, experiment.num_train_steps)
-    starts = (0, *ends[:-1])
     return [
-        (phase, max(end - max(start, first_step), 0))
-        for phase, start, end in zip(experiment.data.phases, starts, ends, strict=True)
+        (phase, max(stop - max(start, first_step), 0))
+        for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps)
     ]

@@ -15,7 +15,6 @@ from bert_jax.config import Experiment, ModelConfig, ParallelConfig
 from bert_jax.config_text import differences, flatten, from_json
 from bert_jax.training.retention import Kept
 from data_pipeline.atomic import write_json
-from data_pipeline.config import phase_ends
 from data_pipeline.errors import UserError, bad_input
 
 CONFIG_FILE = "config.json"
@@ -143,12 +142,12 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
 
 def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int) -> None:
     """Raises UserError if a finished step would now belong to another phase, so that text would repeat."""
-    ends = [phase_ends(experiment.data.phases, experiment.num_train_steps) for experiment in (before, now)]
-    for number, (old, new) in enumerate(zip(ends[0][:-1], ends[1][:-1], strict=True)):
-        if min(old, step) != min(new, step):
+    olds, news = (run.data.stretches(run.num_train_steps)[:-1] for run in (before, now))
+    for old, new in zip(olds, news, strict=True):
+        if min(old.stop, step) != min(new.stop, step):
             raise UserError(
-                f"num_train_steps {before.num_train_steps} -> {now.num_train_steps} would end phase {number} "
-                f"at step {new} instead of {old}, but {workdir} is at step {step}; "
+                f"num_train_steps {before.num_train_steps} -> {now.num_train_steps} would end phase "
+                f"{old.number} at step {new.stop} instead of {old.stop}, but {workdir} is at step {step}; "
                 f"give --num-train-steps {before.num_train_steps}, or name another --workdir"
             )
 
@@ -177,7 +176,7 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
     """One-line notes on how changed settings affect the rest of a run; empty if nothing changed."""
     lines = []
     if before.num_train_steps != now.num_train_steps:
-        ends = ", ".join(map(str, phase_ends(now.data.phases, now.num_train_steps)))
+        ends = ", ".join(str(stretch.stop) for stretch in now.data.stretches(now.num_train_steps))
         lines.append(
             f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
             f"learning rate is that of the new schedule, whose phases end at {ends}"
