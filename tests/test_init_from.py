@@ -112,6 +112,10 @@ def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_pa
     shutil.rmtree(workdir / "checkpoints")
     assert main(further(workdir, corpus, model, *ONE_STEP)) == 0
     assert deterministic_rows(workdir).count(first) == 1
+    # Another model that begins there has rows of its own alone.
+    shutil.rmtree(workdir / "checkpoints")
+    assert main(arguments(workdir, corpus, *ONE_STEP)) == 0
+    assert [row["step"] for row in deterministic_rows(workdir) if row["split"] == "heldout"] == [1]
 
 
 def test_heads_that_the_model_lacks_are_drawn_and_said(

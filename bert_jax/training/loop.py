@@ -130,7 +130,8 @@ class TrainingRun:
         """Runs steps to the last one or a request to stop; logs, evaluates and saves between them."""
         last = self.config.num_train_steps
         step = self.first_step = int(state.step)
-        self.log = open_log(self.workdir, step)
+        # At step 0 nothing is kept: an earlier start may have evaluated another model or corpus there.
+        self.log = open_log(self.workdir, step or -1)
         self.display = ProgressDisplay(step, last)
         under_way: collections.deque[jax.Array] = collections.deque()
         batches = Prefetch(self.data.training(step), self.program.put)
@@ -264,6 +265,8 @@ class TrainingRun:
         seconds = time.perf_counter() - began
         self._write({"step": step, "split": "heldout", **figures, "timing": {"seconds": seconds}})
         self.stopwatch.exclude(seconds)
+        if self.clock:
+            self.clock.exclude(seconds)
 
     def _write(self, row: dict[str, Any]) -> None:
         self.log.write(row)

@@ -21,6 +21,10 @@ class StartClock:
         """Adds seconds that were spent on compiling."""
         self._compiling += seconds
 
+    def exclude(self, seconds: float) -> None:
+        """Leaves out seconds that were spent on an evaluation before the first step."""
+        self._began += seconds
+
     def stop(self, stopwatch: "Stopwatch") -> None:
         """Called when the first step is done: prints both figures and notes them for the first row."""
         seconds = time.perf_counter() - self._began

@@ -5,7 +5,7 @@ import time
 import jax
 import pytest
 
-from bert_jax.training.speed import Stopwatch
+from bert_jax.training.speed import StartClock, Stopwatch
 
 
 def work_left(step: int) -> float:
@@ -32,3 +32,15 @@ def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     now[0] += 2
     timing = stopwatch.lap(1, 8.0, 1.0, 0.0)
     assert timing["sequences_per_second"] == 4
+
+
+def test_an_evaluation_before_the_first_step_is_not_part_of_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, said = [100.0], []
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock, stopwatch = StartClock(said.append), Stopwatch(jax.devices(), work_left)
+    now[0] += 50
+    clock.exclude(45)
+    clock.stop(stopwatch)
+    assert said == ["first step after 5.0 s, 0.0 s of them compiling"]
