@@ -20,6 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.exit_status import MAY_PASS
+from bert_jax.parallel import interrupt
 from bert_jax.parallel.interrupt import Interrupt
 from data_pipeline.errors import Unfinished, UserError, may_pass
 
@@ -157,17 +158,22 @@ def highest(value: float) -> tuple[float, int]:
     return float(values.max()), int(values.argmax())
 
 
-@contextlib.contextmanager
-def listen() -> Iterator[Interrupt]:
-    """As `interrupt.listen`, for the processes of one run: they stop after the same step.
+def listen() -> contextlib.AbstractContextManager[Interrupt]:
+    """As `interrupt.listen`, but processes that have met stop after the same step."""
+    # `count` does not decide: SIGTERM goes to jax in a run of --distributed with one process, too.
+    return _listen_together() if jax.distributed.is_initialized() else interrupt.listen()
 
-    jax has its own handler of SIGTERM, installed when the processes met; it tells the other
-    processes, and they agree on the next step that none of them has done.
+
+@contextlib.contextmanager
+def _listen_together() -> Iterator[Interrupt]:
+    """Listens through jax, whose own handler of SIGTERM was installed when the processes met.
+
+    It tells the other processes, and they agree on the next step that none of them has done.
     """
-    interrupt = _SharedInterrupt()
-    before = signal.signal(signal.SIGINT, interrupt.pass_on)
+    shared = _SharedInterrupt()
+    before = signal.signal(signal.SIGINT, shared.pass_on)
     try:
-        yield interrupt
+        yield shared
     finally:
         signal.signal(signal.SIGINT, before)
 

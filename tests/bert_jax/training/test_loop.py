@@ -11,14 +11,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax.cli import pretraining_run
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.pretraining import evaluation, later_phases
+from bert_jax.pretraining import evaluation
+from bert_jax.pretraining.later_phases import compile_later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import takeover_checked_on_failure
@@ -163,14 +166,17 @@ def test_all_that_the_loop_stands_still_for_is_counted(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow uploads of metrics, and the compilation for a later phase."""
-    sync, compile_later = MetricLog.sync, later_phases.compile_later_phases
+    sync = MetricLog.sync
 
     def sync_slowly(log: MetricLog) -> None:
         time.sleep(1)
         sync(log)
 
+    def compile_slowly(*args: Any) -> float:
+        return compile_later_phases(*args) + 1000
+
     monkeypatch.setattr(MetricLog, "sync", sync_slowly)
-    monkeypatch.setattr(later_phases, "compile_later_phases", lambda *args: compile_later(*args) + 1000)
+    monkeypatch.setattr(pretraining_run, "compile_later_phases", compile_slowly)
     flags = ("--num-train-steps", "20", "--checkpoint-every", "10")
     assert main(arguments(tmp_path, corpus, *flags)) == 0
     first, second = [row["timing"] for row in read_rows(tmp_path / METRICS_FILE) if row["split"] == "train"]
