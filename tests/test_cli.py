@@ -264,6 +264,9 @@ def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixtu
     ]
     # In the docstring a line ends before the quotation mark; tyro would keep that line break.
     assert 'gains a field "prediction", candidates are ranked.' in lines
+    lines = help_of(["prepare", "--help"], capsys)
+    assert " " * 23 + "lines: one document per line. text: a file is a document," in lines
+    assert "  bert-jax prepare text/ --format text --train-vocab wordpiece \\" in lines
 
 
 def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -351,6 +354,14 @@ def test_what_is_no_runs_is_left_alone(
     line = error_of(arguments(workdir, corpus, "--num-train-steps", "1"), capsys)
     assert f"w holds {name} but no config.json, so it is not that of a run; name another folder" in line
     assert [str(path.relative_to(workdir)) for path in workdir.rglob("*")] == [name, f"{name}/events.mine"]
+
+
+def test_fine_tuned_models_are_left_alone(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w" / "cells").mkdir(parents=True)
+    assert "w holds fine-tuned models; name" in error_of(arguments(tmp_path / "w", corpus), capsys)
+    assert [path.name for path in (tmp_path / "w").iterdir()] == ["cells"]
 
 
 def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(

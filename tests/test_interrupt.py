@@ -1,7 +1,9 @@
 """Ctrl-C sent to a separate process: the first is acknowledged, the second ends it whatever it does."""
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +44,36 @@ def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str]
     read_until(process, "Finished jaxpr to MLIR module conversion jit(train_step)")
     time.sleep(0.5)  # until Python has done its part and XLA is compiling
     process.send_signal(signal.SIGINT)
-    said = read_until(process, "SIGINT: saving after this step; Ctrl-C ends at once")
+    said = read_until(process, "SIGINT: saving after this step; a second Ctrl-C ends at once")
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == -signal.SIGINT
     assert "Finished XLA compilation of jit(train_step)" not in said + process.stdout.read()
     assert saved_steps(tmp_path / "w") == []
+
+
+CTRL_C = "import os, signal, time; press = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+IN_AN_IMPORT = "import slow"
+IN_A_CALLBACK_OF_THE_COLLECTOR = """
+import gc
+from jax._src import lib
+lib._jax.collect_garbage = lambda: (press(), time.sleep(0.1), print("whole", flush=True))
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("code", [IN_AN_IMPORT, IN_A_CALLBACK_OF_THE_COLLECTOR])
+def test_ctrl_c_waits_until_it_can_arrive(code: str, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(f"{CTRL_C}press()\ntime.sleep(0.1)\nprint('whole', flush=True)")
+    program = f"{CTRL_C}from bert_jax.cli import ctrl_c\nctrl_c.listen()\n{code}\ntime.sleep(60)"
+    paths = f"{Path(__file__).parent.parent}:{tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert set(done.stdout.split()) == {"whole"}
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "ignored" not in done.stderr

@@ -19,6 +19,7 @@ from bert_jax.config import ParallelConfig
 from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
 from bert_jax.finetuning.config import HeadKind
 from bert_jax.finetuning.finetuned import FineTunedModel
+from bert_jax.finetuning.grid_folder import write_cells
 from bert_jax.finetuning.heads import IMPOSSIBLE
 from bert_jax.finetuning.labels import describe
 from bert_jax.finetuning.record import read_record, write_record
@@ -409,6 +410,8 @@ def test_a_grid_that_is_not_finished_is_used_with_a_warning(
 ) -> None:
     grid = tmp_path / "grid"
     (grid / "cells" / "b").mkdir(parents=True)
+    (grid / "cells" / "c").mkdir()  # begun by an earlier command, which was given up
+    write_cells(grid, ["a", "b"])
     make_cell(grid / "cells" / "a", "classification", "cola", ("0", "1"), settings={"max_seq_length": 12})
     (grid / "best").symlink_to(Path("cells") / "a", target_is_directory=True)
     write_submission(grid / "best" / "submission.zip", {"CoLA.tsv": submission_text(["0"] * 1063)})

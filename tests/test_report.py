@@ -11,6 +11,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.finetuning.config import FineTuningConfig, HeadKind
+from bert_jax.finetuning.grid_folder import write_cells
 from bert_jax.finetuning.record import FineTuningRecord
 from bert_jax.finetuning.record import write_record as write_finetuning_record
 from bert_jax.objective import ObjectiveName
@@ -255,7 +256,7 @@ def test_a_grid_that_is_not_finished_is_shown_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = finetuned(tmp_path / "grid", "cola", {2e-5: (0.5,)}, "m")
-    (grid / "cells" / "b").mkdir()
+    write_cells(grid, ["b", *(cell.name for cell in (grid / "cells").iterdir())])
     assert main(["report", str(grid)]) == 0
     said = capsys.readouterr()
     assert "0.5000" in said.out

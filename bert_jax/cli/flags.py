@@ -17,6 +17,7 @@ from data_pipeline.errors import UserError
 
 T = TypeVar("T")
 
+_LEAST_HELP_COLUMN = 8
 _RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
 _IN_PLAIN_WORDS = (
     (r"^Error parsing (-\S+): ", r"\1: "),
@@ -149,13 +150,31 @@ def _page_width() -> Iterator[None]:
 
 
 def _wrap(text: str) -> str:
-    """tyro's help text, with its long lines (the usage and the docstring) wrapped at 80 columns."""
-    return "\n".join(_wrap_line(line.rstrip()) for line in text.rstrip().splitlines())
+    """tyro's help text, with long lines and the help of each flag wrapped at 80 columns.
+
+    tyro keeps the line breaks that the help of a flag has in the source.
+    """
+    lines: list[tuple[str, int]] = []  # with the column in which a line goes on when it is wrapped
+    above = ""
+    for line in (line.rstrip() for line in text.rstrip().splitlines()):
+        column = len(line) - len(line.lstrip())
+        if _goes_on(above, line, column):
+            lines[-1] = f"{lines[-1][0]} {line.strip()}", column
+        elif line or above:  # no two blank lines
+            lines.append((line, 2 if line.startswith("usage:") else 0))
+        above = line
+    return "\n".join(_wrap_line(*line) for line in lines)
 
 
-def _wrap_line(line: str) -> str:
-    indent = "  " if line.startswith("usage:") else ""
-    return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=indent))
+def _goes_on(above: str, line: str, column: int) -> bool:
+    """Whether a line that begins at a column goes on with the help of a flag that the line above has."""
+    if column < _LEAST_HELP_COLUMN or not above[column:]:
+        return False
+    return above[column - 2 : column] == "  " and not above[column:].startswith(" ")
+
+
+def _wrap_line(line: str, indent: int) -> str:
+    return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=" " * indent))
 
 
 def _name_unknown(argument: str, kind: type[T], command: str, default: T | None) -> str:

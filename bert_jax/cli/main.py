@@ -7,6 +7,7 @@ import typing
 from collections.abc import Sequence
 
 from bert_jax import __version__
+from bert_jax.cli import ctrl_c
 from bert_jax.cli.errors import report
 from bert_jax.cli.flags import check_name, parse_flags
 from bert_jax.cli.huge_pages import restart_with_huge_pages
@@ -90,6 +91,7 @@ def _flags_of(run: typing.Callable) -> type:
 
 def entry_point() -> int:
     """Entry point of the installed `bert-jax`: `main`, with huge pages for commands that compute for long."""
+    ctrl_c.listen()
     if sys.argv[1:2] in (["pretrain"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()

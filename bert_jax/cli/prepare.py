@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from bert_jax.cli import ctrl_c
 from bert_jax.cli.flags import choices, parse_flags
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, Format, RunnerName
@@ -25,13 +26,15 @@ class Prepare:
 
     For example, to learn a vocabulary of 8,192 pieces from a folder of plain text:
 
-    bert-jax prepare text/ --format text --train-vocab wordpiece --vocab-size 8192 --output corpora/mine
+      bert-jax prepare text/ --format text --train-vocab wordpiece \\
+          --vocab-size 8192 --output corpora/mine
 
     Ctrl-C and SIGTERM end it with status 75: the same command resumes where it stopped.
 
     To use many machines, with Apache Beam, whose own options follow after --:
 
-    bert-jax prepare INPUT... --output DIR --vocab FILE --runner flink -- --flink_master HOST:8081
+      bert-jax prepare INPUT... --output DIR --vocab FILE --runner flink \\
+          -- --flink_master HOST:8081
     """
 
     inputs: Annotated[
@@ -125,7 +128,7 @@ def run(args: Prepare) -> int:
 @contextlib.contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
     """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, ctrl_c.raise_interrupt)
     try:
         yield
     finally:

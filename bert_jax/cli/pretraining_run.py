@@ -17,6 +17,7 @@ from bert_jax.cli.errors import report
 from bert_jax.cli.pretrain import Pretrain
 from bert_jax.config import Experiment
 from bert_jax.config_text import flatten, from_json
+from bert_jax.finetuning.grid_folder import CELLS_FOLDER
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel import processes
 from bert_jax.parallel.compilation_cache import keep_compiled
@@ -157,6 +158,8 @@ def _check_folder(args: Pretrain) -> None:
     if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
         workdir.check_apart(args.workdir, args.experiment.data.corpus)
     workdir.check_free(args.workdir)
+    if (args.workdir / CELLS_FOLDER).exists():
+        raise UserError(f"--workdir {args.workdir} holds fine-tuned models; name another folder")
 
 
 def _find_corpus(args: Pretrain) -> str:

@@ -22,7 +22,7 @@ from bert_jax.downstream.task_data import Apply, Outcome, TaskData
 from bert_jax.finetuning.cells import Programs, cell_config, check_negatives
 from bert_jax.finetuning.config import Cell, FineTuningConfig, check_direction, has_pooler
 from bert_jax.finetuning.finetuned import prediction_run
-from bert_jax.finetuning.grid_folder import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE
+from bert_jax.finetuning.grid_folder import BEST_FOLDER, CELLS_FOLDER, RESULT_FILE, write_cells
 from bert_jax.finetuning.predict import predict
 from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record, write_record
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
@@ -108,10 +108,12 @@ class Grid:
             self._keep_best()  # the previous start may have ended after a cell's result but before this
         unfinished = [cell for cell in self.cells if not (self._folder(cell) / RESULT_FILE).exists()]
         self._check_begun(unfinished)
-        for cell in unfinished:
-            # All now, so that whoever reads the output meanwhile can tell that cells are still to come.
-            self._folder(cell).mkdir(parents=True, exist_ok=True)
+        # Before the first, so that whoever reads the output meanwhile can tell that cells are still to come.
+        self.args.output.mkdir(parents=True, exist_ok=True)
+        write_cells(self.args.output, [cell.name for cell in self.cells])
         for number, cell in enumerate(unfinished):
+            if number and interrupt.signal_name:
+                return False  # the request came while the cell before was being finished
             line = f"cell {self.cells.index(cell) + 1} of {len(self.cells)}: {cell.name}"
             if epochs_done:
                 pace = (time.perf_counter() - began) / epochs_done
@@ -166,6 +168,7 @@ class Grid:
         A resumed cell keeps the packing that it was begun with. None: rows do not share lines.
         """
         folder = self._folder(cell)
+        folder.mkdir(parents=True, exist_ok=True)
         record, start = self._record(config), this_start()
         if saved_steps(folder):
             before = read_record(folder)

@@ -3,14 +3,19 @@
 Needs the standard library alone.
 """
 
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.workdir.record import CONFIG_FILE
-from data_pipeline.errors import UserError
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
 
 BEST_FOLDER = "best"
 CELLS_FOLDER = "cells"
+GRID_FILE = "grid.json"
+"""Names of the cells that the last command asked for."""
 RESULT_FILE = "result.json"
 """Results of one cell."""
 RESULTS_FILE = "results.json"
@@ -31,10 +36,24 @@ def find_cell(folder: Path) -> Path:
     return folder
 
 
+def write_cells(folder: Path, names: Sequence[str]) -> None:
+    """Writes which cells a command asks for; those of earlier commands are then no longer waited for."""
+    write_json(folder / GRID_FILE, {"cells": names})
+
+
 def warn_if_unfinished(folder: Path) -> None:
-    """Prints a warning on standard error if cells of a grid are not finished; one of them may be the best."""
-    cells = [cell for cell in (folder / CELLS_FOLDER).glob("*/") if cell.is_dir()]
-    done = sum((cell / RESULT_FILE).exists() for cell in cells)
+    """Prints a warning on standard error if a grid lacks cells that were asked for; one may be the best.
+
+    Raises UserError if the file that names them is damaged.
+    """
+    file = folder / GRID_FILE
+    if not file.exists():
+        return  # a cell, or no grid
+    try:
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        done = sum((folder / CELLS_FOLDER / cell / RESULT_FILE).exists() for cell in cells)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise bad_input(error, file, f"{file} cannot be read; run `bert-jax finetune` again") from None
     if done < len(cells):
         print(
             f"warning: the grid of {folder} is not finished: {done} of {len(cells)} cells done; "

@@ -188,7 +188,8 @@ class _SharedInterrupt(Interrupt):
     def pass_on(self, _: int, __: FrameType | None) -> None:
         """Makes Ctrl-C do what SIGTERM does; a second Ctrl-C ends the process."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.write(2, b"SIGINT: saving after this step in all processes; Ctrl-C ends at once, without saving\n")
+        line = "SIGINT: saving after this step in all processes; a second Ctrl-C ends at once, without saving"
+        os.write(2, f"{line}\n".encode())
         os.kill(os.getpid(), signal.SIGTERM)
 
 

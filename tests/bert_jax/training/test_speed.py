@@ -34,7 +34,7 @@ def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert timing["sequences_per_second"] == 4
 
 
-def test_an_evaluation_before_the_first_step_is_not_part_of_the_start(
+def test_an_evaluation_before_the_first_step_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, said = [100.0], []
