@@ -7,15 +7,17 @@ usage() {
   cat <<'EOF'
 usage: launch_tpu.sh VERB NAME [FLAGS] [-- EXPERIMENT [OVERRIDES]]
 
-  launch_tpu.sh train my-bert --zone us-west4-a --project my-project --type v5litepod-16 --spot \
-      --workdir gs://my-bucket/runs/base --corpus gs://my-bucket/corpora/wiki -- base --seed 1
+  launch_tpu.sh train my-bert --zone us-west4-a --project my-project \
+      --type v5litepod-16 --spot --workdir gs://my-bucket/runs/base \
+      --corpus gs://my-bucket/corpora/wiki -- base --seed 1
 
 verbs, for the slice NAME:
   create   rent it: on demand, --spot, or through Google's queue (--queued)
   install  put a commit of the repository, and what it needs, on all hosts
-  run      start `bert-jax pretrain EXPERIMENT [OVERRIDES]` on all hosts; it outlives this shell
-  watch    wait for the run. If it is lost: start it again, once in place, then on another slice.
-           If it fails with status 1: start it again, once.
+  run      start `bert-jax pretrain EXPERIMENT [OVERRIDES]` on all hosts; it
+           outlives this shell
+  watch    wait for the run. If it is lost: start it again, once in place, then
+           on another slice. If it fails with status 1: start it again, once.
            When it has finished: delete the slice.
   train    create, install, run, watch
   status   the state of the slice and of the run
@@ -24,29 +26,37 @@ verbs, for the slice NAME:
   delete   give the slice back
 
 flags:
-  --zone ZONE, --project PROJECT   or CLOUDSDK_COMPUTE_ZONE and CLOUDSDK_CORE_PROJECT
-  --type TYPE           accelerator type: v4-32, v5litepod-16, v5p-32, v6e-16, ...
+  --zone ZONE           or CLOUDSDK_COMPUTE_ZONE in the environment
+  --project PROJECT     or CLOUDSDK_CORE_PROJECT
+  --type TYPE           accelerator: v4-32, v5litepod-16, v5p-32, v6e-16, ...
   --spot                cheaper; may be taken away at any time
   --queued              wait until there is room
   --runtime-version V   image of the hosts (default: the one for the type)
-  --commit COMMIT       what to install (default: HEAD; `watch`: what the run was started with)
+  --commit COMMIT       what to install (default: HEAD; `watch`: that of the
+                        run)
   --repository URL      where the hosts fetch it (default: the remote `origin`)
-  --setup COMMAND       installs the checkout in which it is run, as venv/bin/bert-jax
-                        (default: Python 3.11 by uv, and pip with constraints.txt and .[tpu])
-  --workdir DIR         gs://BUCKET/..., or the path of a disk that all hosts share
-  --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is used as it is
-  --create-flags WORDS  further flags for gcloud's create, as one word: "--network=N --internal-ips"
+  --setup COMMAND       installs the checkout in which it is run, as
+                        venv/bin/bert-jax (default: Python 3.11 by uv, and pip
+                        with constraints.txt and .[tpu])
+  --workdir DIR         gs://BUCKET/..., or a path on a disk that all hosts
+                        share
+  --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is
+                        used as it is
+  --create-flags WORDS  further flags for gcloud's create, as one word:
+                        "--network=N --internal-ips"
   --ssh-flags WORDS     further flags for gcloud's ssh: "--internal-ip"
   --max-slices N        `watch` and `train` rent at most so many (default: 20)
   --poll-seconds N      seconds between checks of the run (default: 30)
   --lines N             of each host's log (default: 50)
-  --dry-run             print the gcloud commands and run none
+  --dry-run             check the flags, print the gcloud commands and run none
   --help                print this
 
-exit status: 0 finished; 2 bad input; 69 two slices in a row made no new checkpoint, or gcloud does not say
-whether there is a slice to delete or watch, or which commit its run has; 75 no slices left, or the hosts do
-not answer: `watch` resumes, or `train` with the same words where the slice is no longer listed; 130 Ctrl-C;
-otherwise that of a command or a run which has failed and would fail again.
+exit status: 0 finished; 2 bad input; 69 two slices in a row made no new
+  checkpoint, or gcloud does not say whether there is a slice to delete or
+  watch, or which commit its run has; 75 no slices left, or the hosts do not
+  answer: `watch` resumes, or `train` with the same words where the slice is no
+  longer listed; 130 Ctrl-C; otherwise that of a command or a run which has
+  failed and would fail again.
 EOF
 }
 
@@ -165,6 +175,8 @@ check_commit() {
   [ -n "$readable" ] || fail "the hosts cannot read $shown: they have no password and no key; if it is" \
     "private, put a token that may only read it into the address: --repository https://oauth2:TOKEN@..."
   [ -n "$commit" ] || fail "no commit $wanted at $shown; push it, or name another with --commit"
+  [ ! -d "$repository" ] || say "note: $repository is a folder of this machine; if the hosts do not have it too," \
+    "name an address that they can read: --repository https://..." >&2
 }
 
 # Notes what HEAD lacks: uncommitted changes, and modules that git does not track. Not called with --commit,
@@ -244,7 +256,7 @@ check_run() {
 # without a corpus `pretrain` only reads its flags.
 check_experiment() {
   local answer
-  [ -z "$dry_run" ] && command -v bert-jax >/dev/null || return 0
+  command -v bert-jax >/dev/null || return 0
   answer=$(bert-jax pretrain "$@" --workdir "$workdir" --data.corpus '' 2>&1) || true
   answer=${answer##*$'\n'}
   case $answer in
@@ -488,6 +500,10 @@ interrupted() {
 case ${1:-} in -h | --help) usage; exit ;; esac
 [ $# -ge 2 ] || fail "pass a verb and the name of a slice; \`launch_tpu.sh --help\` shows how"
 verb=$1 name=$2
+case $verb in
+  create | install | run | watch | train | status | logs | stop | delete) ;;
+  *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;
+esac
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
@@ -548,5 +564,4 @@ case $verb in
   logs) logs ;;
   stop) on_hosts '' "$on_host stop" ;;
   delete) delete ;;
-  *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;
 esac

@@ -51,7 +51,7 @@ WRONG = {
     ),
     "wrong choice": (
         ["pretrain", "base", "--workdir", "w", "--model.dtype", "float16"],
-        ["--model.dtype", "float16", "bfloat16"],
+        ["error: --model.dtype: invalid value 'float16'; valid: bfloat16, float32"],
     ),
     "flag without value": (["pretrain", "base", "--workdir"], ["Missing value for argument '--workdir'"]),
     "stray argument": (["pretrain", "base", "large", "--workdir", "w"], ["'large'"]),

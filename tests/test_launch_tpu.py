@@ -140,6 +140,7 @@ def write_program(path: Path, text: str, shell: str = "bash") -> Path:
 def test_help_names_every_verb_and_flag(laptop: Laptop) -> None:
     shown = laptop.launch("--help")
     assert shown.returncode == 0
+    assert [line for line in shown.stdout.splitlines() if len(line) > 80] == []
     known = set(re.findall(r"^ +(--[a-z-]+)\) ", LAUNCH_TPU.read_text(), re.MULTILINE))
     assert known <= set(re.findall(r"--[a-z-]+", shown.stdout))
     verbs = re.findall(r"^  ([a-z]+)\) ", LAUNCH_TPU.read_text().rpartition("case $verb in")[2], re.MULTILINE)
@@ -151,7 +152,7 @@ def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
         *("train", "a", *PLACE, *TYPE, "--spot", "--dry-run", "--repository", "git@example.org:me/r.git"),
         *("--create-flags", "--network=mine --internal-ips", "--ssh-flags", "--internal-ip"),
         *("--commit", "abc", "--workdir", "gs://bucket/runs/a", "--corpus", "gs://bucket/corpora/b"),
-        *("--", "base", "--data.masking.unit", "it's one word"),
+        *("--", "base", "--optimizer.decay-exclusions", "it's one word"),
     )
     assert dry.returncode == 0, dry.stderr
     calls = [shlex.split(line) for line in dry.stdout.splitlines() if line.startswith("gcloud ")]
@@ -169,7 +170,7 @@ def test_a_dry_run_prints_the_commands_and_runs_none(laptop: Laptop) -> None:
         "gs://bucket/runs/a",
         "gs://bucket/corpora/b",
         "base",
-        "--data.masking.unit",
+        "--optimizer.decay-exclusions",
         "it's one word",
     )
     assert shlex.split(started)[-6:] == [*run]
@@ -347,7 +348,24 @@ def nothing(laptop: Laptop) -> None:
             ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN, "--model.num-layer", "3"),
             "of this machine refuses -- quickstart --model.num-layer 3: unknown flag .*; nearest: ",
         ),
-        (nothing, ("creat", "a", *PLACE), "unknown verb 'creat'; valid: create"),
+        (
+            nothing,
+            (
+                "train",
+                "a",
+                *PLACE,
+                *TYPE,
+                "--dry-run",
+                "--workdir",
+                "gs://b/a",
+                "--corpus",
+                "gs://b/c",
+                "--",
+                "bse",
+            ),
+            "of this machine refuses -- bse: unknown experiment 'bse'; nearest: base",
+        ),
+        (nothing, ("creat", "a"), "unknown verb 'creat'; valid: create"),
         (nothing, (), "pass a verb and the name of a slice"),
     ],
 )

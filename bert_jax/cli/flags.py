@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import tyro
@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _LEAST_HELP_COLUMN = 8
 _RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
+_INVALID_CHOICE = re.compile(r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)\.")
 _IN_PLAIN_WORDS = (
     (r"^Error parsing (-\S+): ", r"\1: "),
     (r"^Error parsing \S+: ", ""),
@@ -115,15 +116,11 @@ def list_names(summaries: Mapping[str, str]) -> str:
 
 
 def check_name(name: str, valid: Collection[str], what: str) -> None:
-    """Raises UserError, with the most similar valid names, if a name is not valid."""
+    """Raises UserError, with the most similar valid names or else with all, if a name is not valid."""
     if name not in valid:
-        raise UserError(f"unknown {what} {name!r}; valid: {nearest(name, valid)}")
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """The valid names most similar to `name`, for an error message; all of them if none is similar."""
-    valid = list(valid)
-    return ", ".join(difflib.get_close_matches(name, valid, n=3, cutoff=0.5) or valid)
+        near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
+        known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
+        raise UserError(f"unknown {what} {name!r}; {known}")
 
 
 def _join_lines(text: str) -> str:
@@ -200,7 +197,15 @@ def _one_line(screen: str) -> str:
     if message.startswith("Missing from"):
         # Names are indented by six blanks, their help texts by ten.
         return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
+    if choice := _INVALID_CHOICE.fullmatch(message):
+        value, flag, listed = choice.groups()
+        return f"{flag}: invalid value {value}; valid: {', '.join(_names_in(listed))}"
     for pattern, plain in _IN_PLAIN_WORDS:
         message = re.sub(pattern, plain, message)
     expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)
     return f"{message}; expected {expected}" if expected else message
+
+
+def _names_in(listed: str) -> list[str]:
+    """The values in tyro's list of choices, sorted, since the order of some is not always the same."""
+    return sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})

@@ -73,7 +73,8 @@ def read_record(folder: Path) -> FineTuningRecord:
         raise
     except KeyError as error:
         raise UserError(
-            f"{path} has no {error}: it is not that of a fine-tuned model, or of another version of bert-jax"
+            f"{folder} is not the folder of a fine-tuned model, which `bert-jax finetune` makes, or it is of "
+            f"another version of bert-jax: {path} has no {error}"
         ) from None
     except (OSError, TypeError, ValueError) as error:
         raise bad_input(

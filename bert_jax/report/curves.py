@@ -20,7 +20,7 @@ def check_plot(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
         raise UserError(
-            "a picture needs matplotlib, which is not installed: pip install 'bert-jax[plot]'"
+            "a picture needs matplotlib, which is not installed: pip install -c constraints.txt -e '.[plot]'"
         ) from None
 
 

@@ -84,7 +84,7 @@ def open_slice(name: str) -> Slice:
     """
     chip, shape = _parse(name)
     if importlib.util.find_spec("libtpu") is None:
-        raise UserError("the TPU compiler is not installed; pip install 'bert-jax[tpu]' brings it (libtpu)")
+        raise UserError("the TPU compiler is not installed: pip install -c constraints.txt -e '.[tpu]'")
     for variable, value in _NO_TPU.items():
         os.environ.setdefault(variable, value)
     jax.config.update("jax_platforms", "cpu")

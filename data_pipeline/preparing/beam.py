@@ -24,7 +24,8 @@ try:
         from apache_beam.options.pipeline_options import PipelineOptions
 except ModuleNotFoundError as missing:
     raise UserError(
-        f"--runner needs Apache Beam, and {missing.name} is not installed: pip install 'bert-jax[beam]'"
+        f"--runner needs Apache Beam, and {missing.name} is not installed: "
+        "pip install -c constraints.txt -e '.[beam]'"
     ) from None
 
 __all__ = ["PipelineOptions", "beam", "quiet_logging"]

@@ -46,7 +46,7 @@ def test_a_missing_compiler_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "libtpu", None)
     assert main(["compile", "base", "--topology", "v5e:2x2"]) == 2
-    assert "bert-jax[tpu]" in capsys.readouterr().err
+    assert "-e '.[tpu]'" in capsys.readouterr().err
 
 
 def test_a_phase_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -344,7 +344,10 @@ def test_without_beam_a_line_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     flags = ["text.txt", "--output", "made", "--vocab", "vocab.txt", "--runner", "direct"]
     assert main(["prepare", *flags]) == 2
-    assert_one_line(capsys.readouterr().err, r"apache_beam is not installed: pip install 'bert-jax\[beam\]'")
+    assert_one_line(
+        capsys.readouterr().err,
+        r"apache_beam is not installed: pip install -c constraints.txt -e '\.\[beam\]'",
+    )
 
 
 def assert_one_line(errors: str, message: str) -> None:
