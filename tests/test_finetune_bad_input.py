@@ -119,6 +119,11 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
         },
         "train.jsonl, line 2 has negative, the first line has none; give all lines one or none",
     ),
+    "a training set alone": (
+        "classify",
+        {"train.tsv": TEXTS},
+        "validation; if you call train.tsv all.tsv, a part of it is taken",
+    ),
     "words that are their own tags": (
         "tag",
         {"train.txt": "the\ncat\n", "dev.txt": "the\n"},
@@ -194,6 +199,14 @@ def test_a_disk_that_fails_is_not_bad_input(
     assert main(["finetune", task, *paths, "--max-seq-length=20"]) == 69
     assert f"{tmp_path / file}: Input/output error; run the same command again" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_an_output_that_is_the_data_set(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "train.tsv").write_text(TEXTS)
+    paths = [f"--model={model}", f"--data={tmp_path}", f"--output={tmp_path}"]
+    assert main(["finetune", "classify", *paths]) == 2
+    assert f"--output {tmp_path} is the folder of --data; name another one" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["train.tsv"]
 
 
 @pytest.mark.parametrize("case", FLAGS)

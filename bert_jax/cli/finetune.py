@@ -100,6 +100,8 @@ def _check_data(args: Finetune[Any]) -> None:
             raise UserError(f"{args.task} reads no TensorFlow datasets; --data takes a folder")
     elif not Path(args.data).is_dir():
         raise UserError(f"{args.data} is not a folder; --data takes that of a data set")
+    elif args.output.exists() and args.output.samefile(args.data):
+        raise UserError(f"--output {args.output} is the folder of --data; name another one")
 
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
@@ -109,6 +111,12 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
     parts = {"train": data.train, **data.evaluated}
     sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in parts.items())
     print(f"sequences: {sizes}", flush=True)
+    largest = max(cell.batch_size for cell in args.training.cells())
+    if largest > len(data.train):
+        print(
+            f"note: a batch of {largest} has some of the {len(data.train)} training examples twice or more",
+            flush=True,
+        )
     cut = ", ".join(f"{rows.num_cut:,} of {name}" for name, rows in parts.items() if rows.num_cut)
     if cut:
         setting = TASKS[args.task].cut_by

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.folds import split_fold
+from data_pipeline.tasks.names import PART_NAMES
 from data_pipeline.tasks.parts import find_file, find_part, require_part
 from data_pipeline.tfds import is_tfds
 
@@ -50,6 +51,7 @@ class FoldSettings:
         """
         if whole := _find_whole(data, names):
             return split_fold(read(whole), text_of, self.folds, self.dev_fold)
+        _check_not_alone(data, names[-1])
         train, dev = (require_part(data, part) for part in ("train", "dev"))
         if (self.folds, self.dev_fold) != (FoldSettings.folds, FoldSettings.dev_fold):
             raise UserError(f"--folds and --dev-fold go with one file for all; {data} has a training set")
@@ -60,3 +62,14 @@ def _find_whole(data: str, names: Sequence[str]) -> Path | None:
     if is_tfds(data) or find_part(Path(data), "train"):
         return None
     return find_file(Path(data), names)
+
+
+def _check_not_alone(data: str, name: str) -> None:
+    """Raises UserError if a folder has a training set and no development set."""
+    if is_tfds(data) or find_part(Path(data), "dev"):
+        return
+    if train := find_part(Path(data), "train"):
+        raise UserError(
+            f"{data} has no file of the dev set; looked for {', '.join(PART_NAMES['dev'])}; if you call "
+            f"{train.name} {name}{train.suffix}, a part of it is taken"
+        )
