@@ -52,6 +52,10 @@ def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str]
 
 
 CTRL_C = "import os, signal, time; press = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+# A shell starts commands in the background with SIGINT ignored, and so this one's, if the tests are one.
+NOT_IGNORED = "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+LISTENING = "ctrl_c.listen()\n"
+LIKE_PREPARE = "signal.signal(signal.SIGINT, ctrl_c.raise_interrupt)\n"
 IN_AN_IMPORT = "import slow"
 IN_A_CALLBACK_OF_THE_COLLECTOR = """
 import gc
@@ -61,10 +65,18 @@ gc.collect()
 """
 
 
-@pytest.mark.parametrize("code", [IN_AN_IMPORT, IN_A_CALLBACK_OF_THE_COLLECTOR])
-def test_ctrl_c_waits_until_it_can_arrive(code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("begin", "code"),
+    [
+        (LISTENING, IN_AN_IMPORT),
+        (LIKE_PREPARE, IN_AN_IMPORT),
+        (LISTENING, IN_A_CALLBACK_OF_THE_COLLECTOR),
+    ],
+    ids=["in an import", "in an import of prepare", "in the collector"],
+)
+def test_ctrl_c_waits_until_it_can_arrive(begin: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(f"{CTRL_C}press()\ntime.sleep(0.1)\nprint('whole', flush=True)")
-    program = f"{CTRL_C}from bert_jax.cli import ctrl_c\nctrl_c.listen()\n{code}\ntime.sleep(60)"
+    program = f"{CTRL_C}{NOT_IGNORED}from bert_jax.cli import ctrl_c\n{begin}{code}\ntime.sleep(60)"
     paths = f"{Path(__file__).parent.parent}:{tmp_path}"
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -14,12 +14,12 @@ def listen() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, raise_interrupt)
-        signal.signal(signal.SIGALRM, raise_interrupt)
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Handles a signal: raises KeyboardInterrupt, now or as soon as it can arrive."""
     if _would_be_lost(frame):
+        signal.signal(signal.SIGALRM, raise_interrupt)
         signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_TRIES)
         return
     raise KeyboardInterrupt
