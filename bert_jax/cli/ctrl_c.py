@@ -20,8 +20,11 @@ def raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Handles a signal: raises KeyboardInterrupt, now or as soon as it can arrive."""
     if _would_be_lost(frame):
         signal.signal(signal.SIGALRM, raise_interrupt)
-        signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_TRIES)
+        # Not once: an alarm just before a system call that blocks would not end it.
+        signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_TRIES, _SECONDS_BETWEEN_TRIES)
         return
+    if number == signal.SIGALRM:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     raise KeyboardInterrupt
 
 

@@ -328,7 +328,7 @@ def documented_commands() -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--runner", "dirct"], "invalid choice 'dirct' .*'direct'"),
+        (["--runner", "dirct"], "--runner: invalid value 'dirct'; valid: .*direct"),
         (["--", "--direct_num_workers", "2"], "--direct_num_workers stands after --.* need --runner NAME"),
         (["--runner", "direct", "--workers", "2"], "--workers is for this machine alone"),
     ],
