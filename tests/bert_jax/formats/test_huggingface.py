@@ -205,6 +205,14 @@ def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
     assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]
 
 
+def write_accented(folder: Path) -> Path:
+    """A Hugging Face folder whose vocabulary has an accent and a Chinese character."""
+    write_huggingface(folder, stored_weights())
+    pieces = {"b": "ä", "c": "北"}
+    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("settings", "tokens"),
     [
@@ -217,9 +225,7 @@ def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
 def test_settings_of_a_folder_with_a_vocabulary_are_kept(
     tmp_path: Path, settings: dict, tokens: list[str]
 ) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    pieces = {"b": "ä", "c": "北"}
-    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    folder = write_accented(tmp_path / "hf")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     convert(folder, tmp_path / "out")
     for model in (open_model(folder), open_model(tmp_path / "out")):
@@ -312,9 +318,7 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
 def test_settings_beside_a_tokenizer_file_overrule_it_one_by_one(
     tmp_path: Path, settings: dict, tokens: list[str]
 ) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    pieces = {"b": "ä", "c": "北"}
-    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    folder = write_accented(tmp_path / "hf")
     tokenizer = open_model(folder).tokenizer
     rules = {"lowercase": True, "strip_accents": False, "handle_chinese_chars": False}
     tokenizer.normalizer = normalizers.BertNormalizer(**rules)
