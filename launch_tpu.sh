@@ -175,7 +175,7 @@ check_commit() {
   [ -n "$readable" ] || fail "the hosts cannot read $shown: they have no password and no key; if it is" \
     "private, put a token that may only read it into the address: --repository https://oauth2:TOKEN@..."
   [ -n "$commit" ] || fail "no commit $wanted at $shown; push it, or name another with --commit"
-  [ ! -d "$repository" ] || say "note: $repository is a folder of this machine; if the hosts do not have it too," \
+  [ ! -d "$repository" ] || say "note: $repository is a directory of this machine; if the hosts do not have it too," \
     "name an address that they can read: --repository https://..." >&2
 }
 
@@ -229,7 +229,7 @@ read_words() {
 }
 
 check_run() {
-  local folder answer own_corpus=''
+  local directory answer own_corpus=''
   [ $# -gt 0 ] || fail "no experiment: name one after --, for example: -- base --seed 1"
   [ -n "$workdir" ] || fail "no work directory: pass --workdir gs://BUCKET/runs/NAME"
   read_words "$@"
@@ -239,30 +239,26 @@ check_run() {
     *, | *,gs://?* | /*,/*) ;;
     *) fail "the model or run '$model' is not on the hosts: copy it to the bucket, and pass gs://BUCKET/..." ;;
   esac
-  for folder in "$workdir" "$corpus" "$own_corpus" "$model"; do
-    case $folder in
+  for directory in "$workdir" "$corpus" "$own_corpus" "$model"; do
+    case $directory in
       gs://?*)
         # The work directory need not exist yet, so only its bucket is checked.
-        if [ "$folder" = "$workdir" ]; then folder=${folder#gs://} && folder=gs://${folder%%/*}; fi
-        answer=$(ask '' storage ls "$folder" 2>&1) || fail "cannot read $folder: ${answer##*$'\n'}" ;;
+        if [ "$directory" = "$workdir" ]; then directory=${directory#gs://} && directory=gs://${directory%%/*}; fi
+        answer=$(ask '' storage ls "$directory" 2>&1) || fail "cannot read $directory: ${answer##*$'\n'}" ;;
       /* | '') ;;
-      *) fail "'$folder' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
+      *) fail "'$directory' is not on the hosts: pass gs://BUCKET/... or the absolute path of a shared disk" ;;
     esac
   done
   check_experiment "$@"
 }
 
-# Checks the experiment's flags with this machine's bert-jax, if it has one. That takes a second, because
-# without a corpus `pretrain` only reads its flags.
+# Checks the experiment's flags with this machine's bert-jax, if it has one.
 check_experiment() {
-  local answer
+  local answer status=0
   command -v bert-jax >/dev/null || return 0
-  answer=$(bert-jax pretrain "$@" --workdir "$workdir" --data.corpus '' 2>&1) || true
+  answer=$(bert-jax pretrain "$@" --workdir "$workdir" --check-flags 2>&1) || status=$?
   answer=${answer##*$'\n'}
-  case $answer in
-    'bert-jax: error: no corpus: '*) ;;
-    'bert-jax: error: '*) fail "the bert-jax of this machine refuses -- $*: ${answer#bert-jax: error: }" ;;
-  esac
+  [ $status -ne 2 ] || fail "the bert-jax of this machine refuses -- $*: ${answer#bert-jax: error: }"
 }
 
 # ---- the verbs

@@ -14,11 +14,11 @@ setup() {
 # fetch WORKDIR CORPUS [MODEL]: copies the corpus and mounts buckets. This takes some hosts longer than
 # others, so it is done before the run, in which they wait for each other.
 fetch() {
-  local folder
+  local directory
   if is_going; then echo "a run goes on here; stop it first" >&2; exit 2; fi
   case $2 in gs://*) copy_to_disk "$2" ;; esac
-  for folder in "$1" "${3-}"; do
-    case $folder in gs://*) mount_bucket "$folder" ;; esac
+  for directory in "$1" "${3-}"; do
+    case $directory in gs://*) mount_bucket "$directory" ;; esac
   done
 }
 

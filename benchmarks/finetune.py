@@ -107,10 +107,10 @@ def report(args: argparse.Namespace, runs: list[dict[str, Any]]) -> dict[str, An
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, help="Hugging Face folder of a BERT encoder")
-    parser.add_argument("--glue", type=Path, help="folder with CoLA, STS-B, SST-2")
-    parser.add_argument("--squad", type=Path, help="folder with train-v1.1*.json and dev-v1.1.json")
-    parser.add_argument("--output", type=Path, required=True, help="folder that keeps finished runs")
+    parser.add_argument("--model", type=Path, required=True, help="Hugging Face directory of a BERT encoder")
+    parser.add_argument("--glue", type=Path, help="directory with CoLA, STS-B, SST-2")
+    parser.add_argument("--squad", type=Path, help="directory with train-v1.1*.json and dev-v1.1.json")
+    parser.add_argument("--output", type=Path, required=True, help="directory that keeps finished runs")
     parser.add_argument("--tasks", nargs="+", choices=tuple(RECIPES), default=list(RECIPES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learning-rate", type=float)

@@ -1,4 +1,4 @@
-"""One run of one side of `benchmarks/finetune.py`: trains, predicts, prints its figures as a line of JSON.
+"""One run of one side of `benchmarks/finetune.py`: trains, predicts, prints its metrics as a line of JSON.
 
     python benchmarks/finetune_worker.py bert_jax cola --model MODEL --data GLUE --learning-rate 5e-5 \
         --batch-size 32 --epochs 3 --seed 0
@@ -29,8 +29,9 @@ class Job:
     """What one run is to learn, in the form that both sides need."""
 
     model: Path
+    task: str
+    settings: Any
     data: Any
-    max_seq_length: int
     learning_rate: float
     batch_size: int
     epochs: float
@@ -43,7 +44,7 @@ class Job:
     def batches(
         self, first_step: int, lengths: tuple[int, ...], packing: Any = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        from data_pipeline.tasks.batches import training_batches
+        from data_pipeline.tasks.finetuning.batches import training_batches
 
         return training_batches(
             self.data.train,
@@ -72,50 +73,50 @@ class Trained:
 
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
+    from bert_jax.tasks.finetuning.predict import predict
+
     from bert_jax.config import OptimizerConfig
-    from bert_jax.downstream.choose_packing import find_packing
-    from bert_jax.finetuning.cells import cell_config
-    from bert_jax.finetuning.config import Cell, FineTuningConfig
-    from bert_jax.finetuning.predict import predict
-    from bert_jax.finetuning.tasks import make_task
+    from bert_jax.finetuning_config import FineTuningConfig, Trial
     from bert_jax.formats.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
+    from bert_jax.tasks.finetuning.packing import find_packing
+    from bert_jax.tasks.finetuning.trials import trial_config
     from bert_jax.training.checkpoints import load_params
-    from bert_jax.training.loop import TrainingData, TrainingRun
+    from bert_jax.training.loop import TrainingData, train
     from bert_jax.training.program import make_program
     from bert_jax.training.warm_start import start_from
-    from data_pipeline.tasks.batches import evaluation_batches, lengths_up_to
+    from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
 
-    lengths = lengths_up_to(job.max_seq_length)
+    lengths = lengths_up_to(job.settings.max_seq_length)
     pretrained = open_model(job.model)
     base = FineTuningConfig(
-        kind=job.data.kind,
         model=pretrained.config,
         num_labels=max(len(job.data.labels), 1),
         # Same as the other side: Adam as published, and a decay that begins where warm-up ends.
         optimizer=OptimizerConfig(bias_correction="adam", decay_start="warmup_end"),
     )
-    cell = Cell(job.learning_rate, job.batch_size, job.epochs, job.seed)
-    config = replace(cell_config(base, cell, len(job.data.train)), checkpoint_every=10**9)
+    trial = Trial(job.learning_rate, job.batch_size, job.epochs, job.seed)
+    config = replace(trial_config(base, trial, len(job.data.train)), checkpoint_every=10**9)
     assert config.num_train_steps == job.num_steps
-    program = make_program(make_task(config), config)
-    packing = find_packing(config, job.data.train, lengths)
+    head = job.settings.head(job.task, config)
+    program = make_program(head, config)
+    packing = find_packing(head, job.data.train, lengths)
     began = time.perf_counter()
     for batch in one_of_each_shape(job.batches(0, lengths, packing)):
         state = start_from(program, pretrained.params)
         program.train_step(state, program.put(batch), np.float32(0)).step.block_until_ready()
     compiled = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        run = TrainingRun(
-            program=program,
-            data=TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
-            workdir=Path(folder),
-            say=lambda line: None,
+    with tempfile.TemporaryDirectory() as directory:
+        train(
+            program,
+            TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
+            Path(directory),
+            Interrupt(),
+            lambda line: None,
             start=functools.partial(start_from, program, pretrained.params),
         )
-        run.train(Interrupt())
         seconds = time.perf_counter() - compiled
-        params = program.put_params(load_params(Path(folder))[1])
+        params = program.put_params(load_params(Path(directory))[1])
 
     def batches_of(rows: Any) -> Iterator[dict[str, np.ndarray]]:
         return evaluation_batches(rows, 2 * job.batch_size, lengths)
@@ -138,10 +139,11 @@ def train_theirs(job: Job) -> Trained:
     import transformers
 
     torch.manual_seed(job.seed)
-    if job.data.kind == "spans":
+    has_spans = "start_positions" in job.data.train.targets
+    if has_spans:
         model = transformers.BertForQuestionAnswering.from_pretrained(job.model)
     else:
-        outputs = 1 if job.data.kind == "regression" else len(job.data.labels)
+        outputs = max(len(job.data.labels), 1)
         model = transformers.BertForSequenceClassification.from_pretrained(job.model, num_labels=outputs)
     decayed = [p for n, p in model.named_parameters() if not n.endswith("bias") and "LayerNorm" not in n]
     others = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
@@ -158,7 +160,7 @@ def train_theirs(job: Job) -> Trained:
         optimizer, int(0.1 * job.num_steps), job.num_steps
     )
     model.train()
-    every_length = tuple(range(1, job.max_seq_length + 1))
+    every_length = tuple(range(1, job.settings.max_seq_length + 1))
     began = time.perf_counter()
     for batch in job.batches(0, every_length):
         loss = model(**torch_inputs(batch), **torch_targets(batch)).loss
@@ -174,7 +176,7 @@ def train_theirs(job: Job) -> Trained:
         for numbers, batch in in_file_order(rows, 2 * job.batch_size):
             with torch.inference_mode():
                 answer = model(**torch_inputs(batch))
-            if job.data.kind == "spans":
+            if has_spans:
                 yield numbers, torch.stack([answer.start_logits, answer.end_logits], -1).numpy()
             else:
                 yield numbers, answer.logits.numpy()
@@ -241,9 +243,9 @@ def make_job(args: argparse.Namespace) -> Job:
     """Reads the task's data."""
     from tokenizers import Tokenizer
 
-    from bert_jax.downstream import TASKS
+    from bert_jax.tasks import TASKS
 
-    settings: Any = TASKS[args.task].settings
+    settings: Any = TASKS[args.task].settings()
     tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -252,8 +254,9 @@ def make_job(args: argparse.Namespace) -> Job:
         data.train = first_rows(data.train, args.train_rows)
     return Job(
         model=args.model,
+        task=args.task,
+        settings=settings,
         data=data,
-        max_seq_length=settings.max_seq_length,
         learning_rate=args.learning_rate,
         batch_size=args.batch_size,
         epochs=args.epochs,
@@ -274,8 +277,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("side", choices=tuple(SIDES))
     parser.add_argument("task", help="as `bert-jax finetune` calls it")
-    parser.add_argument("--model", type=Path, required=True, help="Hugging Face folder of a BERT encoder")
-    parser.add_argument("--data", required=True, help="folder with the task's files")
+    parser.add_argument("--model", type=Path, required=True, help="Hugging Face directory of a BERT encoder")
+    parser.add_argument("--data", required=True, help="directory with the task's files")
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--epochs", type=float, required=True)
@@ -297,10 +300,10 @@ def main() -> None:
         passes.append((len(rows), time.perf_counter() - began))
         return iter(parts)
 
-    figures = job.data.evaluate(timed)
+    metrics = job.data.evaluate(timed)
     result = {
         "metric": job.data.metric,
-        "figures": figures,
+        "metrics": metrics,
         "steps": job.num_steps,
         "train_seconds": trained.seconds,
         "compile_seconds": trained.compile_seconds,

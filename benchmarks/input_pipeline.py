@@ -2,7 +2,7 @@
 
     python benchmarks/input_pipeline.py CORPUS
 
-CORPUS is a folder made by `bert-jax prepare`. Ours reads shards, pairs and masks; the collator masks
+CORPUS is a directory made by `bert-jax prepare`. Ours reads shards, pairs and masks; the collator masks
 ready-made rows of ids in memory. Both run in turns on one CPU, in batches of 256 at length 128. Where
 transformers is not installed our side is measured alone. Prints JSON.
 """
@@ -24,7 +24,7 @@ FAR_STEP = 1_000_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("corpus", help="folder made by `bert-jax prepare`")
+    parser.add_argument("corpus", help="directory made by `bert-jax prepare`")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the one to run on")
     args = parser.parse_args()
@@ -87,8 +87,8 @@ def make_ours(corpus: str) -> Callable[[int], None]:
 
 
 def open_ours(corpus: str, first_step: int) -> Iterator[dict[str, Any]]:
-    from data_pipeline.batches import training_batches
     from data_pipeline.config import DataConfig, Phase
+    from data_pipeline.pretraining.batches import training_batches
 
     return training_batches(
         corpus,
@@ -124,7 +124,7 @@ def make_collators(corpus: str) -> dict[str, tuple[Callable[[int], None], int]]:
 
 def ready_made_rows(corpus: str) -> list[dict[str, list[int]]]:
     """A batch of full rows; their special tokens are marked, so that the collator need not find them."""
-    from data_pipeline.corpus import open_corpus
+    from data_pipeline.corpus.documents import open_corpus
 
     opened = open_corpus(corpus, "train")
     ids = opened.shard_tokens[0][: BATCH_SIZE * (LENGTH - 2)].reshape(BATCH_SIZE, -1).tolist()

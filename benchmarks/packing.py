@@ -2,7 +2,7 @@
 
     python benchmarks/packing.py CORPUS
 
-CORPUS is a folder made by `bert-jax prepare`. Both sides train the same small model on the same device, in
+CORPUS is a directory made by `bert-jax prepare`. Both sides train the same small model on the same device, in
 turns, on batches that were made before. `gain` is the ratio of their tokens a second. `expected_gain` is
 the ratio of their shares of real tokens: the gain if a packed row took as long as any other.
 Prints JSON.
@@ -24,7 +24,7 @@ ROWS_COUNTED = 4096
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("corpus", help="folder made by `bert-jax prepare`")
+    parser.add_argument("corpus", help="directory made by `bert-jax prepare`")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
@@ -39,7 +39,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
-    from bert_jax.config import Experiment, ModelConfig
+    from bert_jax.config import ModelConfig
+    from bert_jax.objectives.experiment import Experiment
     from data_pipeline.config import DataConfig, Phase
 
     model = ModelConfig(
@@ -60,12 +61,13 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
     import jax
     import numpy as np
 
-    from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.objectives.task import PretrainingTask
     from bert_jax.training.program import make_program
-    from data_pipeline.batches import training_batches
+    from data_pipeline.pretraining.batches import training_batches
 
     experiment = make_experiment(args, max_instances)
-    program = make_program(PretrainingTask(experiment.model), experiment, jax.devices()[:1])
+    task = PretrainingTask(experiment.objective, experiment.model)
+    program = make_program(task, experiment, jax.devices()[:1])
     num_steps = max(args.steps * (args.repeats + 1), ROWS_COUNTED // args.batch)
     batches = list(
         training_batches(

@@ -8,6 +8,7 @@ Takes copies of `metrics.jsonl` under any name, which becomes the label; `bert-j
 import argparse
 from pathlib import Path
 
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.report.curves import check_plot, draw_curves
 from bert_jax.training.metric_log import read_rows
 
@@ -21,7 +22,12 @@ def main() -> None:
     heldout = {
         file.stem: [row for row in read_rows(file) if row["split"] == "heldout"] for file in args.metrics
     }
-    draw_curves(args.output, {label: [rows] for label, rows in heldout.items()})
+    known = [metric for kind in OBJECTIVES.values() for metric in kind.metrics]
+    curves = {
+        label: (tuple({m.name: m for m in known if m.name in rows[0]}.values()), [rows])
+        for label, rows in heldout.items()
+    }
+    draw_curves(args.output, curves)
 
 
 if __name__ == "__main__":

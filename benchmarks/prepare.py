@@ -1,8 +1,8 @@
 """Measures `bert-jax prepare`: megabytes of text a second, and memory for a large and for a small text.
 
-    python benchmarks/prepare.py TEXT_FOLDER --vocab vocab.txt > prepare.json
+    python benchmarks/prepare.py TEXT_DIRECTORY --vocab vocab.txt > prepare.json
 
-The folder holds text in a format that `--format` names (WikiExtractor's is recognised). Its first
+The directory holds text in a format that `--format` names (WikiExtractor's is recognised). Its first
 megabytes are prepared in turn with all of it, several times each; the medians are printed as JSON.
 """
 
@@ -29,8 +29,8 @@ from data_pipeline.preparing.inputs import find_files
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    folder: Annotated[Path, tyro.conf.Positional]
-    """Folder of text."""
+    directory: Annotated[Path, tyro.conf.Positional]
+    """Directory of text."""
     vocab: Path
     """A vocab.txt."""
     format: str = "auto"
@@ -45,7 +45,7 @@ def main() -> None:
     flags = tyro.cli(Flags)
     runs: dict[str, list[dict[str, float]]] = {"prefix": [], "whole": []}
     with tempfile.TemporaryDirectory() as scratch:
-        texts = {"prefix": _make_prefix(flags, Path(scratch, "text")), "whole": flags.folder}
+        texts = {"prefix": _make_prefix(flags, Path(scratch, "text")), "whole": flags.directory}
         for _, name in itertools.product(range(flags.repeats), texts):
             runs[name].append(_measure(texts[name], Path(scratch, "corpus"), flags))
     medians = {name: _medians(measured) for name, measured in runs.items()}
@@ -60,16 +60,16 @@ def main() -> None:
     print(json.dumps(result, indent=2))
 
 
-def _make_prefix(flags: Flags, folder: Path) -> Path:
+def _make_prefix(flags: Flags, directory: Path) -> Path:
     """Links to the first files, up to the wanted size."""
-    folder.mkdir()
+    directory.mkdir()
     size = 0.0
-    for number, path in enumerate(find_files(str(flags.folder))):
+    for number, path in enumerate(find_files(str(flags.directory))):
         if size >= flags.prefix_megabytes * 1e6:
             break
         size += path.stat().st_size
-        (folder / f"{number:05d}_{path.name}").symlink_to(path.resolve())
-    return folder
+        (directory / f"{number:05d}_{path.name}").symlink_to(path.resolve())
+    return directory
 
 
 def _measure(text: Path, output: Path, flags: Flags) -> dict[str, float]:

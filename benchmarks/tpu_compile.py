@@ -1,4 +1,4 @@
-"""Estimated cycles and share of peak of one training step, by the real TPU compiler on a CPU machine.
+"""Estimated cycles and fraction of peak of one training step, by the real TPU compiler on a CPU machine.
 
 The work by default: BERT-BASE, 64 sequences of 128 a chip on v5e:2x2, bfloat16, dropout 0.1, clipping,
 AdamW. Needs the extra [tpu]; takes minutes.
@@ -14,8 +14,8 @@ from importlib.metadata import version
 from typing import get_args
 
 from bert_jax.config import AttentionKernel, ParallelConfig, Remat
-from bert_jax.tpu_compiler.report import compile_step
-from bert_jax.tpu_compiler.topology import CHIPS, open_slice
+from bert_jax.tpu.report import compile_step
+from bert_jax.tpu.topology import CHIPS, open_slice
 from experiments import EXPERIMENTS
 
 

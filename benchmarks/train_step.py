@@ -90,8 +90,9 @@ def make_ours(args: argparse.Namespace) -> Side:
     """`bert-jax pretrain`'s step, on one device."""
     import jax
 
-    from bert_jax.config import Experiment, OptimizerConfig, ParallelConfig
-    from bert_jax.pretraining.task import PretrainingTask
+    from bert_jax.config import OptimizerConfig, ParallelConfig
+    from bert_jax.objectives.experiment import Experiment
+    from bert_jax.objectives.task import PretrainingTask
     from bert_jax.training.program import make_program
     from data_pipeline.config import DataConfig, Phase
 
@@ -104,7 +105,7 @@ def make_ours(args: argparse.Namespace) -> Side:
         global_batch_size=args.batch,
     )
     device = jax.devices()[0]
-    program = make_program(PretrainingTask(model), experiment, [device])
+    program = make_program(PretrainingTask(experiment.objective, model), experiment, [device])
     batches = random_batches(args)
     state = program.init()
 
@@ -213,9 +214,9 @@ def run_worker(args: argparse.Namespace) -> None:
 
 
 def flops_per_sequence(args: argparse.Namespace) -> int:
-    from bert_jax.training.accounting import flops_per_row
+    from bert_jax.objectives import MaskedLMAndNSP
 
-    return flops_per_row(model_config(args), args.length, args.predictions)
+    return MaskedLMAndNSP().flops(model_config(args), args.length, args.predictions, 1)
 
 
 def matmul_flops_per_second(dtype: str) -> float:

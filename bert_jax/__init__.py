@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import typing
+from pathlib import Path
+
+from bert_jax.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:
     from bert_jax.config import Activation
-    from bert_jax.downstream.predictor import Predictor
     from bert_jax.inference.bert import Bert
-
-__version__ = "0.1.0"
+    from bert_jax.tasks.finetuning.predictor import Predictor
 
 
 def load_model(
@@ -30,13 +31,13 @@ def load_model(
     Args:
       directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
         google-research/bert, or the output of `bert-jax finetune`, of which the encoder is loaded.
-      step, activation: as `bert_jax.formats.open_model.open_model`.
+      step: checkpoint of a work directory; None takes the newest.
+      activation: GELU variant to use instead of the one that the model names; checkpoints of
+        google-research/bert name none.
 
     Raises:
-      UserError: the folder is not a model.
+      UserError: the directory is not a model.
     """
-    from pathlib import Path
-
     from bert_jax.formats.open_model import open_model
     from bert_jax.inference.bert import Bert
 
@@ -53,11 +54,8 @@ def load_finetuned(directory: str | os.PathLike[str], batch_size: int = 64) -> P
         choices); it does not change the results.
 
     Raises:
-      UserError: the folder is no fine-tuned model, or not one cell of its grid is finished.
+      UserError: the directory is no fine-tuned model, or not one trial of its grid is finished.
     """
-    from pathlib import Path
+    from bert_jax.tasks.finetuning.predictor import Predictor
 
-    from bert_jax.downstream.predictor import Predictor
-    from bert_jax.finetuning.finetuned import open_finetuned
-
-    return Predictor(open_finetuned(Path(directory), batch_size))
+    return Predictor(Path(directory), batch_size)

@@ -1,17 +1,19 @@
-"""Everything that decides what a run computes, as frozen dataclasses on the standard library.
+"""Settings of the encoder, the optimizer and the devices, as frozen dataclasses on the standard library.
 
-An `Experiment` is a value: hashable, comparable, printable. Files in `experiments/` hold such
-values and nothing else. Impossible combinations are refused when the value is made.
+They are values: hashable, comparable, printable. Impossible combinations are refused when a value is made.
 """
 
 import dataclasses
 import math
 from typing import Literal
 
-from bert_jax.objective import OBJECTIVES, Attention, Objective, ObjectiveName
-from data_pipeline.config import DataConfig
 from data_pipeline.errors import UserError
 
+Positions = Literal["learnt"]
+Normalization = Literal["layer_norm"]
+NormalizationPlace = Literal["post"]
+FeedForward = Literal["dense"]
+Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact"]
 DType = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb"]
@@ -33,7 +35,10 @@ MODEL_SIZES = (
     "type_vocab_size",
 )
 """The fields of ModelConfig that are sizes, each at least 1."""
-MODEL_SHAPE = (*MODEL_SIZES, "activation", "layer_norm_epsilon")
+MODEL_PARTS = ("positions", "normalization", "normalization_place", "feed_forward")
+"""The fields of ModelConfig that name a part of the encoder with parameters of its own; each is a module of
+`bert_jax/model/`."""
+MODEL_SHAPE = (*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon")
 """The fields of ModelConfig that trained parameters depend on."""
 
 
@@ -41,10 +46,22 @@ DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
 """The fields of ModelConfig that are dropout probabilities."""
 
 
+_LARGEST = 2**31 - 1
+"""Steps and sizes are int32 on the devices."""
+
+
 def check_positive(name: str, value: int) -> None:
-    """Raises UserError unless a setting is at least 1."""
+    """Raises UserError unless a setting is at least 1 and an int32."""
     if value < 1:
         raise UserError(f"{name} is {value}; it must be at least 1")
+    if value > _LARGEST:
+        raise UserError(f"{name} is {value}; it must be at most {_LARGEST}")
+
+
+def check_size(name: str, value: int) -> None:
+    """Raises UserError unless a setting is a length of an array's axis: an int from 1 to 2^31 - 1."""
+    if type(value) is not int or not 1 <= value < 2**31:
+        raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {2**31 - 1}")
 
 
 def check_above_zero(name: str, value: float) -> None:
@@ -57,6 +74,8 @@ def check_not_negative(name: str, value: float) -> None:
     """Raises UserError unless a setting is a finite number of at least 0."""
     if not 0 <= value < math.inf:
         raise UserError(f"{name} is {value:g}; it must be at least 0 and finite")
+    if isinstance(value, int) and value > _LARGEST:
+        raise UserError(f"{name} is {value}; it must be at most {_LARGEST}")
 
 
 def check_dropout_rate(name: str, value: float) -> None:
@@ -73,8 +92,7 @@ def check_seed(name: str, value: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Shape and arithmetic of the encoder, and what it learns (paper, section 3; google-research/bert
-    modeling.py)."""
+    """Shape, parts and arithmetic of the encoder (paper, section 3; google-research/bert modeling.py)."""
 
     vocab_size: int = 30522
     """Rows of the word embedding; at least the size of the corpus's vocabulary."""
@@ -86,6 +104,18 @@ class ModelConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     """Number of segments."""
+    positions: Positions = "learnt"
+    """How the model knows the order of tokens. learnt: a vector for each position is added to the
+    embeddings."""
+    normalization: Normalization = "layer_norm"
+    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias."""
+    normalization_place: NormalizationPlace = "post"
+    """post: after each residual sum, `norm(x + sublayer(x))`."""
+    feed_forward: FeedForward = "dense"
+    """dense: two linear layers with the activation between them."""
+    attention: Attention = "bidirectional"
+    """What a position may attend to. bidirectional: its whole sequence. causal: itself and the positions
+    to its left."""
     dropout_rate: float = 0.1
     """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
@@ -95,9 +125,6 @@ class ModelConfig:
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
     """Standard deviation of the initial normal distribution, before it is cut at two standard deviations."""
-    objective: ObjectiveName = "mlm_nsp"
-    """mlm_nsp: masked LM and next sentence prediction, as in the paper. mlm:
-    masked LM alone. ltr: predict each next token."""
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
@@ -108,7 +135,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in MODEL_SIZES:
-            check_positive(f"model.{name}", getattr(self, name))
+            check_size(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -118,16 +145,6 @@ class ModelConfig:
             check_dropout_rate(f"model.{name}", getattr(self, name))
         check_above_zero("model.layer_norm_epsilon", self.layer_norm_epsilon)
         check_not_negative("model.initializer_range", self.initializer_range)
-
-    @property
-    def learns(self) -> Objective:
-        """The `Objective` that `objective` names."""
-        return OBJECTIVES[self.objective]
-
-    @property
-    def attention(self) -> Attention:
-        """Which positions a position may attend to."""
-        return self.learns.attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,39 +286,6 @@ class RunConfig:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment(RunConfig):
-    """All settings of a pretraining run, except the folder it writes to."""
-
-    model: ModelConfig = ModelConfig()
-    data: DataConfig = DataConfig()
-    eval_examples: int = 10_000
-    """Most held-out sequences in an evaluation; always the same ones with the same masks."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("eval_examples", self.eval_examples)
-        longest = max(phase.max_seq_length for phase in self.data.phases)
-        if longest > self.model.max_position_embeddings:
-            raise UserError(
-                f"a phase's max_seq_length ({longest}) is longer than "
-                f"model.max_position_embeddings ({self.model.max_position_embeddings})"
-            )
-        objective, learns, rate = self.model.objective, self.model.learns, self.data.masking.rate
-        if learns.next_sentence and self.data.pairing != "next_sentence":
-            raise UserError(f"model.objective {objective} needs data.pairing next_sentence")
-        if (learns.predicts == "next_tokens") != (rate == 0):
-            needed = "0" if rate else "above 0"
-            raise UserError(
-                f"data.masking.rate is {rate}; it must be {needed} with model.objective {objective}"
-            )
-        for phase in self.data.phases:
-            if self.data.masking.rate and not phase.max_predictions_per_seq:
-                raise UserError(
-                    f"max_predictions_per_seq is 0 in the phase of length {phase.max_seq_length}; it must be "
-                    f"at least 1 with data.masking.rate {self.data.masking.rate}"
-                )
-
-
 def _divisors(number: int) -> str:
-    return ", ".join(str(d) for d in range(1, number + 1) if number % d == 0)
+    lower = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return ", ".join(map(str, sorted({*lower, *(number // d for d in lower)})))

@@ -1,6 +1,10 @@
-"""Exit statuses of the commands, for launchers and scripts; `bert-jax --help` lists them too."""
+"""Exit statuses of the commands, for launchers and scripts, and the line that says what went wrong."""
 
 import os
+import sys
+import traceback
+
+from data_pipeline.errors import UserError, may_pass
 
 FAILED = 1
 """Training met NaN or infinity, a step does not fit the chip, or a bug in bert-jax (with a traceback)."""
@@ -12,3 +16,28 @@ SAVED = os.EX_TEMPFAIL
 """75: interrupted, with the progress saved; run the same command again to resume."""
 NOTHING_SAVED = 130
 """Ctrl-C before there was anything to save; the status that shells report for it."""
+
+
+def report(error: BaseException) -> int:
+    """Prints one line and returns the exit status; an unexpected exception is printed with its traceback."""
+    status = MAY_PASS if may_pass(error) else BAD_INPUT
+    match error:
+        case UserError():
+            return _complain(str(error), status)
+        case BrokenPipeError():
+            # The reader of our output, such as `head`, has closed it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case OSError(strerror=str(reason)):
+            place = f"{error.filename}: " if error.filename else ""
+            again = "; run the same command again" if may_pass(error) else ""
+            return _complain(f"{place}{reason}{again}", status)
+        case KeyboardInterrupt():
+            return _complain("interrupted before there was anything to save", NOTHING_SAVED)
+    traceback.print_exception(error)
+    return FAILED
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"bert-jax: error: {' '.join(message.split())}", file=sys.stderr)
+    return status

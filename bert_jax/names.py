@@ -8,5 +8,6 @@ ModelFormat = Literal["hf", "tf1", "npz"]
 Pooling = Literal["none", "mean", "cls"]
 """none: a vector for each token. mean: the mean of these. cls: the vector of [CLS]."""
 
-RankingLoss = Literal["in_batch", "triplet"]
-"""in_batch: the other rows of a batch are negatives too. triplet: needs negatives."""
+SentenceScoring = Literal["pll", "pll_word_l2r", "likelihood"]
+"""pll: log-probabilities of a masked model, each token masked once. pll_word_l2r: with the rest of its word
+masked too. likelihood: of a left-to-right model."""

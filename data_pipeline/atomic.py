@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: made under another name beside, then renamed."""
+"""Files and directories that appear whole or not at all: made under another name beside, then renamed."""
 
 import contextlib
 import json
@@ -10,22 +10,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.directories import follow_links
+
 
 @contextlib.contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """Yields a free name beside `path`; the file or folder that the block makes there is renamed to `path`.
+    """Yields a free name beside `path`; the file or directory that the block makes there is renamed to
+    `path`.
 
     The content is synced to disk before the rename, so a power cut never leaves half of it under `path`.
     If the block fails, what it made is removed and `path` is unchanged; a killed process leaves the hidden
-    partial file behind. If several processes write `path` at once, the last one wins. A folder does not
-    replace a folder that holds anything. A path that cannot be replaced, such as /dev/stdout when it is a
+    partial file behind. If several processes write `path` at once, the last one wins. A directory does not
+    replace a directory that holds anything. A path that cannot be replaced, such as /dev/stdout when it is a
     pipe, is written directly.
     """
     asked_for = str(path)
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    path = path.resolve()  # if `path` is a link, its target is replaced and the link stays
+    path = follow_links(path)  # if `path` is a link, its target is replaced and the link stays
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial
@@ -57,7 +60,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def synchronize(path: Path) -> None:
-    """Syncs a file, or all files below a folder, to disk, so that their content survives a power cut."""
+    """Syncs a file, or all files below a directory, to disk, so that their content survives a power cut."""
     for file in [path, *path.rglob("*")]:
         if file.is_file() and not file.is_symlink():
             descriptor = os.open(file, os.O_RDONLY)

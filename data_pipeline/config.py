@@ -12,7 +12,7 @@ from data_pipeline.errors import UserError
 Pairing = Literal["next_sentence", "contiguous"]
 MaskingUnit = Literal["token", "whole_word"]
 
-# Not a folder: `pretrain` makes the corpus of this name from the documentation of the installed
+# Not a directory: `pretrain` makes the corpus of this name from the documentation of the installed
 # Python packages.
 INSTALLED_DOCUMENTATION = "installed-documentation"
 
@@ -24,13 +24,13 @@ class MaskingConfig:
     """How the masked language model's inputs are corrupted (paper, section 3.1 and Table 8)."""
 
     rate: float = 0.15
-    """Share of a sequence's tokens, special ones counted, that are predicted. 0 turns masking off."""
+    """Fraction of a sequence's tokens, special ones counted, that are predicted. 0 turns masking off."""
     mask: float = 0.8
-    """Share of the predicted tokens replaced by [MASK]."""
+    """Fraction of the predicted tokens replaced by [MASK]."""
     same: float = 0.1
-    """Share of the predicted tokens left as they are."""
+    """Fraction of the predicted tokens left as they are."""
     random: float = 0.1
-    """Share of the predicted tokens replaced by a uniformly drawn vocabulary id."""
+    """Fraction of the predicted tokens replaced by a uniformly drawn vocabulary id."""
     unit: MaskingUnit = "token"
     """token: each word piece on its own. whole_word: all pieces of a word or
     none; in text without spaces between words, SentencePiece's pieces are
@@ -39,10 +39,10 @@ class MaskingConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
-        shares = (self.mask, self.same, self.random)
-        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # in this form it refuses NaN too
+        fractions = (self.mask, self.same, self.random)
+        if not (min(fractions) >= 0 and abs(sum(fractions) - 1) <= 1e-6):  # in this form it refuses NaN too
             raise UserError(
-                f"data.masking.mask, same and random are {shares}; they must be shares that add up to 1"
+                f"data.masking.mask, same and random are {fractions}; they must be fractions that add up to 1"
             )
 
 
@@ -55,7 +55,7 @@ class Phase:
     max_predictions_per_seq: int = 20
     """Slots for predicted tokens; fewer than about rate x max_seq_length mask long sequences too little."""
     fraction: float = 1.0
-    """Share of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
+    """Fraction of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
 
     def __post_init__(self) -> None:
         if self.max_seq_length <= _SPECIAL_TOKENS_OF_A_PAIR + 1:
@@ -85,7 +85,7 @@ class DataConfig:
     """What the batches of a run are made of."""
 
     corpus: str = ""
-    """Folder made by `bert-jax prepare`, or a folder or glob of google-research/bert's TFRecords."""
+    """Directory made by `bert-jax prepare`, or a directory or glob of google-research/bert's TFRecords."""
     pairing: Pairing = "next_sentence"
     """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP]."""
     random_next_prob: float = 0.5

@@ -1,9 +1,9 @@
 """JSON lines: one object per line."""
 
-import json
 from typing import Any
 
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -11,7 +11,7 @@ SUFFIXES = (".jsonl", ".ndjson")
 def parse_object(line: str, place: object) -> dict[str, Any]:
     """Returns the object on a line. Raises UserError, whose message names `place`, if there is none."""
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
     except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}") from None
     if not isinstance(fields, dict):

@@ -1,4 +1,4 @@
-"""TensorFlow Datasets (TFDS): `tfds:NAME` in place of a folder or a file."""
+"""TensorFlow Datasets (TFDS): `tfds:NAME` in place of a directory or a file."""
 
 import dataclasses
 import functools
@@ -45,13 +45,13 @@ class TfdsSplit:
 
 
 def is_tfds(name: str) -> bool:
-    """Whether it is `tfds:NAME` rather than a folder or a file."""
+    """Whether it is `tfds:NAME` rather than a directory or a file."""
     return name.startswith(_PREFIX)
 
 
 @functools.cache  # every split of a data set opens it
 def open_tfds(
-    source: str, data_dir: str | None = None, advice: str = "name a folder with the data set's files"
+    source: str, data_dir: str | None = None, advice: str = "name a directory with the data set's files"
 ) -> Any:
     """The builder of `tfds:NAME`, downloaded if it is not on disk.
 

@@ -1,14 +1,13 @@
 """The named experiments: values only, one file per table or recipe."""
 
-from bert_jax.config import Experiment
+from bert_jax.objectives.experiment import Experiment
+from experiments import table6, table8
 from experiments.base import BASE
 from experiments.large import LARGE
 from experiments.packed import BASE_PACKED
 from experiments.quickstart import QUICKSTART
 from experiments.roberta import ROBERTA_BASE
 from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP
-from experiments.table6 import SIZES
-from experiments.table8 import MASKINGS
 
 EXPERIMENTS: dict[str, Experiment] = {
     "quickstart": QUICKSTART,
@@ -18,11 +17,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     "ltr_no_nsp": LTR_NO_NSP,
     "large_no_nsp": LARGE_NO_NSP,
     "large_ltr_no_nsp": LARGE_LTR_NO_NSP,
-    **SIZES,
-    **MASKINGS,
+    **table6.SIZES,
+    **table8.MASKINGS,
     "roberta_base": ROBERTA_BASE,
     "base_packed": BASE_PACKED,
 }
+
+ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
+"""Rows of tables that are other experiments: their names, and those of the experiments."""
 
 SUMMARIES: dict[str, str] = {
     "quickstart": "a small model on the installed documentation",
@@ -32,8 +34,8 @@ SUMMARIES: dict[str, str] = {
     "ltr_no_nsp": "Table 5: BASE without NSP, left to right",
     "large_no_nsp": "Table 5: LARGE without NSP",
     "large_ltr_no_nsp": "Table 5: LARGE without NSP, left to right",
-    **dict.fromkeys(SIZES, "Table 6: layers, width and heads as named"),
-    **dict.fromkeys(MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
+    **dict.fromkeys(table6.SIZES, "Table 6: layers, width and heads as named"),
+    **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
     "base_packed": "base without padding: several sequences in a row",
 }

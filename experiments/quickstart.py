@@ -7,7 +7,8 @@ a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, under 6 minutes in all
 Expected: held-out MLM accuracy at least 3 times that of always guessing the most frequent token.
 """
 
-from bert_jax.config import Experiment, ModelConfig, OptimizerConfig
+from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
 
 QUICKSTART = Experiment(

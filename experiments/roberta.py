@@ -13,12 +13,14 @@ The decay from the end of warm-up and the bias-corrected moments are those of it
 
 from dataclasses import replace
 
+from bert_jax.objectives import MaskedLM
 from data_pipeline.config import Phase
 from experiments.base import BASE
 
 ROBERTA_BASE = replace(
     BASE,
-    model=replace(BASE.model, objective="mlm", activation="gelu_exact"),
+    objective=MaskedLM(),
+    model=replace(BASE.model, activation="gelu_exact"),
     data=replace(
         BASE.data,
         pairing="contiguous",

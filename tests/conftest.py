@@ -1,7 +1,8 @@
 """Rules and fixtures of the whole suite.
 
 Tests that need an extra which is not installed are skipped with the reason; asking for them with `-m` is
-then an error. Compiled programs are cached, so that nothing is compiled twice.
+then an error. Compiling takes most of the time: all processes of a session share compiled programs, and
+machine code is not optimized. `JAX_DISABLE_MOST_OPTIMIZATIONS=0` optimizes it.
 """
 
 import importlib.util
@@ -19,23 +20,29 @@ _NEEDS = {
 }
 
 _compiled = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+"""The directory of compiled programs, where this process made it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets jax's compilation cache, before any test imports jax, so that tests share compiled programs.
+    """Sets how jax compiles, before any test imports it; what tests start inherits the variables.
+
+    The compiler arranges the same operations in the same fusions with and without optimization (of LLVM).
 
     Raises:
       pytest.UsageError: `-m` asks for tests that would all be skipped.
     """
-    folder = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the variables
+        directory = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = directory.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if lack := _lack(config.option.markexpr):
         raise pytest.UsageError(f"-m {config.option.markexpr} {lack}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[_compiled].cleanup()
+    if _compiled in config.stash:
+        config.stash[_compiled].cleanup()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +64,6 @@ def _lack(marker: str) -> str | None:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus of tiny runs. A test that alters a corpus must write its own or copy this one."""
-    from tests.tiny_run import write_corpus  # imports jax, which must find the folder above
+    from tests.tiny_run import write_corpus  # imports jax, which must find the directory above
 
     return write_corpus(tmp_path_factory.mktemp("tiny") / "corpus")

@@ -1,8 +1,8 @@
 """Runs `bert-jax` and records every row of every training batch that it makes.
 
-    python -m tests.recorded_run FOLDER SECONDS ARGUMENTS...
+    python -m tests.recorded_run DIRECTORY SECONDS ARGUMENTS...
 
-Each process writes lines `STEP ROW DIGEST` to its own file in FOLDER. A batch takes at least SECONDS to
+Each process writes lines `STEP ROW DIGEST` to its own file in DIRECTORY. A batch takes at least SECONDS to
 make, so that a test has time to disturb the run.
 """
 
@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from bert_jax.cli.main import main
-from data_pipeline import batches
+from data_pipeline.pretraining import batches
 
 
 def recorded(
-    make: Callable[..., Iterator[Any]], folder: Path, seconds: float
+    make: Callable[..., Iterator[Any]], directory: Path, seconds: float
 ) -> Callable[..., Iterator[Any]]:
     """Wraps `training_batches` so that its rows are recorded."""
 
     def training_batches(*args: Any, first_step: int, rows: Any, **settings: Any) -> Iterator[Any]:
-        folder.mkdir(exist_ok=True)
+        directory.mkdir(exist_ok=True)
         numbers = np.concatenate([np.arange(start, stop) for start, stop in rows])
-        with (folder / str(os.getpid())).open("a") as file:
+        with (directory / str(os.getpid())).open("a") as file:
             for step, batch in enumerate(
                 make(*args, first_step=first_step, rows=rows, **settings), first_step
             ):
@@ -47,10 +47,10 @@ def digest(batch: Mapping[str, np.ndarray], place: int) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_record(folder: Path) -> dict[tuple[int, int], set[str]]:
+def read_record(directory: Path) -> dict[tuple[int, int], set[str]]:
     """(step, row) -> the digests that were recorded for it: one, unless something is wrong."""
     found: dict[tuple[int, int], set[str]] = {}
-    for file in folder.iterdir():
+    for file in directory.iterdir():
         for line in file.read_text().splitlines():
             step, row, digest = line.split()
             found.setdefault((int(step), int(row)), set()).add(digest)

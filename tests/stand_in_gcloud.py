@@ -1,4 +1,4 @@
-"""A stand-in for `gcloud`: a slice is a folder, and its two hosts are homes for local processes.
+"""A stand-in for `gcloud`: a slice is a directory, and its two hosts are homes for local processes.
 
 It knows the commands and flags that launch_tpu.sh uses and refuses all others, as gcloud does.
 """
@@ -27,7 +27,7 @@ class GcloudError(Exception):
 
 
 class Cloud:
-    """A project's state, kept in a folder."""
+    """A project's state, kept in a directory."""
 
     def __init__(self, root: Path) -> None:
         self.account, self.calls = root / "account", root / "calls"
@@ -89,7 +89,7 @@ class Cloud:
         shutil.rmtree(self.slices / name)
 
     def bucket(self, url: str) -> Path:
-        """The folder that stands for a gs:// address."""
+        """The directory that stands for a gs:// address."""
         name, _, path = url.removeprefix("gs://").partition("/")
         if not (self.buckets / name).is_dir():
             raise GcloudError(f"(gcloud.storage) [me] does not have permission to access b instance [{name}]")
@@ -186,13 +186,13 @@ def list_slices(cloud: Cloud, args: argparse.Namespace) -> None:
         print(cloud.state(found.name) or "")
 
 
-def listed(folder: Path, collection: str, args: argparse.Namespace) -> list[Path]:
-    """The entries of a folder whose full resource names match the filter `name ~ EXPRESSION`."""
+def listed(directory: Path, collection: str, args: argparse.Namespace) -> list[Path]:
+    """The entries of a directory whose full resource names match the filter `name ~ EXPRESSION`."""
     key, _, expression = (args.filter or "name ~ ").partition(" ~ ")
     if key != "name":
         raise GcloudError(f"the stand-in knows no filter {args.filter}")
     place = f"projects/{args.project}/locations/{args.zone}/{collection}"
-    return [path for path in sorted(folder.glob("*")) if re.search(expression, f"{place}/{path.name}")]
+    return [path for path in sorted(directory.glob("*")) if re.search(expression, f"{place}/{path.name}")]
 
 
 def list_accounts(cloud: Cloud, args: argparse.Namespace) -> None:
@@ -210,10 +210,10 @@ def offered(zone: str) -> tuple[str, ...]:
 
 
 def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
-    folder = cloud.bucket(args.source)
-    if not folder.is_dir():
+    directory = cloud.bucket(args.source)
+    if not directory.is_dir():
         raise GcloudError("One or more URLs matched no objects.")
-    for path in folder.iterdir():
+    for path in directory.iterdir():
         print(f"{args.source.rstrip('/')}/{path.name}{'/' if path.is_dir() else ''}")
 
 

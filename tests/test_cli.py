@@ -1,19 +1,23 @@
 """The command line: a user's mistake gives one line on stderr that says what is valid."""
 
 import contextlib
+import dataclasses
+import io
 import json
 import os
 import re
 from pathlib import Path
 
 import pytest
+import tyro
 
 from bert_jax.cli.main import COMMANDS, main
-from bert_jax.downstream import TASKS
 from bert_jax.formats.open_model import open_model
+from bert_jax.tasks import TASKS
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from experiments import EXPERIMENTS
+from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.small_records import write_records
 from tests.tiny_run import arguments, write_corpus
 
@@ -75,6 +79,22 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--keep-every", "1500"],
         ["keep_every is 1500", "checkpoint_every (1000)"],
     ),
+    "more steps than can be counted": (
+        ["pretrain", "base", "--workdir", "w", "--num-train-steps", "10000000000000000000000"],
+        ["num_train_steps is 10000000000000000000000; it must be at most 2147483647"],
+    ),
+    "a size that no array has": (
+        ["pretrain", "base", "--workdir", "w", "--model.vocab-size", "100000000000000000000"],
+        ["model.vocab_size is 100000000000000000000; it must be a whole number from 1 to 2147483647"],
+    ),
+    "a warm-up that never ends": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.warmup-steps", "3000000000"],
+        ["optimizer.warmup_steps is 3000000000; it must be at most 2147483647"],
+    ),
+    "steps as a float": (
+        ["pretrain", "base", "--workdir", "w", "--num-train-steps", "1e22"],
+        ["--num-train-steps: invalid value '1e22'; expected --num-train-steps INT"],
+    ),
     "nothing to profile": (["pretrain", "base", "--workdir", "w", "--profile", "0"], ["--profile is 0"]),
     "impossible seed": (["pretrain", "base", "--workdir", "w", "--seed", "-1"], ["seed is -1"]),
     "nothing to predict": (
@@ -111,17 +131,44 @@ WRONG = {
         ["compile", "base", "--topology", "v5e:2x2", "--largest-batch", "--batch-per-chip", "8"],
         ["--largest-batch", "--batch-per-chip"],
     ),
-    "a report in a folder that is not there": (
+    "a report in a directory that is not there": (
         ["compile", "base", "--topology", "v5e:2x2", "--json", "missing/x.json"],
-        ["--json missing/x.json", "missing is not a folder"],
+        ["--json missing/x.json", "missing is not a directory"],
     ),
-    "a report that is a folder": (
+    "a report that is a directory": (
         ["compile", "base", "--topology", "v5e:2x2", "--json", "."],
-        ["--json . is a folder"],
+        ["--json . is a directory"],
     ),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
     "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
 }
+
+
+@dataclasses.dataclass
+class Flags:
+    count: int
+    """How many."""
+
+
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        ([], ["  Missing from bert-jax:", "      --count INT"]),
+        (["--count", "x"], ["  Error parsing --count: invalid literal for int() with base 10: 'x'"]),
+    ],
+    ids=["missing", "wrong"],
+)
+def test_the_screens_of_tyro_have_the_form_that_is_read(argv: list[str], wrong: list[str]) -> None:
+    screen = io.StringIO()
+    with (
+        contextlib.suppress(SystemExit),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(screen),
+    ):
+        tyro.cli(Flags, args=argv, prog="bert-jax")
+    parts = re.split(r"^ *-{10,} *$", screen.getvalue(), flags=re.MULTILINE)
+    lines = [line.rstrip() for line in parts[1].splitlines() if line.strip()]
+    assert lines[: len(wrong)] == wrong, "mend bert_jax/cli/parsing.py"
 
 
 @pytest.mark.parametrize(("argv", "named"), WRONG.values(), ids=WRONG)
@@ -139,14 +186,40 @@ def test_wrong_command_lines(
 
 
 def test_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = error_of(arguments(tmp_path / "w", tmp_path / "nowhere"), capsys)
+    line = error_of(arguments(tmp_path / "new" / "w", tmp_path / "nowhere"), capsys)
     assert str(tmp_path / "nowhere") in line
+    assert not (tmp_path / "new").exists(), "a refused run left something behind"
+
+
+def test_a_work_directory_that_links_to_itself(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert f"{tmp_path / 'loop'} is a file" in error_of(arguments(tmp_path / "loop", corpus), capsys)
+
+
+@pytest.mark.parametrize(
+    "flags", [["convert", "--model"], ["prepare", "--vocab-size", "100"]], ids=["convert", "prepare"]
+)
+def test_an_output_that_links_to_itself(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    output = ["--output", str(tmp_path / "loop")]
+    (tmp_path / "text.txt").write_text("A sentence of text. And another one.")
+    if flags[0] == "convert":
+        make_run(tmp_path / "run", "mlm")
+        argv = [*flags, str(tmp_path / "run")]
+    else:
+        argv = [*flags, str(tmp_path / "text.txt"), "--format", "text", "--train-vocab", "wordpiece"]
+    assert f"{tmp_path / 'loop'} is a link that leads back to itself" in error_of([*argv, *output], capsys)
 
 
 def test_vocabulary_larger_than_the_model(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = error_of(arguments(tmp_path / "w", corpus, "--model.vocab-size", "19"), capsys)
+    assert not (tmp_path / "w").exists(), "a refused run left something behind"
     assert "20" in line
     assert "--model.vocab-size 20" in line
 
@@ -168,7 +241,7 @@ def test_a_corpus_that_is_the_work_directory(
     (tmp_path / "link").symlink_to(corpus)
     before = {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
     line = error_of(arguments(tmp_path / name, corpus), capsys)
-    assert f"--workdir {tmp_path / name} is the folder of data.corpus; name another" in line
+    assert f"--workdir {tmp_path / name} is the directory of data.corpus; name another" in line
     assert {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()} == before
 
 
@@ -181,7 +254,7 @@ def test_batch_that_devices_cannot_share(
 
 
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bert_jax.workdir.folder import lock
+    from bert_jax.workdir.directory import lock
 
     with lock(tmp_path / "w"):
         assert "in use by another process" in error_of(arguments(tmp_path / "w", corpus), capsys)
@@ -298,7 +371,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"
 
 
-def test_a_folder_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_records(tmp_path / "a.tfrecord", range(13))
     write_records(tmp_path / "heldout.tfrecord", range(100, 108))
     flags = ["--data.phases.0.max-predictions-per-seq", "3", "--num-train-steps", "1"]
@@ -352,16 +425,16 @@ def test_what_is_no_runs_is_left_alone(
     (workdir / name).mkdir(parents=True)
     (workdir / name / "events.mine").touch()
     line = error_of(arguments(workdir, corpus, "--num-train-steps", "1"), capsys)
-    assert f"w holds {name} but no config.json, so it is not that of a run; name another folder" in line
+    assert f"w holds {name} but no config.json, so it is not that of a run; name another directory" in line
     assert [str(path.relative_to(workdir)) for path in workdir.rglob("*")] == [name, f"{name}/events.mine"]
 
 
 def test_fine_tuned_models_are_left_alone(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "w" / "cells").mkdir(parents=True)
+    (tmp_path / "w" / "trials").mkdir(parents=True)
     assert "w holds fine-tuned models; name" in error_of(arguments(tmp_path / "w", corpus), capsys)
-    assert [path.name for path in (tmp_path / "w").iterdir()] == ["cells"]
+    assert [path.name for path in (tmp_path / "w").iterdir()] == ["trials"]
 
 
 def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
@@ -369,7 +442,7 @@ def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(
-            "bert_jax.workdir.folder.copy_tokenizer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "bert_jax.workdir.directory.copy_tokenizer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) != 0
     assert main(arguments(tmp_path, corpus, "--num-train-steps", "1")) == 0

@@ -2,23 +2,22 @@
 
 import pytest
 
-from bert_jax.cli.experiments import describe
 from experiments import EXPERIMENTS
-from tests.golden.make_experiments_golden import FOLDER
+from tests.golden.make_experiments_golden import DIRECTORY, golden
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_resolved_values_are_the_golden_ones(name: str) -> None:
-    path = FOLDER / f"{name}.txt"
-    golden = path.read_text(encoding="utf-8") if path.exists() else ""
-    assert describe(EXPERIMENTS[name]) == golden, (
+    path = DIRECTORY / f"{name}.txt"
+    stored = path.read_text(encoding="utf-8") if path.exists() else None
+    assert golden(name) == stored, (
         f"experiment {name} no longer resolves to {path}; if that is meant, run "
         "`python -m tests.golden.make_experiments_golden` and commit the diff"
     )
 
 
 def test_no_golden_file_is_left_over() -> None:
-    assert {path.stem for path in FOLDER.glob("*.txt")} == set(EXPERIMENTS)
+    assert {path.stem for path in DIRECTORY.glob("*.txt")} == set(EXPERIMENTS)
 
 
 def test_table_6_sizes_are_those_of_their_names() -> None:

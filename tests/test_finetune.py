@@ -13,13 +13,14 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.downstream import choose_packing
-from bert_jax.downstream.results import report
-from bert_jax.finetuning.config import Cell, FineTuningConfig
-from bert_jax.finetuning.predict import gather
-from bert_jax.finetuning.record import FineTuningRecord, check_same, read_record
+from bert_jax.finetuning_config import FineTuningConfig, Trial
 from bert_jax.parallel import interrupt
+from bert_jax.task import Metric
+from bert_jax.tasks.finetuning import packing
+from bert_jax.tasks.finetuning.outputs import gather
+from bert_jax.tasks.finetuning.results import report
 from bert_jax.training.checkpoints import load_params
+from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_record
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, random_params, trainable_params
@@ -39,98 +40,108 @@ def write_table(path: Path, rows: int, seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pretrained model, tables, and what `finetune` made of them."""
-    folder = tmp_path_factory.mktemp("finetune")
-    make_run(folder / "model", make_params=trainable_params)
-    (folder / "data").mkdir()
-    write_table(folder / "data" / "train.csv", 64, 0)
-    write_table(folder / "data" / "dev.csv", 24, 1)
-    assert main(command(folder)) == 0
-    return folder
+    directory = tmp_path_factory.mktemp("finetune")
+    make_run(directory / "model", make_params=trainable_params)
+    (directory / "data").mkdir()
+    write_table(directory / "data" / "train.csv", 64, 0)
+    write_table(directory / "data" / "dev.csv", 24, 1)
+    assert main(command(directory)) == 0
+    return directory
 
 
-def command(folder: Path, *more: str, output: str = "output") -> list[str]:
-    paths = [f"--{name}={folder / name}" for name in ("model", "data")]
+def command(directory: Path, *more: str, output: str = "output") -> list[str]:
+    paths = [f"--{name}={directory / name}" for name in ("model", "data")]
     flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=24", "--batch-size=8"]
     grid = ["--epochs=40", "--learning-rate", "3e-3", "1e-9"]
-    return ["finetune", "classify", *paths, f"--output={folder / output}", *flags, *grid, *more]
+    return ["finetune", "classify", *paths, f"--output={directory / output}", *flags, *grid, *more]
 
 
-def results(folder: Path, output: str = "output") -> dict:
-    return json.loads((folder / output / "results.json").read_text())
+def results(directory: Path, output: str = "output") -> dict:
+    return json.loads((directory / output / "results.json").read_text())
 
 
-def test_it_learns_and_the_best_cell_is_kept(folder: Path) -> None:
-    found = results(folder)
-    assert found["metric"] == "accuracy"
+def test_it_learns_and_the_best_trial_is_kept(directory: Path) -> None:
+    found = results(directory)
+    assert found["metric"]["name"] == "accuracy"
+    assert [row["stdev"] for row in found["rows"]] == [None, None]  # of one seed each
     assert found["best"]["learning_rate"] == 3e-3
-    assert found["best"]["figures"]["accuracy"] > 0.9
-    assert (folder / "output" / "best" / "checkpoints").is_dir()
-    worse = folder / "output" / "cells" / "lr1e-09-batch8-epochs40-seed0"
+    assert found["best"]["metrics"]["accuracy"] > 0.9
+    assert (directory / "output" / "best" / "checkpoints").is_dir()
+    worse = directory / "output" / "trials" / "lr1e-09-batch8-epochs40-seed0"
     assert (worse / "result.json").exists()
     assert not (worse / "checkpoints").exists()
-    record = read_record(folder / "output" / "best")
+    record = read_record(directory / "output" / "best")
     assert record.labels == tuple(sorted(SUBJECTS))
-    assert Path(record.data) == folder / "data"
+    assert Path(record.data) == directory / "data"
 
 
-def test_it_says_how_much_there_is_and_what_is_cut(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    shutil.copytree(folder / "data", folder / "long")
-    with (folder / "long" / "dev.csv").open("a") as file:
+def test_it_says_how_much_there_is_and_what_is_cut(directory: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(directory / "data", directory / "long")
+    with (directory / "long" / "dev.csv").open("a") as file:
         file.write(f"the {'very ' * 20}cat,cat\n")
-    (folder / "long" / "test.csv").write_text("title\nthe cat\n")
-    flags = ["--epochs=0.1", "--learning-rate", "1e-3", "1e-4", f"--data={folder / 'long'}"]
-    assert main(command(folder, *flags, output="long-output")) == 0
+    (directory / "long" / "test.csv").write_text("title\nthe cat\n")
+    flags = ["--epochs=0.1", "--learning-rate", "1e-3", "1e-4", f"--data={directory / 'long'}"]
+    assert main(command(directory, *flags, output="long-output")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sequences: train 64, dev 25, test 1"
     assert lines[1] == "warning: cut to --max-seq-length 24: 1 of dev"
-    assert lines[2] == "cell 1 of 2: lr0.001-batch8-epochs0.1-seed0"
-    (second,) = (line for line in lines if line.startswith("cell 2"))
+    assert lines[2] == "trial 1 of 2: lr0.001-batch8-epochs0.1-seed0"
+    assert [number for number, line in enumerate(lines) if line.startswith("compiling the step")] == [3]
+    (second,) = (line for line in lines if line.startswith("trial 2"))
     assert re.fullmatch(
-        r"cell 2 of 2: lr0.0001-batch8-epochs0.1-seed0; about \d+ (s|min) left for all", second
+        r"trial 2 of 2: lr0.0001-batch8-epochs0.1-seed0; about \d+ (s|min) left for all", second
     )
 
 
-def test_cells_are_in_the_order_of_their_numbers_and_equal_warnings_are_one(
+def test_trials_are_in_the_order_of_their_numbers_and_equal_warnings_are_one(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     for epochs in (10.0, 2.0, 1.0):
-        cell = Cell(1e-3, 8, epochs, seed=0)
-        figures = {"accuracy": 0.5, "f1": epochs}
+        trial = Trial(1e-3, 8, epochs, seed=0)
+        metrics = {"accuracy": 0.5, "f1": epochs}
         degenerate = "all the same" if epochs > 1 else None
-        result = {"cell": cell.name, **dataclasses.asdict(cell), "figures": figures, "examples": []}
-        (tmp_path / "cells" / cell.name).mkdir(parents=True)
-        write_json(tmp_path / "cells" / cell.name / "result.json", {**result, "degenerate": degenerate})
-    report(tmp_path, "task", "f1")
+        result = {
+            "trial": trial.name,
+            **dataclasses.asdict(trial),
+            "metrics": metrics,
+            "examples": [],
+            "diverged": None,
+        }
+        (tmp_path / "trials" / trial.name).mkdir(parents=True)
+        write_json(tmp_path / "trials" / trial.name / "result.json", {**result, "degenerate": degenerate})
+    report(tmp_path, "task", Metric("f1", "F1"))
     said = capsys.readouterr().out
     assert [line.split("│")[3].strip() for line in said.splitlines() if "│" in line] == ["1", "2", "10"]
     assert said.count("warning") == 1
-    assert "warning: 2 of 3 cells: all the same" in said
+    assert "warning: 2 of 3 trials: all the same" in said
     assert "epochs10-seed0: f1 10  accuracy 0.5" in said
 
 
-def test_degenerate_cells_are_named(folder: Path) -> None:
-    worse = next(cell for cell in results(folder)["cells"] if cell["learning_rate"] == 1e-9)
+def test_degenerate_trials_are_named(directory: Path) -> None:
+    worse = next(trial for trial in results(directory)["trials"] if trial["learning_rate"] == 1e-9)
     assert worse["degenerate"].startswith("every prediction is ")
 
 
-def test_a_cell_that_diverges_does_not_end_the_grid(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_trial_that_diverges_does_not_end_the_grid(directory: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ["--seeds=2", "--epochs=0.5", "--learning-rate", "1e38", "1e-3"]
-    assert main(command(folder, *flags, output="diverging")) == 0
-    found = results(folder, "diverging")
+    assert main(command(directory, *flags, output="diverging")) == 0
+    found = results(directory, "diverging")
     assert found["best"]["learning_rate"] == 1e-3
-    for figure in ("mean", "stdev"):
-        assert [row[figure] is None for row in found["rows"]] == [False, True]
+    for metric in ("mean", "stdev"):
+        assert [row[metric] is None for row in found["rows"]] == [False, True]
     assert [row["diverged"] > 0 for row in found["rows"]] == [False, True]
     assert "warning: lr1e+38-batch8-epochs0.5-seed0: diverged: the loss or" in capsys.readouterr().out
-    assert (folder / "diverging" / "best" / "checkpoints").is_dir()
+    assert (directory / "diverging" / "best" / "checkpoints").is_dir()
 
 
-def test_where_all_cells_diverge_it_ends_with_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_where_all_trials_diverge_it_ends_with_an_error(
+    directory: Path, capsys: pytest.CaptureFixture
+) -> None:
     flags = ["--epochs=0.5", "--learning-rate", "1e38", "2e38"]
     for again in ([], [], ["--learning-rate=1e38"]):
-        assert main(command(folder, *flags, *again, output="all-diverging")) == 1
+        assert main(command(directory, *flags, *again, output="all-diverging")) == 1
         said = capsys.readouterr()
         assert "NaN or infinite at step" in said.err
         assert "; try a lower --learning-rate in another --output" in said.err
@@ -138,28 +149,28 @@ def test_where_all_cells_diverge_it_ends_with_an_error(folder: Path, capsys: pyt
 
 
 def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture
+    directory: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    result = folder / "output" / "best" / "result.json"
+    result = directory / "output" / "best" / "result.json"
     before = result.stat().st_mtime_ns
-    assert main(command(folder)) == 0
+    assert main(command(directory)) == 0
     assert result.stat().st_mtime_ns == before
     capsys.readouterr()
-    assert main(command(folder, "--max-seq-length=12")) == 2
+    assert main(command(directory, "--max-seq-length=12")) == 2
     assert "settings.max_seq_length 24 -> 12" in capsys.readouterr().err
 
 
-def test_a_grid_grows_from_run_to_run_and_the_best_of_all_is_kept(folder: Path) -> None:
-    before = results(folder)["best"]["cell"]
-    grown = [flag if flag != "3e-3" else "2e-9" for flag in command(folder)]
+def test_a_grid_grows_from_run_to_run_and_the_best_of_all_is_kept(directory: Path) -> None:
+    before = results(directory)["best"]["trial"]
+    grown = [flag if flag != "3e-3" else "2e-9" for flag in command(directory)]
     assert main(grown) == 0
-    assert len(results(folder)["cells"]) == 3
-    assert results(folder)["best"]["cell"] == before
-    assert (folder / "output" / "best" / "checkpoints").is_dir()
+    assert len(results(directory)["trials"]) == 3
+    assert results(directory)["best"]["trial"] == before
+    assert (directory / "output" / "best" / "checkpoints").is_dir()
 
 
-def test_other_training_data_or_labels_are_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    train = folder / "data" / "train.csv"
+def test_other_training_data_or_labels_are_refused(directory: Path, capsys: pytest.CaptureFixture) -> None:
+    train = directory / "data" / "train.csv"
     content = train.read_text()
     for changed, message in (
         (content.replace("mat is", "mat was", 1), "other settings or data: data "),
@@ -167,17 +178,17 @@ def test_other_training_data_or_labels_are_refused(folder: Path, capsys: pytest.
     ):
         train.write_text(changed)
         try:
-            assert main(command(folder)) == 2
+            assert main(command(directory)) == 2
         finally:
             train.write_text(content)
         assert message in capsys.readouterr().err
 
 
 def test_another_model_of_the_same_name_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     make_run(tmp_path / "model", make_params=random_params)
-    assert main(command(folder, f"--model={tmp_path / 'model'}")) == 2
+    assert main(command(directory, f"--model={tmp_path / 'model'}")) == 2
     assert "other settings or data: model model " in capsys.readouterr().err
 
 
@@ -190,8 +201,8 @@ def test_the_same_model_under_another_name_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def stopped_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupts training once, 21 steps after `folder` was made."""
+def stopped_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupts training once, 21 steps after `directory` was made."""
     count = 0
 
     class StopOnce(interrupt.Interrupt):
@@ -204,55 +215,57 @@ def stopped_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stopped_once")
-def test_an_interrupted_cell_goes_on_to_the_same_parameters(
-    folder: Path, capsys: pytest.CaptureFixture
+def test_an_interrupted_trial_goes_on_to_the_same_parameters(
+    directory: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    once = command(folder, output="again")
+    once = command(directory, "--epochs=10", output="again")
     assert main(once) == 75
-    cells = sorted((folder / "again" / "cells").iterdir())
-    assert len(cells) == 1
-    assert len(json.loads((folder / "again" / "grid.json").read_text())["cells"]) == 2
+    trials = sorted((directory / "again" / "trials").iterdir())
+    assert len(trials) == 1
+    assert len(json.loads((directory / "again" / "grid.json").read_text())["trials"]) == 2
     capsys.readouterr()
     assert main([*once, "1e-2", "--max-seq-length=12"]) == 2
     assert "settings.max_seq_length 24 -> 12" in capsys.readouterr().err
-    assert sorted((folder / "again" / "cells").iterdir()) == cells
-    (record,) = (folder / "again").glob("cells/*/config.json")
+    assert sorted((directory / "again" / "trials").iterdir()) == trials
+    (record,) = (directory / "again").glob("trials/*/config.json")
     record.write_text(re.sub('"jax": "[^"]*"', '"jax": "0.1"', record.read_text()))
     assert main(once) == 0
     assert "note: jax 0.1 -> " in capsys.readouterr().out
-    whole, again = (load_params(folder / name / "best")[1] for name in ("output", "again"))
+    assert main(command(directory, "--epochs=10", output="whole")) == 0
+    assert results(directory, "again")["best"]["trial"] == trials[0].name, "the best is the one interrupted"
+    whole, again = (load_params(directory / name / "best")[1] for name in ("whole", "again"))
     jax.tree.map(np.testing.assert_array_equal, whole, again)
 
 
 @pytest.mark.usefixtures("stopped_once")
-def test_results_are_those_of_all_finished_cells_wherever_it_stops(folder: Path) -> None:
-    # The cells have 16 steps each, so the second one is interrupted.
-    assert main(command(folder, "--epochs=2", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
-    (cell,) = results(folder, "stopped")["cells"]
-    assert results(folder, "stopped")["best"] == cell
-    assert (folder / "stopped" / "cells" / cell["cell"] / "result.json").exists()
+def test_results_are_those_of_all_finished_trials_wherever_it_stops(directory: Path) -> None:
+    # The trials have 16 steps each, so the second one is interrupted.
+    assert main(command(directory, "--epochs=2", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
+    (trial,) = results(directory, "stopped")["trials"]
+    assert results(directory, "stopped")["best"] == trial
+    assert (directory / "stopped" / "trials" / trial["trial"] / "result.json").exists()
 
 
 @pytest.mark.usefixtures("stopped_once")
-def test_an_interrupted_cell_goes_on_in_less_memory(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    short = command(folder, "--epochs=6", "--learning-rate=1e-3", output="in-parts")
+def test_an_interrupted_trial_goes_on_in_less_memory(directory: Path, capsys: pytest.CaptureFixture) -> None:
+    short = command(directory, "--epochs=6", "--learning-rate=1e-3", output="in-parts")
     assert main(short) == 75
     assert main([*short, "--parallel.accumulation-steps=2", "--parallel.remat=layers"]) == 0
     assert "the run goes on, but not bit for bit: dropout draws other bits" in capsys.readouterr().out
 
 
 def test_wrong_answers_in_a_batch_stay_what_they_were(tmp_path: Path) -> None:
-    before = FineTuningRecord("rank", FineTuningConfig(kind="in_batch_ranking"), (), {})
+    before = FineTuningRecord("rank", FineTuningConfig(), (), {})
     in_parts = dataclasses.replace(before.config, parallel=ParallelConfig(accumulation_steps=2))
     with pytest.raises(UserError, match="accumulation_steps 1 -> 2"):
-        check_same(tmp_path, before, dataclasses.replace(before, config=in_parts))
+        check_same(tmp_path, before, dataclasses.replace(before, config=in_parts), rows_compete=True)
 
 
-def test_the_optimizer_is_the_users(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_optimizer_is_the_users(directory: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ["--weight-decay=0.1", "--warmup-proportion=0.5", "--decay-start=warmup_end", "--clip-norm=None"]
-    short = command(folder, "--epochs=1", "--learning-rate=1e-3", *flags, output="optimizer")
+    short = command(directory, "--epochs=1", "--learning-rate=1e-3", *flags, output="optimizer")
     assert main(short) == 0
-    config = read_record(folder / "optimizer" / "best").config
+    config = read_record(directory / "optimizer" / "best").config
     assert config.optimizer == OptimizerConfig(
         learning_rate=1e-3, warmup_steps=4, decay_start="warmup_end", weight_decay=0.1, clip_norm=None
     )
@@ -260,11 +273,11 @@ def test_the_optimizer_is_the_users(folder: Path, capsys: pytest.CaptureFixture)
     assert "warmup_proportion is 1; it must be at least 0 and below 1" in capsys.readouterr().err
 
 
-def test_dropout_is_the_models_or_the_users(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_dropout_is_the_models_or_the_users(directory: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ["--epochs=0.1", "--learning-rate=1e-3", "--dropout-rate=0", "--attention-dropout-rate=0.5"]
-    short = command(folder, *flags, output="dropout")
+    short = command(directory, *flags, output="dropout")
     assert main(short) == 0
-    models, users = (read_record(folder / name / "best").config.model for name in ("output", "dropout"))
+    models, users = (read_record(directory / name / "best").config.model for name in ("output", "dropout"))
     assert (models.dropout_rate, models.attention_dropout_rate) == (0.2, 0.3)
     assert users == dataclasses.replace(models, dropout_rate=0, attention_dropout_rate=0.5)
     assert main([*short, "--dropout-rate=0.1"]) == 2
@@ -277,74 +290,77 @@ def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
         gather([part], 3)
 
 
-def test_short_texts_share_lines(folder: Path) -> None:
-    shared = read_record(folder / "output" / "best").packing
+def test_short_texts_share_lines(directory: Path) -> None:
+    shared = read_record(directory / "output" / "best").packing
     assert shared is not None
     assert shared["length"] == 24
-    assert main(command(folder, "--no-pack", "--epochs=1", "--learning-rate=1e-3", output="unpacked")) == 0
-    assert read_record(folder / "unpacked" / "best").packing is None
+    assert main(command(directory, "--no-pack", "--epochs=1", "--learning-rate=1e-3", output="unpacked")) == 0
+    assert read_record(directory / "unpacked" / "best").packing is None
 
 
-def test_a_cell_packs_alike_alone_and_in_a_grid(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_packs_alike_alone_and_in_a_grid(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Makes compiling cost as much as a few steps on this data, so that the number of steps decides.
-    monkeypatch.setattr(choose_packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
+    monkeypatch.setattr(packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
     found = []
     for epochs in (["0.1"], ["0.1", "3"]):
         output = f"packed-{len(epochs)}"
         flags = ["--learning-rate=1e-3", "--epochs", *epochs]
-        assert main(command(folder, *flags, output=output)) == 0
-        found.append(read_record(folder / output / "cells" / "lr0.001-batch8-epochs0.1-seed0").packing)
+        assert main(command(directory, *flags, output=output)) == 0
+        found.append(read_record(directory / output / "trials" / "lr0.001-batch8-epochs0.1-seed0").packing)
     assert found[0] is not None
     assert found[0] == found[1]
 
 
-def test_the_best_cell_is_named_again_where_the_last_start_ended_before_that(folder: Path) -> None:
-    best = folder / "output" / "best"
-    cell = best.resolve()
+def test_the_best_trial_is_named_again_where_the_last_start_ended_before_that(directory: Path) -> None:
+    best = directory / "output" / "best"
+    trial = best.resolve()
     best.unlink()
-    assert main(command(folder)) == 0
-    assert best.resolve() == cell
+    assert main(command(directory)) == 0
+    assert best.resolve() == trial
 
 
-def test_a_best_cell_that_is_no_link_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    shutil.copytree(folder / "output", folder / "copied")  # which follows links
-    assert main(command(folder, output="copied")) == 2
-    assert "copied/best is a folder, and no link to the best one of cells; move it" in capsys.readouterr().err
-    shutil.rmtree(folder / "copied" / "best")
-    assert main(command(folder, output="copied")) == 0
+def test_a_best_trial_that_is_no_link_is_named(directory: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(directory / "output", directory / "copied")  # which follows links
+    assert main(command(directory, output="copied")) == 2
+    assert (
+        "copied/best is a directory, and no link to the best one of trials; move it"
+        in capsys.readouterr().err
+    )
+    shutil.rmtree(directory / "copied" / "best")
+    assert main(command(directory, output="copied")) == 0
 
 
 def test_a_batch_that_devices_cannot_share_is_known_before_any_is_trained(
-    folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    directory: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax, "device_count", lambda: 2)
-    assert main(command(folder, "--batch-size", "8", "7", output="odd")) == 2
+    assert main(command(directory, "--batch-size", "8", "7", output="odd")) == 2
     assert "the batch size is 7; it must be a multiple of 2" in capsys.readouterr().err
-    assert not (folder / "odd" / "cells").exists()
+    assert not (directory / "odd" / "trials").exists()
 
 
-def test_a_trained_head_is_kept_if_it_fits(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    flags = ["--epochs=0.1", "--learning-rate=1e-9", f"--model={folder / 'output'}"]
-    assert main(command(folder, *flags, "--keep-head", output="kept")) == 0
-    assert results(folder, "kept")["best"]["figures"] == results(folder)["best"]["figures"]
-    assert main(command(folder, *flags, output="not-kept")) == 0
-    assert results(folder, "not-kept")["best"]["figures"]["accuracy"] < 0.9
-    assert main(command(folder, "--keep-head", output="none")) == 2
+def test_a_trained_head_is_kept_if_it_fits(directory: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = ["--epochs=0.1", "--learning-rate=1e-9", f"--model={directory / 'output'}"]
+    assert main(command(directory, *flags, "--keep-head", output="kept")) == 0
+    assert results(directory, "kept")["best"]["metrics"] == results(directory)["best"]["metrics"]
+    assert main(command(directory, *flags, output="not-kept")) == 0
+    assert results(directory, "not-kept")["best"]["metrics"]["accuracy"] < 0.9
+    assert main(command(directory, "--keep-head", output="none")) == 2
     assert "has no head to keep" in capsys.readouterr().err
-    other = folder / "other-labels"
-    shutil.copytree(folder / "data", other)
+    other = directory / "other-labels"
+    shutil.copytree(directory / "data", other)
     for file in other.iterdir():
         file.write_text(file.read_text().replace(",dog", ",horse"))
-    assert main(command(folder, *flags, "--keep-head", f"--data={other}", output="none")) == 2
+    assert main(command(directory, *flags, "--keep-head", f"--data={other}", output="none")) == 2
     error = capsys.readouterr().err
     assert "has the labels cafe, cat, dog, mat; training has cafe, cat, horse, mat" in error
-    assert not (folder / "none").exists()
+    assert not (directory / "none").exists()
 
 
-def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:
-    table, output = folder / "new.csv", folder / "predicted.csv"
+def test_predictions_come_back_in_the_form_of_the_input(directory: Path) -> None:
+    table, output = directory / "new.csv", directory / "predicted.csv"
     table.write_text('title,other\n"the dog, is here",7\nthe cat is on the mat here,8\n')
-    assert main(["predict", f"--model={folder / 'output'}", f"--input={table}", f"--output={output}"]) == 0
+    assert main(["predict", f"--model={directory / 'output'}", f"--input={table}", f"--output={output}"]) == 0
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["title"] for row in rows] == ["the dog, is here", "the cat is on the mat here"]
@@ -355,16 +371,16 @@ def test_predictions_come_back_in_the_form_of_the_input(folder: Path) -> None:
     assert shares[2] == max(shares)
 
 
-def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_bad_input_is_one_line(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     bad = tmp_path / "data"
     bad.mkdir()
     write_table(bad / "train.csv", 8, 0)
-    (bad / "dev.csv").write_text("title,topic\nthe zebra,zebra\n")
-    flags = [f"--model={folder / 'model'}", f"--data={bad}", f"--output={tmp_path / 'out'}"]
+    (bad / "dev.csv").write_text("title,topic\nthe zebra,\n")
+    flags = [f"--model={directory / 'model'}", f"--data={bad}", f"--output={tmp_path / 'out'}"]
     columns = ["--text-column=title", "--label-column=topic", "--max-seq-length=16"]
     assert main(["finetune", "classify", *flags, *columns]) == 2
     error = capsys.readouterr().err
-    assert "dev.csv, line 2 has the label 'zebra'; it must be one of" in error
+    assert "dev.csv, line 2 has no topic; it must be a word or a number" in error
     assert main(["finetune", "classify", *flags, "--text-column=title", "--label-column=topic"]) == 2
     assert "--max-seq-length is 128; the model has 24 positions" in capsys.readouterr().err
     assert main(["finetune", "clasify"]) == 2

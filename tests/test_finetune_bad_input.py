@@ -1,4 +1,4 @@
-"""What `bert-jax finetune` refuses: one line that names the place, exit 2, and no output folder."""
+"""What `bert-jax finetune` refuses: one line that names the place, exit 2, and no output directory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +22,10 @@ def squad(start: int, context: str = "the cat sat", **question: Any) -> str:
 
 
 CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
-    "a label that only dev has": (
+    "a table without names": (
         "classify",
-        {"train.tsv": TEXTS, "dev.tsv": "text\tlabel\nthe cat\tz\n"},
-        "dev.tsv, line 2 has the label 'z'; it must be one of a, b",
+        {"train.tsv": TEXTS.partition("\n")[2], "dev.tsv": TEXTS},
+        "(a table without a line of names takes numbers of columns, from 0)",
     ),
     "a row of a TSV without all columns": (
         "classify",
@@ -60,17 +60,17 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
     "tags of another scheme": (
         "ner",
         {"train.txt": "the O\ncat I-X\n", "dev.txt": TAGS},
-        "train.txt:2: I-X can't follow O in iob2; is this another scheme?",
+        "train.txt:2: I-X can't follow O in iob2; give --scheme iob1 or --scheme iobes",
     ),
     "what is no tag": (
         "ner",
         {"train.txt": TAGS, "dev.txt": "the O\ncat PER\n"},
         "dev.txt:2: 'PER' is not a tag of iob2",
     ),
-    "a tag that only dev has": (
+    "a tag that only test has": (
         "ner",
-        {"train.txt": TAGS, "dev.txt": "the O\n\nthe O\ncat B-Y\n"},
-        "dev.txt:4: no word of training has the type Y; its types are X",
+        {"train.txt": TAGS, "dev.txt": TAGS, "test.txt": "the O\n\nthe O\ncat B-Y\n"},
+        "test.txt:4: no word of training or dev has the type Y; their types are X",
     ),
     "an answer that is not at its offset": (
         "squad",
@@ -140,9 +140,9 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose model has 24 positions."""
-    folder = tmp_path_factory.mktemp("run") / "model"
-    make_run(folder)
-    return folder
+    directory = tmp_path_factory.mktemp("run") / "model"
+    make_run(directory)
+    return directory
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -173,7 +173,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     "a seed below 0": (["--first-seed=-1"], "--first-seed is -1; it must be at least 0"),
     "dropout of all": (["--dropout-rate=1"], "--dropout-rate is 1.0; it must be at least 0 and below 0.9999"),
     "dropout below 0": (["--attention-dropout-rate=-0.1"], "--attention-dropout-rate is -0.1; it must be"),
-    "micro-batches of a later cell": (
+    "micro-batches of a later trial": (
         ["--batch-size", "6", "8", "--parallel.accumulation-steps=3"],
         "accumulation_steps (3) does not divide global_batch_size (8)",
     ),
@@ -181,7 +181,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
         ["--batch-size=999", "--parallel.fsdp=333"],
         "parallel.fsdp x parallel.tensor is 333, which does not divide",
     ),
-    "data that are no folder": (["--data=nowhere"], "nowhere is not a folder; --data takes"),
+    "data that are no directory": (["--data=nowhere"], "nowhere is not a directory; --data takes"),
 }
 
 
@@ -205,7 +205,7 @@ def test_an_output_that_is_the_data_set(model: Path, tmp_path: Path, capsys: pyt
     (tmp_path / "train.tsv").write_text(TEXTS)
     paths = [f"--model={model}", f"--data={tmp_path}", f"--output={tmp_path}"]
     assert main(["finetune", "classify", *paths]) == 2
-    assert f"--output {tmp_path} is the folder of --data; name another one" in capsys.readouterr().err
+    assert f"--output {tmp_path} is the directory of --data; name another one" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["train.tsv"]
 
 
@@ -226,7 +226,7 @@ def test_impossible_flags_are_known_before_anything_is_written(
     assert not output.exists()
 
 
-def test_the_folder_of_a_model_is_no_place_for_another(
+def test_the_directory_of_a_model_is_no_place_for_another(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     for name in ("train", "dev"):

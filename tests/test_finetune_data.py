@@ -1,6 +1,5 @@
 """How `bert-jax finetune` recognises a data set: fingerprints cover the development set and its labels."""
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -11,15 +10,10 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.downstream import TASKS
-from bert_jax.downstream.choice import ChoiceSettings
-from bert_jax.downstream.outputs import write_lines
-from bert_jax.downstream.tagging import TaggingSettings
-from bert_jax.downstream.text_classification import TableSettings
-from bert_jax.finetuning.record import read_record, write_record
-from bert_jax.objective import ObjectiveName
+from bert_jax.tasks import TASKS, choice, classify, tagging
+from bert_jax.tasks.finetuning.outputs import write_lines
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.finetuning.rows import Rows
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.files import squad_json
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
@@ -73,12 +67,12 @@ def test_a_development_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task
     files, changed = CASES[task]
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
 
-    def fingerprints(folder: Path, content: Mapping[str, str]) -> tuple[str, str]:
-        folder.mkdir()
+    def fingerprints(directory: Path, content: Mapping[str, str]) -> tuple[str, str]:
+        directory.mkdir()
         for name, text in content.items():
-            (folder / name).write_text(text)
-        settings: Any = TASKS[task].settings
-        data = settings.load(task, str(folder), tokenizer)
+            (directory / name).write_text(text)
+        settings: Any = TASKS[task].settings()
+        data = settings.load(task, str(directory), tokenizer)
         return data.train.fingerprint(), data.dev_fingerprint
 
     train, dev = fingerprints(tmp_path / "a", files)
@@ -94,12 +88,12 @@ def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def make_command(folder: Path, objective: ObjectiveName = "mlm_nsp") -> list[str]:
+def make_command(directory: Path, objective: str = "mlm_nsp") -> list[str]:
     """Writes a model and tables, and gives the command that fine-tunes into `out`."""
-    make_run(folder / "model", objective)
+    make_run(directory / "model", objective)
     for name in ("train", "dev"):
-        (folder / f"{name}.tsv").write_text(TEXTS)
-    paths = [f"--model={folder / 'model'}", f"--data={folder}", f"--output={folder / 'out'}"]
+        (directory / f"{name}.tsv").write_text(TEXTS)
+    paths = [f"--model={directory / 'model'}", f"--data={directory}", f"--output={directory / 'out'}"]
     return ["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]
 
 
@@ -111,12 +105,9 @@ def test_a_grid_does_not_grow_on_another_development_set(
     (tmp_path / "dev.tsv").write_text(TEXTS.replace("b\ty", "b\tx"))
     assert main([*command, "--learning-rate=1e-3"]) == 2
     assert "other settings or data: development data " in capsys.readouterr().err
-    cell = tmp_path / "out" / "best"
-    write_record(cell, dataclasses.replace(read_record(cell), dev_fingerprint=""))
-    assert main(command) == 0
 
 
-def test_a_grid_grows_in_a_layout_that_its_cells_could_not_have(
+def test_a_grid_grows_in_a_layout_that_its_trials_could_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     command = make_command(tmp_path, "mlm")
@@ -146,10 +137,10 @@ def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / f"{name}.txt").write_text("token ner\na O\nb B-X\n")
     with pytest.raises(UserError, match="--tag-column ner is a name and --word-column 0 a number; name both"):
-        TaggingSettings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
+        tagging.Settings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
     with pytest.raises(UserError, match="--tag-column ² is a name and"):  # a digit, but no number
-        TaggingSettings(tag_column="²").load("ner", str(tmp_path), tokenizer)
-    named = TaggingSettings(word_column="token", tag_column="ner")
+        tagging.Settings(tag_column="²").load("ner", str(tmp_path), tokenizer)
+    named = tagging.Settings(word_column="token", tag_column="ner")
     assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")
 
 
@@ -168,19 +159,28 @@ def test_swag_is_read_from_its_own_files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(",video-id,fold-ind,startphrase,gold-ending\n")
     no_label = (line.rpartition(",")[0] + "\n" for line in SWAG.splitlines())
     (tmp_path / "test.csv").write_text("".join(no_label))
-    data = ChoiceSettings().load("swag", str(tmp_path), tokenizer)
+    data = choice.Settings().load("swag", str(tmp_path), tokenizer)
     assert {name: len(rows) for name, rows in data.evaluated.items()} == {"dev": 2, "test": 2}
     assert data.evaluated["dev"].targets["labels"].tolist() == [0, 1]
 
 
-def test_semevals_test_set_is_said_to_choose(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("is_as_published", [False, True])
+def test_semevals_test_set_is_said_to_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture, is_as_published: bool
+) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
     lines = '1\t"a <e1>b</e1> <e2>c</e2>"\n{}\n\n'
     relations = lines.format("Cause-Effect(e1,e2)") + lines.format("Other")
-    for name in ("TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT"):
-        (tmp_path / name).write_text(relations)
-    (tmp_path / "TEST_FILE.txt").write_text(lines.format(""))
-    settings: Any = TASKS["relation"].settings
+    unlabelled = lines.format("")
+    for directory, name, content in (
+        ("SemEval2010_task8_training", "TRAIN_FILE.TXT", relations),
+        ("SemEval2010_task8_testing_keys", "TEST_FILE_FULL.TXT", relations),
+        ("SemEval2010_task8_testing", "TEST_FILE.txt", unlabelled),
+    ):
+        inner = tmp_path / directory if is_as_published else tmp_path
+        inner.mkdir(exist_ok=True)
+        (inner / name).write_text(content)
+    settings: Any = TASKS["relation"].settings()
     assert settings.load("relation", str(tmp_path), tokenizer).evaluated.keys() == {"dev", "test"}
     assert capsys.readouterr().out.startswith("TEST_FILE_FULL.TXT serves as dev: ")
 
@@ -195,7 +195,7 @@ def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
     content["data"][0]["paragraphs"][0]["qas"] = wrong + right
     (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
     (tmp_path / "dev-v1.1.json").write_text(squad("b"))
-    settings: Any = TASKS["squad"].settings
+    settings: Any = TASKS["squad"].settings()
     settings.load("squad", str(tmp_path), tokenizer)
     said = capsys.readouterr().out
     assert "left out 7 questions whose answer is not where the file says or has no piece of the" in said
@@ -210,7 +210,7 @@ def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str
     for file, content in files.items():
         (tmp_path / file.replace("dev", name)).write_text(content)
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
-    settings: Any = TASKS[task].settings
+    settings: Any = TASKS[task].settings()
     assert "dev" in settings.load(task, str(tmp_path), tokenizer).evaluated
     (file,) = tmp_path.glob(f"{name}*")
     other = file.with_name(file.name.replace(name, "dev"))
@@ -226,7 +226,7 @@ def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str
 @pytest.mark.parametrize(("task", "other"), [("squad2", "v1.1"), ("squad", "v2.0")])
 def test_the_other_version_of_squad_is_not_taken_for_the_tasks(tmp_path: Path, task: str, other: str) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    settings: Any = TASKS[task].settings
+    settings: Any = TASKS[task].settings()
     for part in ("train", "dev"):
         (tmp_path / f"{part}-{other}.json").write_text(squad("b"))
     with pytest.raises(UserError, match=rf"train-{other}\.json is of SQuAD {other[1:]}, which is the task"):
@@ -241,7 +241,7 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text(CHOICE % 0)
-    for settings in (ChoiceSettings(dev_fold=1), ChoiceSettings(folds=2)):
+    for settings in (choice.Settings(dev_fold=1), choice.Settings(folds=2)):
         with pytest.raises(
             UserError, match=r"--folds and --dev-fold go with one file for all; .* a training"
         ):
@@ -251,7 +251,7 @@ def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     examples = [CHOICE.replace('"a"', f'"{context}"') % 0 for context in "abcdefgh"]
     (tmp_path / "all.jsonl").write_text("".join(examples))
     (tmp_path / "test.jsonl").write_text(examples[0] * 3)
-    data = ChoiceSettings(folds=2).load("swag", str(tmp_path), tokenizer)
+    data = choice.Settings(folds=2).load("swag", str(tmp_path), tokenizer)
     assert {name: len(rows) for name, rows in data.evaluated.items() if name != "dev"} == {"test": 3}
 
 
@@ -262,12 +262,76 @@ def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("".join(["text,label\n", *lines]))
     sizes = []
     for fold in range(3):
-        data = TableSettings(folds=3, dev_fold=fold).load("classify", str(tmp_path), tokenizer)
+        data = classify.Settings(folds=3, dev_fold=fold).load("classify", str(tmp_path), tokenizer)
         train, dev = data.train, data.evaluated["dev"]
         assert not texts_of(train) & texts_of(dev)
         assert len(train) + len(dev) == len(lines)
         sizes.append(len(dev))
     assert sum(sizes) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "dev", "labels", "note"),
+    [
+        (
+            "classify",
+            ("train.tsv", "text\tlabel\na\tx\nb\tz\n"),
+            ("dev.tsv", "text\tlabel\na\ty\nc\ty\n"),
+            ("x", "y", "z"),
+            "note: training has no example of y, which dev has 2 of",
+        ),
+        (
+            "ner",
+            ("train.txt", "a B-X\nb O\n"),
+            ("dev.txt", "a B-Y\nb O\n"),
+            ("O", "B-X", "I-X", "B-Y", "I-Y"),
+            "note: no word of the training file has a tag of dev: B-Y, I-Y",
+        ),
+    ],
+)
+def test_labels_that_only_dev_has_are_learnt_to_be_wrong(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    task: str,
+    train: tuple[str, str],
+    dev: tuple[str, str],
+    labels: tuple[str, ...],
+    note: str,
+) -> None:
+    for name, content in (train, dev):
+        (tmp_path / name).write_text(content)
+    settings: Any = TASKS[task].settings()
+    data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    assert data.labels == labels
+    assert capsys.readouterr().out.splitlines() == [note]
+
+
+def test_a_table_without_names_has_columns_by_number(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("x\ta b\ny\tc\n")
+    (tmp_path / "dev.csv").write_text("x,b\n")
+    settings = classify.Settings(text_column="1", label_column="0")
+    data = settings.load("classify", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    assert (data.labels, len(data.train), len(data.evaluated["dev"])) == (("x", "y"), 2, 1)
+
+
+def test_a_table_may_be_in_latin_1(tmp_path: Path) -> None:
+    table = "text\tlabel\nca fé\tx\nb\ty\n"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(table, encoding="latin-1")
+    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    with pytest.raises(UserError, match=r"train.tsv, line 2 is not UTF-8; convert it"):
+        classify.Settings().load("classify", str(tmp_path), tokenizer)
+    data = classify.Settings(encoding="latin-1").load("classify", str(tmp_path), tokenizer)
+    assert data.labels == ("x", "y")
+
+
+def test_a_split_may_be_a_directory_of_json(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    for name, label in (("b", "y"), ("a", "x")):
+        (tmp_path / "train" / f"{name}.json").write_text(json.dumps({"text": "a b", "label": label}) + "\n")
+    (tmp_path / "dev.json").write_text('{"text": "b", "label": "x"}\n')
+    data = classify.Settings().load("classify", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    assert data.train.targets["labels"].tolist() == [0, 1]
 
 
 def texts_of(rows: Rows) -> set[bytes]:
@@ -279,7 +343,7 @@ def test_one_example_that_is_always_the_same_is_not_named(tmp_path: Path) -> Non
     (tmp_path / "train.jsonl").write_text(CHOICE % 0)
     for count, degenerate in ((1, None), (2, "the choice is always number 0")):
         (tmp_path / "dev.jsonl").write_text(CHOICE % 0 * count)
-        data = ChoiceSettings().load("swag", str(tmp_path), tokenizer)
+        data = choice.Settings().load("swag", str(tmp_path), tokenizer)
 
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield np.arange(len(rows)), np.tile(np.float32([1, 0]), (len(rows), 1))
@@ -291,7 +355,7 @@ def test_a_file_that_cannot_be_written_while_training_is_no_wrong_input(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     command, output = make_command(tmp_path), tmp_path / "out"
-    for file in ("cells/lr3e-05-batch32-epochs1-seed0/metrics.jsonl", "results.json"):
+    for file in ("trials/lr3e-05-batch32-epochs1-seed0/metrics.jsonl", "results.json"):
         (output / file).mkdir(parents=True)
         assert main(command) == 69
         assert "Is a directory while training; run the same command again" in capsys.readouterr().err

@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from bert_jax.downstream.ranking import RankingData, RankingSettings
-from bert_jax.downstream.results import print_examples
+from bert_jax.tasks.finetuning.results import print_examples
+from bert_jax.tasks.ranking import RankingData, Settings
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.ranking import encode_queries, ranking_rows, read_queries, read_ranking
-from data_pipeline.tasks.rows import Rows
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, read_model_tokenizer
 
 NO_NEGATIVE = "--loss triplet needs --negative-column: .*train.tsv has no negative"
@@ -28,7 +28,7 @@ def test_the_best_answers_are_shown_and_all_are_written(
     queries = read_queries(tmp_path / "dev.tsv")
     encoded = encode_queries(queries, tokenizer, 8)
     train = ranking_rows(read_ranking(tmp_path / "train.tsv"), tokenizer, 8)
-    data = RankingData("in_batch_ranking", train, {"dev": queries}, {"dev": encoded})
+    data = RankingData(train, {"dev": queries}, {"dev": encoded})
 
     def count_pieces(rows: Rows):  # type: ignore[no-untyped-def]
         """Encodes a text as the unit vector of its piece counts."""
@@ -40,7 +40,7 @@ def test_the_best_answers_are_shown_and_all_are_written(
     assert [one["candidate"] for one in first["ranked"]] == ["b", "a", "c [x]"]
     assert [one["relevance"] for one in first["ranked"]] == [0, 2, 0]
     assert second["ranked"][0] == {"candidate": "c", "score": 1.0, "relevance": 1.0}
-    assert outcome.figures["mrr"] == pytest.approx((1 / 2 + 1) / 2)
+    assert outcome.metrics["mrr"] == pytest.approx((1 / 2 + 1) / 2)
     print_examples(outcome.examples)
     shown = capsys.readouterr().out
     assert "c [x]" in shown
@@ -51,7 +51,7 @@ def test_the_best_answers_are_shown_and_all_are_written(
 def test_a_column_of_negatives_is_used_without_being_named(tmp_path: Path) -> None:
     def load(loss: Literal["in_batch", "triplet"], train: str) -> int:
         (tmp_path / "train.tsv").write_text(train)
-        return RankingSettings(loss=loss).load("rank", str(tmp_path), tokenizer).train.sequences_per_row
+        return Settings(loss=loss).load("rank", str(tmp_path), tokenizer).train.sequences_per_row
 
     (tmp_path / "dev.tsv").write_text("query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n1\ta\tc\t0\n")
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")

@@ -1,4 +1,4 @@
-"""SQuAD's figures, files and null threshold, for a model whose scores are known."""
+"""SQuAD's metrics, files and null threshold, for a model whose scores are known."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.downstream import TASKS
-from data_pipeline.tasks.rows import Rows
+from bert_jax.tasks import TASKS
+from data_pipeline.tasks.finetuning.rows import Rows
 from tests.data_pipeline.tasks.files import squad_json, write
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 
@@ -22,16 +22,16 @@ QUESTIONS: list[dict[str, Any]] = [
 START, END = 8, 13
 
 
-def load(folder: Path, task: str) -> Any:
+def load(directory: Path, task: str) -> Any:
     version, questions = ("2.0", QUESTIONS) if task == "squad2" else ("1.1", QUESTIONS[:1])
     for part in ("train", "dev"):
-        write(folder / f"{part}-v{version}.json", squad_json(PASSAGE, questions))
-    settings: Any = TASKS[task].settings
-    return settings.load(task, str(folder), read_model_tokenizer(folder / "tokenizer"))
+        write(directory / f"{part}-v{version}.json", squad_json(PASSAGE, questions))
+    settings: Any = TASKS[task].settings()
+    return settings.load(task, str(directory), read_model_tokenizer(directory / "tokenizer"))
 
 
 @pytest.mark.parametrize(
-    ("task", "null_odds", "figures", "texts", "learnt", "degenerate"),
+    ("task", "null_odds", "metrics", "texts", "learnt", "degenerate"),
     [
         ("squad", [10], {"exact_match": 100, "f1": 100}, ["cat sat"], {}, None),
         (
@@ -39,7 +39,7 @@ def load(folder: Path, task: str) -> Any:
             [4, 10],
             {"f1": 100, "HasAns_f1": 100, "NoAns_f1": 100, "best_f1": 100, "best_f1_thresh": 4},
             ["cat sat", ""],
-            {"null_threshold": 4},
+            {"null_threshold": 7},
             None,
         ),
         (
@@ -56,7 +56,7 @@ def test_answers_are_written_and_scored(
     tmp_path: Path,
     task: str,
     null_odds: list[int],
-    figures: Mapping[str, float],
+    metrics: Mapping[str, float],
     texts: list[str],
     learnt: Mapping[str, float],
     degenerate: str | None,
@@ -70,7 +70,7 @@ def test_answers_are_written_and_scored(
         yield np.arange(len(rows)), logits
 
     outcome = data.finish(apply, tmp_path)
-    assert outcome.figures == data.evaluate(apply)
-    assert outcome.figures.items() >= figures.items()
+    assert outcome.metrics == data.evaluate(apply)
+    assert outcome.metrics.items() >= metrics.items()
     assert list(json.loads((tmp_path / "predictions.json").read_text()).values()) == texts
     assert (outcome.learnt, outcome.degenerate) == (learnt, degenerate)

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.downstream import TASKS
-from bert_jax.downstream.tagging import TaggingSettings
+from bert_jax.tasks import TASKS, tagging
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.finetuning.rows import Rows
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 
@@ -75,7 +74,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("classify", "text\tlabel\nthe mat\tz\n", "line 2 has the label 'z'; it must be one of x, y"),
     ("classify", "text\tlabel\nthe mat\tx\nthe cat\t\n", "line 3 has no label, though other examples have"),
     ("regress", "text\tlabel\nthe mat\tx\n", "line 2 has the label 'x'; regression needs a number"),
-    ("ner", "the O\nmat B-Y\n", "test.txt:2: no word of training has the type Y; its types are X"),
+    ("ner", "the O\nmat B-Y\n", "test.txt:2: no word of training or dev has the type Y; their types are X"),
     ("swag", CHOICE % 7, "line 1 has the label 7; it must be from 0 to 1"),
     ("swag", CHOICE % 0 + CHOICE % -1, "line 2 has no label, though other examples have one"),
     ("relation", ENTITIES % ', "label": "z"', "line 1 has the label 'z'; it must be one of x, y"),
@@ -83,30 +82,30 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
-def write(folder: Path, task: str, test: str) -> None:
+def write(directory: Path, task: str, test: str) -> None:
     train, dev, suffix = DATA[task]
     for name, content in (("train", train), ("dev", dev), ("test", test)):
-        (folder / f"{name}{suffix}").write_text(content)
+        (directory / f"{name}{suffix}").write_text(content)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run") / "model"
-    make_run(folder)
-    return folder
+    directory = tmp_path_factory.mktemp("run") / "model"
+    make_run(directory)
+    return directory
 
 
-def figures(model: Path, folder: Path, task: str, *more: str) -> Mapping[str, float]:
-    """Fine-tunes for one epoch and returns the best cell's figures."""
+def metrics(model: Path, directory: Path, task: str, *more: str) -> Mapping[str, float]:
+    """Fine-tunes for one epoch and returns the best trial's metrics."""
     flags = ["--max-seq-length=16", "--epochs=1", *more]
-    paths = [f"--model={model}", f"--data={folder}", f"--output={folder / 'out'}"]
+    paths = [f"--model={model}", f"--data={directory}", f"--output={directory / 'out'}"]
     assert main(["finetune", task, *paths, *flags]) == 0
-    return json.loads((folder / "out" / "results.json").read_text())["best"]["figures"]
+    return json.loads((directory / "out" / "results.json").read_text())["best"]["metrics"]
 
 
 def test_figures_of_a_test_set_are_shown(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, "classify", TEXTS + "the mat\tx\n")
-    found = figures(model, tmp_path, "classify")
+    found = metrics(model, tmp_path, "classify")
     assert {name for name in found if name.startswith("test_")} == {
         "test_accuracy",
         "test_macro_f1",
@@ -120,12 +119,12 @@ def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
 ) -> None:
     write(tmp_path, "classify", "")
     (tmp_path / "test.tsv").unlink()
-    assert not any(name.startswith("test_") for name in figures(model, tmp_path, "classify"))
+    assert not any(name.startswith("test_") for name in metrics(model, tmp_path, "classify"))
     curve = (tmp_path / "out" / "best" / "metrics.jsonl").read_bytes()
     for test, count in (("text\nthe mat\n", 1), (TEXTS, 2), (TEXTS.replace("dog\ty", "dog\tx"), 2)):
         (tmp_path / "test.tsv").write_text(test)
         for said in ("the test set is new or was changed: lr3e-05-", ""):
-            found = figures(model, tmp_path, "classify")
+            found = metrics(model, tmp_path, "classify")
             out = capsys.readouterr().out
             assert said in out
             assert ("predicts it" in out) is bool(said)
@@ -149,28 +148,28 @@ def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) 
     }
     assert load(tmp_path, task, dev.replace(*changed[task])).test_fingerprint != with_one
     (tmp_path / f"test{suffix}").unlink()
-    settings: Any = TASKS[task].settings
+    settings: Any = TASKS[task].settings()
     data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer", "$", "#"))
     assert data.test_fingerprint == ""
 
 
-def load(folder: Path, task: str, test: str) -> Any:
-    write(folder, task, test)
-    settings: Any = TASKS[task].settings
-    return settings.load(task, str(folder), read_model_tokenizer(folder / "tokenizer", "$", "#"))
+def load(directory: Path, task: str, test: str) -> Any:
+    write(directory, task, test)
+    settings: Any = TASKS[task].settings()
+    return settings.load(task, str(directory), read_model_tokenizer(directory / "tokenizer", "$", "#"))
 
 
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Path, task: str) -> None:
     data = load(tmp_path, task, DATA[task][1])
-    said, figures = SAID[task]
+    said, metrics = SAID[task]
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.arange(len(rows)), said.astype(np.float32)
 
-    assert data.evaluate(apply) == pytest.approx(figures)
-    of_test = {f"test_{name}": value for name, value in figures.items()}
-    assert data.finish(apply, tmp_path).figures == pytest.approx(figures | of_test)
+    assert data.evaluate(apply) == pytest.approx(metrics)
+    of_test = {f"test_{name}": value for name, value in metrics.items()}
+    assert data.finish(apply, tmp_path).metrics == pytest.approx(metrics | of_test)
 
 
 def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
@@ -178,13 +177,13 @@ def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
     for split in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
         (tmp_path / f"{split}.tsv").write_text(lines)
     (tmp_path / "diagnostic.tsv").write_text("sentence1\tsentence2\nthe cat\ta dog\n")
-    settings: Any = TASKS["mnli"].settings
+    settings: Any = TASKS["mnli"].settings()
     data = settings.load("mnli", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.arange(len(rows)), np.eye(3, dtype=np.float32)[: len(rows)]
 
-    assert data.finish(apply, tmp_path).figures == {"accuracy": 1 / 3, "dev_mismatched_accuracy": 1 / 3}
+    assert data.finish(apply, tmp_path).metrics == {"accuracy": 1 / 3, "dev_mismatched_accuracy": 1 / 3}
     with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
         texts = {name: archive.read(name).decode().split() for name in archive.namelist()}
     assert texts.keys() == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
@@ -211,9 +210,9 @@ def test_words_without_tags_are_predicted_alone(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     write(tmp_path, "ner", "the\n\nmat\n")
-    assert figures(model, tmp_path, "ner").keys() == {"precision", "recall", "f1"}
+    assert metrics(model, tmp_path, "ner").keys() == {"precision", "recall", "f1"}
     (line,) = (
-        line for line in capsys.readouterr().out.splitlines() if line.startswith("figures of each type")
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("metrics of each type")
     )
     assert json.loads(Path(line.partition(": ")[2]).read_text()).keys() == {"X"}
     predicted = (tmp_path / "out" / "best" / "predictions-test.txt").read_text().splitlines()
@@ -224,7 +223,7 @@ def test_tags_that_mark_no_entities_are_scored_word_by_word(model: Path, tmp_pat
     tags = "the DT\ncat NN\n\ndog NN\n"
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.txt").write_text(tags)
-    assert figures(model, tmp_path, "tag", "--scheme=none").keys() == {
+    assert metrics(model, tmp_path, "tag", "--scheme=none").keys() == {
         "accuracy",
         "macro_f1",
         "test_accuracy",
@@ -244,14 +243,14 @@ def test_tags_that_mark_no_entities_are_scored_word_by_word(model: Path, tmp_pat
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("the DT\ncat VB\n", "test.txt:2: no word of training has the tag VB; its tags are DT, NN"),
+        ("the DT\ncat VB\n", "test.txt:2: no word of training or dev has the tag VB; their tags are DT, NN"),
         ("x\n", None),
     ],
 )
 def test_other_tags_of_words_are_named(tmp_path: Path, test: str, message: str | None) -> None:
     for name, content in (("train", "the DT\ncat NN\n"), ("dev", "the DT\n"), ("test", test)):
         (tmp_path / f"{name}.txt").write_text(content)
-    settings = TaggingSettings(scheme="none")
+    settings = tagging.Settings(scheme="none")
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     if message is None:
         assert "tag_ids" not in settings.load("tag", str(tmp_path), tokenizer).evaluated["test"].tokens
@@ -266,6 +265,6 @@ def test_other_tags_of_words_are_named(tmp_path: Path, test: str, message: str |
 def test_columns_of_tags_are_found_by_name(tmp_path: Path, test: str, is_scored: bool) -> None:
     for name, content in (("train", f"word tag\n{TAGS}"), ("dev", f"word tag\n{TAGS}"), ("test", test)):
         (tmp_path / f"{name}.txt").write_text(content)
-    settings = TaggingSettings(word_column="word", tag_column="tag")
+    settings = tagging.Settings(word_column="word", tag_column="tag")
     data = settings.load("ner", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
     assert ("tag_ids" in data.evaluated["test"].tokens) is is_scored

@@ -1,4 +1,4 @@
-"""`bert-jax finetune` on TensorFlow datasets: the same figures and predictions as on their files."""
+"""`bert-jax finetune` on TensorFlow datasets: the same metrics and predictions as on their files."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from bert_jax.cli.main import main
-from bert_jax.downstream import glue
-from bert_jax.downstream.glue import GlueSettings
+from bert_jax.tasks import glue
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 from tests.data_pipeline.tiny_tfds import (
@@ -36,49 +35,49 @@ QUESTION = {"id": "1", "question": "who?", "context": "the cat", "answers": ANSW
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tfds")
-    make_run(folder / "model")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tfds")
+    make_run(directory / "model")
     store(
-        folder,
+        directory,
         "tiny_table",
         table_features(["a", "b"]),
         dict.fromkeys(("train", "validation", "test"), TEXTS),
     )
     latin = {"train": TEXTS, "validation": [TEXTS[0], {"text": b"caf\xe9", "label": "a"}]}
-    store(folder, "latin_table", table_features(["a", "b"]), latin)
+    store(directory, "latin_table", table_features(["a", "b"]), latin)
     latin_judgements = {"train": [JUDGEMENT], "validation": [{**JUDGEMENT, "sentence": b"caf\xe9", "idx": 7}]}
-    store(folder, "latin_cola", cola_features(), latin_judgements)
+    store(directory, "latin_cola", cola_features(), latin_judgements)
     untagged = [{**sentence, "ner": [-1] * len(sentence["ner"])} for sentence in SENTENCES]
     parts = {"train": SENTENCES, "validation": SENTENCES, "test": untagged}
-    store(folder, "untagged_conll", conll_features(["O", "B-X"]), parts)
-    store(folder, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
-    store_published(folder)
-    tfds.core.add_data_dir(str(folder))
-    return folder
+    store(directory, "untagged_conll", conll_features(["O", "B-X"]), parts)
+    store(directory, "tiny_conll", conll_features(["O", "B-X"]), dict.fromkeys(("train", "dev"), SENTENCES))
+    store_published(directory)
+    tfds.core.add_data_dir(str(directory))
+    return directory
 
 
-def store_published(folder: Path) -> None:
+def store_published(directory: Path) -> None:
     """Data sets of several configurations, under their published names and versions."""
     both = ("train", "validation")
-    store(folder, "glue", cola_features(), dict.fromkeys(both, (JUDGEMENT,)), "cola", "2.0.0")
+    store(directory, "glue", cola_features(), dict.fromkeys(both, (JUDGEMENT,)), "cola", "2.0.0")
     matched = {"validation": [PAIR]}
-    store(folder, "glue", mnli_features(), matched, "mnli_matched", "2.0.0")
-    store(folder, "tiny_pairs", mnli_features(), matched)
+    store(directory, "glue", mnli_features(), matched, "mnli_matched", "2.0.0")
+    store(directory, "tiny_pairs", mnli_features(), matched)
     splits = ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched")
-    store(folder, "tiny_mnli", mnli_features(), dict.fromkeys(splits, (PAIR,)))
-    store(folder, "tiny_ax", mnli_features(), {"test": (PAIR,)})
-    store(folder, "squad", squad_features(), dict.fromkeys(both, (QUESTION,)), "v1.1", "3.0.0")
+    store(directory, "tiny_mnli", mnli_features(), dict.fromkeys(splits, (PAIR,)))
+    store(directory, "tiny_ax", mnli_features(), {"test": (PAIR,)})
+    store(directory, "squad", squad_features(), dict.fromkeys(both, (QUESTION,)), "v1.1", "3.0.0")
 
 
-def finetune(folder: Path, task: str, data: str, output: str) -> int:
-    flags = ["--max-seq-length=16", "--epochs=1", f"--output={folder / output}"]
-    return main(["finetune", task, f"--model={folder / 'model'}", f"--data={data}", *flags])
+def finetune(directory: Path, task: str, data: str, output: str) -> int:
+    flags = ["--max-seq-length=16", "--epochs=1", f"--output={directory / output}"]
+    return main(["finetune", task, f"--model={directory / 'model'}", f"--data={data}", *flags])
 
 
-def write_files(folder: Path) -> Path:
+def write_files(directory: Path) -> Path:
     """The same examples as files."""
-    files = folder / "files"
+    files = directory / "files"
     files.mkdir()
     lines = "".join(f"{json.dumps(text)}\n" for text in TEXTS)
     words = [zip(*(s[name] for name in ("tokens", "pos", "chunks", "ner")), strict=True) for s in SENTENCES]
@@ -90,44 +89,44 @@ def write_files(folder: Path) -> Path:
     return files
 
 
-def test_the_outcome_is_that_of_the_files(folder: Path) -> None:
-    files = write_files(folder)
+def test_the_outcome_is_that_of_the_files(directory: Path) -> None:
+    files = write_files(directory)
     for task, name, kept in (
         ("classify", "tiny_table", ["predictions-dev.jsonl", "predictions-test.jsonl"]),
         ("ner", "tiny_conll", ["predictions-dev.txt", "report.json"]),
     ):
-        assert finetune(folder, task, f"tfds:{name}", f"{task}-tfds") == 0
-        assert finetune(folder, task, str(files), f"{task}-files") == 0
+        assert finetune(directory, task, f"tfds:{name}", f"{task}-tfds") == 0
+        assert finetune(directory, task, str(files), f"{task}-files") == 0
         for file in ("results.json", *(f"best/{file}" for file in kept)):
-            ours, theirs = ((folder / f"{task}-{end}" / file).read_text() for end in ("tfds", "files"))
+            ours, theirs = ((directory / f"{task}-{end}" / file).read_text() for end in ("tfds", "files"))
             assert ours == theirs, file
 
 
-def test_a_test_set_without_tags_is_predicted(folder: Path) -> None:
-    assert finetune(folder, "ner", "tfds:untagged_conll", "untagged") == 0
-    figures = json.loads((folder / "untagged" / "results.json").read_text())["best"]["figures"]
-    assert figures.keys() == {"precision", "recall", "f1"}
-    assert (folder / "untagged" / "best" / "predictions-test.txt").read_text().startswith("Paris\t")
+def test_a_test_set_without_tags_is_predicted(directory: Path) -> None:
+    assert finetune(directory, "ner", "tfds:untagged_conll", "untagged") == 0
+    metrics = json.loads((directory / "untagged" / "results.json").read_text())["best"]["metrics"]
+    assert metrics.keys() == {"precision", "recall", "f1"}
+    assert (directory / "untagged" / "best" / "predictions-test.txt").read_text().startswith("Paris\t")
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("directory")
 def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     sets = {"dev", "dev_mismatched", "test", "test_mismatched"}
     monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:none")
-    assert GlueSettings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated.keys() == sets
+    assert glue.Settings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated.keys() == sets
     assert capsys.readouterr().out.startswith("the diagnostic set is not predicted: tfds:none cannot be had")
     monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:tiny_ax")
-    found = GlueSettings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated
+    found = glue.Settings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated
     assert found.keys() == sets | {"diagnostic"}
 
 
 @pytest.mark.parametrize(
     ("task", "data", "message"),
     [
-        ("swag", "tfds:tiny_table", "swag reads no TensorFlow datasets; --data takes a folder"),
+        ("swag", "tfds:tiny_table", "swag reads no TensorFlow datasets; --data takes a directory"),
         ("squad", "tfds:tiny_table", "tfds:tiny_table train has no column id"),
         ("ner", "tfds:tiny_table", "tfds:tiny_table train has no column tokens"),
         ("classify", "tfds:tiny_conll", "tfds:tiny_conll train has no column text"),
@@ -144,8 +143,8 @@ def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
     ],
 )
 def test_another_data_set_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture, task: str, data: str, message: str
+    directory: Path, capsys: pytest.CaptureFixture, task: str, data: str, message: str
 ) -> None:
-    assert finetune(folder, task, data, "refused") == 2
+    assert finetune(directory, task, data, "refused") == 2
     assert message in capsys.readouterr().err
-    assert not (folder / "refused").exists()
+    assert not (directory / "refused").exists()

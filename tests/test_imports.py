@@ -19,24 +19,25 @@ ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax"}
 INPUT = {"tensorflow", "tensorflow_datasets"}
 SHARED = {
     "data_pipeline.atomic",
-    "data_pipeline.batch_contract",
+    "data_pipeline.pretraining.batch_contract",
     "data_pipeline.config",
     "data_pipeline.errors",
-    "data_pipeline.folders",
-    "data_pipeline.vocabulary_file",
+    "data_pipeline.directories",
+    "data_pipeline.json_text",
+    "data_pipeline.corpus.vocabulary_file",
 }
-LIGHT_OF_FINETUNING = {
-    "bert_jax.finetuning.config",
-    "bert_jax.finetuning.grid_folder",
-    "bert_jax.finetuning.record",
-}
+# What `bert_jax` may import besides, which needs the library `tokenizers`.
+TOKENIZING = {"data_pipeline.corpus.wordpiece"}
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]
-JOINING = {"cli", "downstream", "__init__.py"}
+JOINING = {"cli", "pretraining", "tasks", "__init__.py"}
+MOST_LAYERS = 9
+"""Longest chain of directories, each of which imports the next."""
+MOST_IMPORTS_INSIDE_FUNCTIONS = 15
 OURS = {"bert_jax", "data_pipeline", "experiments", "benchmarks", "tests"}
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+def modules(directory: str) -> list[Path]:
+    return sorted((ROOT / directory).rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -83,28 +84,28 @@ def wrong_arrows(path: Path) -> list[str]:
     if package == "data_pipeline":
         return sorted(n for n in names if top(n) in ACCELERATOR | (OURS - {"data_pipeline"}))
     if package == "experiments":
-        allowed = {"dataclasses", "typing", "bert_jax.config", "data_pipeline.config"}
+        allowed = {"dataclasses", "typing", "bert_jax.config", "bert_jax.objectives", "data_pipeline.config"}
+        allowed |= {"bert_jax.objectives.experiment"}
         return sorted(n for n in names if n not in allowed and top(n) != "experiments")
     if joins_both(path):
-        forbidden = {n for n in names if top(n) in INPUT | {"tests", "benchmarks"}}
-        if path.relative_to(ROOT).parts[1] == "downstream":
-            forbidden |= {n for n in names if n.startswith("bert_jax.cli")}
-        return sorted(forbidden)
+        return sorted(n for n in names if top(n) in INPUT | {"tests", "benchmarks"})
     forbidden = INPUT | {"experiments", "benchmarks", "tests"}
     wrong = {n for n in names if top(n) in forbidden}
-    wrong |= {n for n in names if top(n) == "data_pipeline" and n not in SHARED}
-    return sorted(wrong | {n for n in names if n.startswith(("bert_jax.cli", "bert_jax.downstream"))})
+    wrong |= {n for n in names if top(n) == "data_pipeline" and n not in SHARED | TOKENIZING}
+    return sorted(wrong | {n for n in names if n.startswith("bert_jax.tasks")})
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
-def test_arrows_between_packages(folder: str) -> None:
-    found = {str(path.relative_to(ROOT)): wrong_arrows(path) for path in modules(folder)}
-    assert found, f"no module in {folder}"
+@pytest.mark.parametrize("directory", PACKAGES)
+def test_arrows_between_packages(directory: str) -> None:
+    found = {str(path.relative_to(ROOT)): wrong_arrows(path) for path in modules(directory)}
+    assert found, f"no module in {directory}"
     assert not {path: wrong for path, wrong in found.items() if wrong}
 
 
 def test_configuration_and_what_both_packages_share_need_the_standard_library_alone() -> None:
-    for name in reached({"bert_jax.config", *LIGHT_OF_FINETUNING, *SHARED}):
+    for name in reached(
+        {"bert_jax.config", "bert_jax.finetuning_config", "bert_jax.workdir.finetuning", *SHARED}
+    ):
         names = {top(n) for n in imports(file_of(name))}
         assert not names - sys.stdlib_module_names - OURS, name
 
@@ -123,7 +124,7 @@ def requirements() -> set[str]:
 
 
 def test_what_is_imported_from_outside_is_required_by_name() -> None:
-    names = {top(name) for folder in PACKAGES for path in modules(folder) for name in imports(path)}
+    names = {top(name) for directory in PACKAGES for path in modules(directory) for name in imports(path)}
     outside = names - set(sys.stdlib_module_names) - OURS
     providers = importlib.metadata.packages_distributions()
     assert {"jax", "numpy", "google"} <= outside
@@ -154,8 +155,8 @@ def with_all_at_top(paths: Iterable[Path]) -> set[Path]:
 
 def test_flags_of_commands_are_read_without_heavy_imports() -> None:
     # What the functions of these modules import, and so the modules that only they import, may be heavy.
-    read = ["bert_jax/downstream/__init__.py", "experiments/__init__.py", "bert_jax/cli/main.py"]
-    read += [f"bert_jax/cli/{name.replace('-', '_')}.py" for name in COMMANDS]
+    read = ["bert_jax/tasks/__init__.py", "experiments/__init__.py", "bert_jax/cli/main.py"]
+    read += [f"bert_jax/cli/flags/{name.replace('-', '_')}.py" for name in COMMANDS]
     reached = with_all_at_top(ROOT / name for name in read)
     assert len(reached) > len(read)
     heavy = {
@@ -190,23 +191,65 @@ def test_help_imports_neither_jax_nor_tensorflow(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
+def graph(directory: str) -> dict[str, set[str]]:
+    """The modules of a package by name, each with those of the package that it imports, wherever in it."""
+    return {
+        (name := ".".join(path.relative_to(ROOT).with_suffix("").parts)): {
+            n for n in imports(path) if top(n) == directory and file_of(n).exists()
+        }
+        - {name}
+        for path in modules(directory)
+    }
+
+
 def part(name: str) -> str:
-    """The folder of a module in `bert_jax`, or the module where it lies in none."""
-    # `formats`, on which `finetuning` stands, reads fine-tuned models too.
-    return "light of finetuning" if name in LIGHT_OF_FINETUNING else ".".join(name.split(".")[:2])
+    """The directory of a module in `bert_jax`, or the module where it lies in none."""
+    return ".".join(name.split(".")[:2])
 
 
-def test_folders_of_bert_jax_import_one_another_in_one_direction() -> None:
+def directories_of_bert_jax() -> dict[str, set[str]]:
+    """The directories of `bert_jax`, each with those that it imports; a module in none counts as one."""
     arrows: dict[str, set[str]] = {}
-    for path in modules("bert_jax"):
-        here = part(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        there = {part(name) for name in imports(path) if name.startswith("bert_jax.")}
-        arrows.setdefault(here, set()).update(there - {here})
-    graphlib.TopologicalSorter(arrows).prepare()  # raises CycleError, which names the folders
+    for name, imported in graph("bert_jax").items():
+        arrows.setdefault(part(name), set()).update({part(n) for n in imported} - {part(name)})
+    return arrows
+
+
+@pytest.mark.parametrize("directory", PACKAGES)
+def test_files_import_one_another_in_one_direction(directory: str) -> None:
+    graphlib.TopologicalSorter(graph(directory)).prepare()  # raises CycleError, which names the files
+
+
+def test_directories_of_bert_jax_import_one_another_in_one_direction() -> None:
+    graphlib.TopologicalSorter(
+        directories_of_bert_jax()
+    ).prepare()  # raises CycleError, which names the directories
+
+
+def test_directories_of_bert_jax_form_few_layers() -> None:
+    arrows = directories_of_bert_jax()
+    layer: dict[str, int] = {}
+    for name in graphlib.TopologicalSorter(arrows).static_order():
+        layer[name] = 1 + max((layer[below] for below in arrows[name]), default=0)
+    assert max(layer.values()) <= MOST_LAYERS, sorted(layer.items(), key=lambda item: item[1])
+
+
+def test_few_functions_import() -> None:
+    # Each for a reason that stands beside it: an optional package, or a heavy one that is rarely needed.
+    inside = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules("bert_jax")
+        if "tasks" not in path.parts
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert len(inside) <= MOST_IMPORTS_INSIDE_FUNCTIONS, sorted(inside)
 
 
 def test_the_model_knows_no_training() -> None:
-    known = ("bert_jax.config", "bert_jax.model", "bert_jax.parallel.sharding", "bert_jax.task")
+    known = ("bert_jax.config", "bert_jax.mesh", "bert_jax.model", "bert_jax.task")
     for path in modules("bert_jax/model"):
-        ours = {n for n in imports(path) if top(n) == "bert_jax"} - {"bert_jax.parallel"}
+        ours = {n for n in imports(path) if top(n) == "bert_jax"}
         assert not {n for n in ours if not n.startswith(known)}, path

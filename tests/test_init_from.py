@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tokenizers import normalizers
 
-from bert_jax.cli.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.pretraining.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
@@ -61,7 +61,7 @@ def assert_close(left: dict, right: dict) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
 
 
-def test_a_gelu_that_the_folder_does_not_say_is_named_or_taken_from_the_flag(
+def test_a_gelu_that_the_directory_does_not_say_is_named_or_taken_from_the_flag(
     corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     google = tmp_path / "google"
@@ -121,7 +121,7 @@ def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_pa
 def test_heads_that_the_model_lacks_are_drawn_and_said(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--model.objective", "mlm", "--data.pairing", "contiguous")
+    flags = ("--objective", "mlm", "--data.pairing", "contiguous")
     assert main(arguments(tmp_path / "mlm", corpus, *flags, "--num-train-steps", "20")) == 0
     assert main(further(tmp_path / "w", corpus, tmp_path / "mlm", *ONE_STEP)) == 0
     said = capsys.readouterr().out
@@ -269,7 +269,10 @@ def test_what_does_not_fit_is_one_line(
             further(tmp_path / "w", corpus, model, "--model.num-layers", "5", "--model.hidden-size", "32"),
             "another shape: model.num_layers is 5, not 1; model.hidden_size is 32, not 16; leave",
         ),
-        (further(tmp_path / "w", corpus, tmp_path / "nowhere"), "nowhere is not a folder; name the folder"),
+        (
+            further(tmp_path / "w", corpus, tmp_path / "nowhere"),
+            "of Hugging Face's hub comes with `hf download",
+        ),
         (
             ["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],
             "needs a corpus that was made with the model's vocabulary",

@@ -1,6 +1,7 @@
 """A run killed with SIGKILL at any moment ends with bitwise the state and metrics of an undisturbed one.
 
-The default is a few kills; `BERT_JAX_KILLS=20 pytest tests/test_kill.py` does as many as are promised.
+The default is a few kills; `BERT_JAX_KILLS=20 pytest -m slow tests/test_kill.py` does as many as are
+promised.
 """
 
 import os
@@ -12,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from bert_jax.training.checkpoints import FOLDER, saved_steps
+from bert_jax.training.checkpoints import DIRECTORY, saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 
@@ -22,18 +24,18 @@ STEPS = 120 + 40 * KILLS
 POLL_SECONDS, PATIENCE_SECONDS = 0.002, 900
 
 
-def start(workdir: Path, corpus: Path, cache: Path) -> subprocess.Popen[bytes]:
+def start(workdir: Path, corpus: Path) -> subprocess.Popen[bytes]:
     with (workdir.parent / f"{workdir.name}.log").open("ab") as log:
         return subprocess.Popen(
             command(*arguments(workdir, corpus, "--num-train-steps", str(STEPS))),
-            env=environment(cache),
+            env=environment(),
             stdout=log,
             stderr=log,
         )
 
 
-def finish(workdir: Path, corpus: Path, cache: Path) -> None:
-    process = start(workdir, corpus, cache)
+def finish(workdir: Path, corpus: Path) -> None:
+    process = start(workdir, corpus)
     try:
         status = process.wait(PATIENCE_SECONDS)
     finally:
@@ -74,7 +76,7 @@ def in_a_checkpoint(workdir: Path, draw: random.Random) -> Callable[[], bool]:
     newest, delay = max(saved_steps(workdir), default=-1), draw.uniform(0, 0.02)
 
     def is_time() -> bool:
-        if max(saved_steps(workdir), default=-1) <= newest or not list((workdir / FOLDER).glob("*tmp*")):
+        if max(saved_steps(workdir), default=-1) <= newest or not list((workdir / DIRECTORY).glob("*tmp*")):
             return False
         time.sleep(delay)
         return True
@@ -82,16 +84,16 @@ def in_a_checkpoint(workdir: Path, draw: random.Random) -> Callable[[], bool]:
     return is_time
 
 
+@pytest.mark.slow
 def test_killed_runs_end_like_an_undisturbed_one(corpus: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "compiled"
-    finish(tmp_path / "undisturbed", corpus, cache)
+    finish(tmp_path / "undisturbed", corpus)
 
     draw = random.Random(os.environ.get("BERT_JAX_KILL_SEED", "0"))
     killed, kills = tmp_path / "killed", 0
     for number in range(KILLS):
         moment = (in_a_checkpoint, after_some_steps, at_any_time)[number % 3]
-        kills += kill_when(start(killed, corpus, cache), moment(killed, draw))
-    finish(killed, corpus, cache)
+        kills += kill_when(start(killed, corpus), moment(killed, draw))
+    finish(killed, corpus)
 
     assert kills >= 2, "the run ended before it could be killed"
     expected, actual = final_state(tmp_path / "undisturbed"), final_state(killed)

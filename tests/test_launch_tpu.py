@@ -94,14 +94,14 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     )
     # `sleep 1` takes a tenth of a second; 1 is the shortest --poll-seconds.
     write_program(programs / "sleep", '[ "$1" != 1 ] || set 0.1; exec /bin/sleep "$1"', shell="sh")
-    # Stands in for Cloud Storage FUSE: the bucket appears as a folder.
+    # Stands in for Cloud Storage FUSE: the bucket appears as a directory.
     write_program(
         programs / "gcsfuse",
         f'shift $(($# - 2)); [ -L "$2" ] || rmdir "$2" && ln -sfT {tmp_path}/cloud/buckets/"$1" "$2"',
         shell="sh",
     )
     env = {
-        **environment(tmp_path / "compiled"),
+        **environment(),
         "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "STAND_IN_CLOUD": str(tmp_path / "cloud"),
         "STAND_IN_PACKAGES": str(tmp_path / "packages"),
@@ -407,6 +407,7 @@ SAVE = "mkdir -p gs/bucket/runs/a/checkpoints/$start; "
 PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("endings", "status", "slices"),
     [
@@ -580,10 +581,10 @@ def test_a_host_that_was_not_installed_to_the_end_is_installed_again(
 def test_a_status_that_a_full_disk_left_empty_is_no_end(
     status: str | None, state: str, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "bert-jax-run"
-    folder.mkdir()
+    directory = tmp_path / "bert-jax-run"
+    directory.mkdir()
     if status is not None:
-        (folder / "status").write_text(status)
+        (directory / "status").write_text(status)
     said = subprocess.run(
         ["bash", ROOT / "tpu_host.sh", "state"],
         env={**os.environ, "HOME": str(tmp_path)},
@@ -595,21 +596,21 @@ def test_a_status_that_a_full_disk_left_empty_is_no_end(
 
 
 def test_a_start_that_is_said_again_starts_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "bert-jax-run"
-    folder.mkdir()
-    (folder / "pid").write_text(str(os.getpid()))
+    directory = tmp_path / "bert-jax-run"
+    directory.mkdir()
+    (directory / "pid").write_text(str(os.getpid()))
     subprocess.run(
         ["bash", ROOT / "tpu_host.sh", "run", "/runs/a", "", "quickstart"],
         env={**os.environ, "HOME": str(tmp_path)},
         check=True,
     )
-    assert [path.name for path in folder.iterdir()] == ["pid"]
+    assert [path.name for path in directory.iterdir()] == ["pid"]
 
 
 def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ...]) -> None:
     laptop.cloud.add_slice("a")
     homes = laptop.cloud.homes("a")
-    (homes[1] / "bert-jax").touch()  # in the place of the checkout's folder
+    (homes[1] / "bert-jax").touch()  # in the place of the checkout's directory
     install = laptop.launch("install", "a", *PLACE, *source, "--setup", "false || touch ~/set-up")
     assert install.returncode != 0
     assert [(home / "set-up").exists() for home in homes] == [True, False]
@@ -783,8 +784,8 @@ def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(la
 
 
 def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
-    for folder in ("corpora/mine", "corpora/more", "bert-base-uncased", "glue"):
-        (tmp_path / folder).mkdir(parents=True)
+    for directory in ("corpora/mine", "corpora/more", "bert-base-uncased", "glue"):
+        (tmp_path / directory).mkdir(parents=True)
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tpu.md").read_text(), re.DOTALL)
     commands = "".join(blocks).replace("\\\n", " ").splitlines()
     for command in commands:
@@ -810,6 +811,7 @@ def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_pa
     assert verbs == {"train", "create", "install", "run", "watch", "status", "logs", "stop", "delete"}
 
 
+@pytest.mark.slow
 def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     laptop: Laptop, source: tuple[str, ...]
 ) -> None:
@@ -821,8 +823,8 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     overrides = [word for flag, value in tiny.items() for word in (flag, str(value))]
 
     def run(name: str) -> tuple[str, ...]:
-        folders = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
-        return (*folders, "--poll-seconds", "2", "--", "quickstart", *overrides)
+        directories = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
+        return (*directories, "--poll-seconds", "2", "--", "quickstart", *overrides)
 
     watch = (*TYPE, *from_here, *run("undisturbed"))
     for verb, flags in {
@@ -850,12 +852,12 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     assert deterministic_rows(disturbed) == deterministic_rows(bucket / "runs" / "undisturbed")
 
 
-def link_packages(folder: Path) -> None:
+def link_packages(directory: Path) -> None:
     """Makes the hosts' image: everything that is installed here except this package itself."""
-    folder.mkdir()
+    directory.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if "bert_jax" not in path.name:
-            (folder / path.name).symlink_to(path)
+            (directory / path.name).symlink_to(path)
 
 
 def setup_of(program: Path) -> tuple[str, str]:

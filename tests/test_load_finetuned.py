@@ -9,16 +9,15 @@ import pytest
 
 import bert_jax
 from bert_jax.cli.main import main
-from bert_jax.finetuning.config import HeadKind
+from bert_jax.tasks.finetuning import task as task_module
 from data_pipeline.errors import UserError
-from data_pipeline.tasks import encode
-from tests.bert_jax.small_finetuned import make_cell
+from tests.bert_jax.small_finetuned import make_trial
 
 TEXTS = ["the cat sat", "Paris is a city", "the dog " * 20, "on"]
 PASSAGE = "the cat sat on the mat . Paris is a city ."
 
 # A task whose examples are objects, its kind of head, its labels, its settings, and examples.
-OBJECTS: list[tuple[str, HeadKind, tuple[str, ...], dict[str, Any], list[dict[str, Any]]]] = [
+OBJECTS: list[tuple[str, str, tuple[str, ...], dict[str, Any], list[dict[str, Any]]]] = [
     (
         "squad",
         "spans",
@@ -56,11 +55,11 @@ OBJECTS: list[tuple[str, HeadKind, tuple[str, ...], dict[str, Any], list[dict[st
 ]
 
 
-def predict_file(folder: Path, source: Path, text: str) -> str:
+def predict_file(directory: Path, source: Path, text: str) -> str:
     """What `bert-jax predict` writes for a file."""
     source.write_text(text)
     output = source.with_stem("predicted")
-    assert main(["predict", f"--model={folder}", f"--input={source}", f"--output={output}"]) == 0
+    assert main(["predict", f"--model={directory}", f"--input={source}", f"--output={output}"]) == 0
     return output.read_text()
 
 
@@ -79,7 +78,7 @@ def assert_like(found: Any, told: Any) -> None:
 
 
 def test_labels_are_those_of_the_command(tmp_path: Path) -> None:
-    make_cell(tmp_path, "classification", "classify", ("yes", "no"), settings={"max_seq_length": 16})
+    make_trial(tmp_path, "classification", "classify", ("yes", "no"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path)
     assert model.labels == ("yes", "no")
     with pytest.warns(UserWarning, match="1 text was cut to 16 tokens"):
@@ -96,12 +95,12 @@ def test_labels_are_those_of_the_command(tmp_path: Path) -> None:
 def test_objects_are_answered_as_lines_of_json(
     tmp_path: Path,
     task: str,
-    kind: HeadKind,
+    kind: str,
     labels: tuple[str, ...],
     settings: dict[str, Any],
     examples: list[dict[str, Any]],
 ) -> None:
-    make_cell(tmp_path, kind, task, labels, settings=settings)
+    make_trial(tmp_path, kind, task, labels, settings=settings)
     model = bert_jax.load_finetuned(tmp_path)
     lines = predict_file(
         tmp_path, tmp_path / "new.jsonl", "".join(json.dumps(example) + "\n" for example in examples)
@@ -121,7 +120,7 @@ def test_objects_are_answered_as_lines_of_json(
 def test_tags_of_words(tmp_path: Path, context: str) -> None:
     tags = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     settings = {"max_seq_length": 16, "scheme": "iobes", "context": context}
-    make_cell(tmp_path, "tagging", "ner", tags, settings=settings)
+    make_trial(tmp_path, "tagging", "ner", tags, settings=settings)
     sentences = [["the", "cat", "sat"], ["Paris", "is", "a", "city"], ["on"]]
     start = "-DOCSTART-\n\n" if context == "document" else ""
     text = predict_file(
@@ -148,22 +147,22 @@ def test_the_tokenizer_is_made_ready_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     task: str,
-    kind: HeadKind,
+    kind: str,
     labels: tuple[str, ...],
     example: Any,
 ) -> None:
     settings = {"max_seq_length": 16} | ({"max_query_length": 4} if task == "squad" else {})
-    make_cell(tmp_path, kind, task, labels, settings=settings)
+    make_trial(tmp_path, kind, task, labels, settings=settings)
     made: list[object] = []
-    make = encode.make_task_tokenizer
-    monkeypatch.setattr(encode, "make_task_tokenizer", lambda given: made.append(given) or make(given))
+    make = task_module.make_task_tokenizer
+    monkeypatch.setattr(task_module, "make_task_tokenizer", lambda given: made.append(given) or make(given))
     model = bert_jax.load_finetuned(tmp_path)
     assert model.predict([example]) == model.predict([example])
     assert len(made) == 1
 
 
 def test_pairs_get_numbers(tmp_path: Path) -> None:
-    make_cell(tmp_path, "regression", "stsb", settings={"max_seq_length": 16})
+    make_trial(tmp_path, "regression", "stsb", settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path)
     one, other = model.predict([("the cat", "the dog"), ("the dog", "the cat")])
     assert one.keys() == {"value"}
@@ -192,10 +191,10 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_an_empty_text_is_refused_as_in_a_file(
-    tmp_path: Path, task: str, kind: HeadKind, settings: dict[str, Any], good: Any, bad: Any, message: str
+    tmp_path: Path, task: str, kind: str, settings: dict[str, Any], good: Any, bad: Any, message: str
 ) -> None:
     labels = ("0", "1") if kind == "classification" else ()
-    make_cell(tmp_path, kind, task, labels, settings={"max_seq_length": 16, **settings})
+    make_trial(tmp_path, kind, task, labels, settings={"max_seq_length": 16, **settings})
     model = bert_jax.load_finetuned(tmp_path)
     assert len(model.predict([good])) == 1
     with pytest.raises(UserError, match=f"the examples, {message}"):
@@ -203,7 +202,7 @@ def test_an_empty_text_is_refused_as_in_a_file(
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    make_cell(tmp_path / "texts", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
+    make_trial(tmp_path / "texts", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
     model = bert_jax.load_finetuned(tmp_path / "texts")
     for wrong in ("the cat", {"text": "the cat"}, np.array([["the cat"]])):
         with pytest.raises(UserError, match=f"takes a list of examples, not {type(wrong).__name__}"):
@@ -214,7 +213,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"index 1: \('the cat', 'the dog'\) is no text"):
         model.predict(["the cat", ("the cat", "the dog")])
     with_pairs = {"max_seq_length": 16, "pair_column": "other"}
-    make_cell(tmp_path / "pairs", "classification", "classify", ("a", "b"), settings=with_pairs)
+    make_trial(tmp_path / "pairs", "classification", "classify", ("a", "b"), settings=with_pairs)
     pairs = bert_jax.load_finetuned(tmp_path / "pairs")
     assert len(pairs.predict([("the cat", "the dog")])) == 1
     with pytest.raises(UserError, match="index 0: 'the cat' is no pair"):

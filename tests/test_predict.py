@@ -16,19 +16,18 @@ from tokenizers import Tokenizer
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.config import ParallelConfig
-from bert_jax.downstream import choice, outputs, predict_records, ranking, squad, tagging
-from bert_jax.finetuning.config import HeadKind
-from bert_jax.finetuning.finetuned import FineTunedModel
-from bert_jax.finetuning.grid_folder import write_cells
-from bert_jax.finetuning.heads import IMPOSSIBLE
-from bert_jax.finetuning.labels import describe
-from bert_jax.finetuning.record import read_record, write_record
+from bert_jax.tasks import choice, ranking, squad, tagging
+from bert_jax.tasks.finetuning import outputs, predict_records, predictor
+from bert_jax.tasks.finetuning.head import IMPOSSIBLE
+from bert_jax.tasks.finetuning.labelled_data import describe
+from bert_jax.workdir.finetuning import read_record, write_record
+from bert_jax.workdir.grid import write_trials
 from data_pipeline.atomic import write_json
-from data_pipeline.tasks.conll import Sentence
-from data_pipeline.tasks.glue_submission import submission_text, write_submission
+from data_pipeline.tasks.finetuning.records import Place, Record
+from data_pipeline.tasks.glue.submission import submission_text, write_submission
 from data_pipeline.tasks.ranking import read_candidates
-from data_pipeline.tasks.records import Place, Record
-from tests.bert_jax.small_finetuned import make_cell
+from data_pipeline.tasks.tagging.columns import Sentence
+from tests.bert_jax.small_finetuned import make_trial
 from tests.data_pipeline.tasks.small_rows import make_rows
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
@@ -46,12 +45,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 2)
 
 
-def predict(folder: Path, content: str, suffix: str) -> str:
+def predict(directory: Path, content: str, suffix: str) -> str:
     """What `bert-jax predict` writes for a file."""
-    file, output = folder / f"new{suffix}", folder / f"predicted{suffix}"
+    file, output = directory / f"new{suffix}", directory / f"predicted{suffix}"
     file.write_text(content, encoding="utf-8", newline="")
     output.unlink(missing_ok=True)
-    assert main(["predict", f"--model={folder}", f"--input={file}", f"--output={output}"]) == 0
+    assert main(["predict", f"--model={directory}", f"--input={file}", f"--output={output}"]) == 0
     return output.read_bytes().decode()
 
 
@@ -61,7 +60,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 def test_questions_that_are_cut_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     settings = {"max_seq_length": 20, "max_query_length": 3, "doc_stride": 5}
-    make_cell(tmp_path, "spans", "squad", settings=settings)
+    make_trial(tmp_path, "spans", "squad", settings=settings)
     questions = [{"question": question, "context": "the dog"} for question in ("the cat", "the cat sat on")]
     predict(tmp_path, "".join(json.dumps(question) + "\n" for question in questions), ".jsonl")
     assert "warning: 1 text was cut to 3 tokens" in capsys.readouterr().out
@@ -70,7 +69,7 @@ def test_questions_that_are_cut_are_counted(tmp_path: Path, capsys: pytest.Captu
 def test_answers_have_their_place_in_the_passage(tmp_path: Path) -> None:
     settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
     threshold = -0.003  # between the null odds of the passages, which are all below 0
-    make_cell(tmp_path, "spans", "squad2", settings=settings, learnt={"null_threshold": threshold})
+    make_trial(tmp_path, "spans", "squad2", settings=settings, learnt={"null_threshold": threshold})
     contexts = ["  Cafés — the CITY, naïve!", LONG, "北京 is\u00a0here 😀 the dog"]
     questions = [
         [{"id": f"{i}{j}", "question": "the cat?"} for j in range(i + 1)] for i in range(len(contexts))
@@ -103,7 +102,7 @@ def test_answers_have_their_place_in_the_passage(tmp_path: Path) -> None:
 
 
 def test_candidates_come_back_in_order_without_being_judged(tmp_path: Path) -> None:
-    make_cell(tmp_path, "in_batch_ranking", "rank", settings={"max_seq_length": 16})
+    make_trial(tmp_path, "in_batch_ranking", "rank", settings={"max_seq_length": 16})
     candidates = {"cat": ["dog", "the cat", "Paris is a city"], "city": ["mat"], "mat": ["a mat", "dog"]}
     lines = [{"query": query, "candidates": texts, "id": query} for query, texts in candidates.items()]
     found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
@@ -127,7 +126,7 @@ def test_candidates_come_back_in_order_without_being_judged(tmp_path: Path) -> N
 
 
 def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None:
-    make_cell(tmp_path, "choice", "swag", settings={"max_seq_length": 16})
+    make_trial(tmp_path, "choice", "swag", settings={"max_seq_length": 16})
     lines = [{"context": "the cat", "choices": ["sat", "saw", "was", "on"][: 2 + i % 3]} for i in range(5)]
     found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
     predictions = [line.pop("prediction") for line in found]
@@ -151,7 +150,7 @@ def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None
 
 def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name in ("cola", "qqp", "mrpc"):
-        make_cell(tmp_path / name, "classification", name, ("0", "1"), settings={"max_seq_length": 16})
+        make_trial(tmp_path / name, "classification", name, ("0", "1"), settings={"max_seq_length": 16})
     cola = 'gj04\t1\t\tThe "cat.\nks08\t0\t*\tthe dog\nks08\t0\t*\tthe mat\n'
     rows = [line.split("\t") for line in predict(tmp_path / "cola", cola, ".tsv").splitlines()]
     assert ["\t".join(row[:4]) + "\n" for row in rows] == cola.splitlines(keepends=True)
@@ -188,14 +187,14 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_model_is_applied_by_the_devices_at_hand_however_it_was_trained(tmp_path: Path) -> None:
     settings = {"text_column": "text", "label_column": "label", "max_seq_length": 16}
-    config, _ = make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings=settings)
+    config, _ = make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings=settings)
     spread = dataclasses.replace(config, parallel=ParallelConfig(fsdp=4, accumulation_steps=4))
     write_record(tmp_path, dataclasses.replace(read_record(tmp_path), config=spread))
     assert len(predict(tmp_path, "text\nthe cat\n", ".tsv").splitlines()) == 2
 
 
 def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     fields = json.loads((tmp_path / "config.json").read_text())
     del fields["labels"]
     write_json(tmp_path / "config.json", fields)
@@ -206,7 +205,7 @@ def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:
-    make_cell(tmp_path, "relation", "relation", ("a(e1,e2)", "Other"), settings={"max_seq_length": 20})
+    make_trial(tmp_path, "relation", "relation", ("a(e1,e2)", "Other"), settings={"max_seq_length": 20})
     example = {
         "text": "the cat",
         "head": {"start": 0, "stop": 3},
@@ -220,7 +219,7 @@ def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
     labels = ("Cause-Effect(e1,e2)", "Other")
-    make_cell(tmp_path, "relation", "relation", labels, settings={"max_seq_length": 20})
+    make_trial(tmp_path, "relation", "relation", labels, settings={"max_seq_length": 20})
     sentences = [
         f'{number}\t"The <e1>{word}</e1> sat on the <e2>mat</e2>."'
         for number, word in enumerate(("cat", "dog", "city"))
@@ -239,7 +238,7 @@ def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
 
 
 def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
+    make_trial(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
     words = "the cat\n\n-DOCSTART- -X-\n\nsat on\nthe mat\n\nParis x\n\ncafés y\n" + "dog z\n" * 30
     found = predict(tmp_path, words, ".txt").splitlines()
     assert [line.rpartition(" ")[0] for line in found] == words.splitlines()
@@ -248,8 +247,8 @@ def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path / "a", "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
-    make_cell(tmp_path / "b", "regression", "regress", settings={"max_seq_length": 12})
+    make_trial(tmp_path / "a", "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
+    make_trial(tmp_path / "b", "regression", "regress", settings={"max_seq_length": 12})
     texts = {
         "a": ("x.txt", "a b\n\n" * 9 + "a\n", "x.txt:19 has 1 columns"),
         "b": ("x.tsv", "text\tn\n" + "cat\t1\n" * 9 + " \t1\n", "line 11: text is empty"),
@@ -257,7 +256,7 @@ def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest
     for model, (name, content, message) in texts.items():
         (tmp_path / name).write_text(content)
         before = sorted(tmp_path.iterdir())
-        for output in ("o", "new/folder/o"):
+        for output in ("o", "new/directory/o"):
             paths = [f"--model={tmp_path / model}", f"--input={tmp_path / name}"]
             assert main(["predict", *paths, f"--output={tmp_path / output}"]) == 2
             assert message in capsys.readouterr().err
@@ -267,7 +266,7 @@ def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest
 ENTITIES = '"head": {"start": 0, "stop": 3}, "tail": {"start": 4, "stop": 7}'
 
 # A task, its kind of head, its labels, the suffix of a file, good lines, a bad one, and what is said of it.
-FAR_DOWN: list[tuple[str, HeadKind, tuple[str, ...], str, str, str, str]] = [
+FAR_DOWN: list[tuple[str, str, tuple[str, ...], str, str, str, str]] = [
     ("classify", "classification", ("a", "b"), ".csv", "text\n" + "cat\n" * 9, '" "\n', "11: text is empty"),
     (
         "classify",
@@ -342,7 +341,7 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     capsys: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     task: str,
-    kind: HeadKind,
+    kind: str,
     labels: tuple[str, ...],
     suffix: str,
     good: str,
@@ -350,10 +349,10 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     message: str,
 ) -> None:
     settings = {"max_seq_length": 20} | ({"max_query_length": 6, "doc_stride": 5} if task == "squad" else {})
-    make_cell(tmp_path, kind, task, labels, settings=settings)
+    make_trial(tmp_path, kind, task, labels, settings=settings)
     parts: list[object] = []
-    whole = FineTunedModel.predict
-    monkeypatch.setattr(FineTunedModel, "predict", lambda *given: parts.append(given) or whole(*given))
+    whole = predictor.predict
+    monkeypatch.setattr(predictor, "predict", lambda *given: parts.append(given) or whole(*given))
     predict(tmp_path, good, suffix)
     assert len(parts) >= 5
     parts.clear()
@@ -364,14 +363,14 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     assert not parts
 
 
-def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+def test_a_trial_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     shutil.rmtree(tmp_path / "checkpoints")
     (tmp_path / "x.csv").write_text("text\ncat\n")
     flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
         assert main([*command, f"--model={tmp_path}"]) == 2
-        assert "has no checkpoint; of the finished cells only the best one" in capsys.readouterr().err
+        assert "has no checkpoint; of the finished trials only the best one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -383,10 +382,10 @@ def test_a_cell_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.Captu
         ("tokenizer.json", None, "has no tokenizer; looked for tokenizer.json"),
     ],
 )
-def test_a_cell_that_is_not_whole_is_named(
+def test_a_trial_that_is_not_whole_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, file: str, content: str | None, message: str
 ) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     (tmp_path / "x.csv").write_text("text\ncat\n")
     (tmp_path / file).unlink() if content is None else (tmp_path / file).write_text(content)
     flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
@@ -395,8 +394,8 @@ def test_a_cell_that_is_not_whole_is_named(
         assert message in capsys.readouterr().err
 
 
-def test_a_grid_without_a_finished_cell_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "cells" / "lr1").mkdir(parents=True)
+def test_a_grid_without_a_finished_trial_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "trials" / "lr1").mkdir(parents=True)
     (tmp_path / "x.csv").write_text("text\ncat\n")
     flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
     for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
@@ -409,11 +408,11 @@ def test_a_grid_that_is_not_finished_is_used_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     grid = tmp_path / "grid"
-    (grid / "cells" / "b").mkdir(parents=True)
-    (grid / "cells" / "c").mkdir()  # begun by an earlier command, which was given up
-    write_cells(grid, ["a", "b"])
-    make_cell(grid / "cells" / "a", "classification", "cola", ("0", "1"), settings={"max_seq_length": 12})
-    (grid / "best").symlink_to(Path("cells") / "a", target_is_directory=True)
+    (grid / "trials" / "b").mkdir(parents=True)
+    (grid / "trials" / "c").mkdir()  # begun by an earlier command, which was given up
+    write_trials(grid, ["a", "b"])
+    make_trial(grid / "trials" / "a", "classification", "cola", ("0", "1"), settings={"max_seq_length": 12})
+    (grid / "best").symlink_to(Path("trials") / "a", target_is_directory=True)
     write_submission(grid / "best" / "submission.zip", {"CoLA.tsv": submission_text(["0"] * 1063)})
     (tmp_path / "x.csv").write_text("sentence\ncat\n")
     command = ["predict", f"--model={grid}", f"--input={tmp_path / 'x.csv'}"]
@@ -427,29 +426,29 @@ def test_a_grid_that_is_not_finished_is_used_with_a_warning(
     for number, use in enumerate(uses):
         assert use(number) != 2
         said = capsys.readouterr().err
-        assert said.startswith(f"warning: the grid of {grid} is not finished: 1 of 2 cells done")
+        assert said.startswith(f"warning: the grid of {grid} is not finished: 1 of 2 trials done")
         assert said.count("warning") == 1
-    (grid / "cells" / "b" / "result.json").write_text("{}")
+    (grid / "trials" / "b" / "result.json").write_text("{}")
     for number, use in enumerate(uses, len(uses)):
         assert use(number) != 2
         assert "not finished" not in capsys.readouterr().err
 
 
 def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:
-    make_cell(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
+    make_trial(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
     lines = [{"text": "the café", "user": user} for user in ("é", "a\ud83d")]
     text = predict(tmp_path / "a", "".join(json.dumps(line) + "\n" for line in lines), ".jsonl")
     assert text.startswith('{"text": "the café", "user": "é", ')
     assert [{name: line[name] for name in ("text", "user")} for line in objects(text)] == lines
     settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
-    make_cell(tmp_path / "b", "spans", "squad", settings=settings)
+    make_trial(tmp_path / "b", "spans", "squad", settings=settings)
     paragraph = {"context": LONG, "qas": [{"id": "1", "question": "the cat?"}]}
     content = {"data": [{"title": "a\ud83d", "paragraphs": [paragraph]}]}
     assert json.loads(predict(tmp_path / "b", json.dumps(content), ".json"))["data"][0]["title"] == "a\ud83d"
 
 
-def test_cells_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
+def test_trials_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_trial(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
     table = 'text,note\n"the\rcat","a\nb"\ncat,c\n'
     found = list(csv.DictReader(io.StringIO(predict(tmp_path, table, ".csv"), newline="")))
     assert [(row["text"], row["note"]) for row in found] == [("the\rcat", "a\nb"), ("cat", "c")]
@@ -465,7 +464,7 @@ def test_cells_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_label_that_no_tsv_can_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     settings = {"max_seq_length": 12}
-    make_cell(tmp_path, "classification", "classify", ("a\tb", "c"), settings=settings)
+    make_trial(tmp_path, "classification", "classify", ("a\tb", "c"), settings=settings)
     (tmp_path / "x.tsv").write_text("text\ncat\n")
     paths = [f"--input={tmp_path / 'x.tsv'}", f"--output={tmp_path / 'y.tsv'}"]
     assert main(["predict", f"--model={tmp_path}", *paths]) == 2
@@ -475,7 +474,7 @@ def test_a_label_that_no_tsv_can_hold_is_named(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_table_with_a_byte_order_mark_comes_back_with_it(tmp_path: Path) -> None:
-    make_cell(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
+    make_trial(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
     for mark in ("", "\ufeff"):
         found = predict(tmp_path, f"{mark}text,note\ncafé,1\ncat,2\ndog,3\n", ".csv")
         assert found.startswith(f"{mark}text,note,predicted\ncafé,1,")
@@ -483,14 +482,14 @@ def test_a_table_with_a_byte_order_mark_comes_back_with_it(tmp_path: Path) -> No
 
 
 def test_lines_end_as_in_the_input(tmp_path: Path) -> None:
-    make_cell(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
+    make_trial(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
     found = predict(tmp_path / "a", 'text,note\r\ncat,"a\r\nb\nc"\r\n"dog",d\r\n', ".csv")
     assert found.startswith('text,note,predicted\r\ncat,"a\r\nb\nc",')
     assert found.count("\n") == found.count("\r\n") + 1 == 5
     for suffix, content in ((".tsv", "text\r\ncat\r\ndog\r\n"), (".jsonl", '{"text": "cat"}\r\n' * 2)):
         found = predict(tmp_path / "a", content, suffix)
         assert found.count("\r") == found.count("\r\n") == found.count("\n") == content.count("\n")
-    make_cell(tmp_path / "b", "relation", "relation", ("x", "y"), settings={"max_seq_length": 20})
+    make_trial(tmp_path / "b", "relation", "relation", ("x", "y"), settings={"max_seq_length": 20})
     found = predict(tmp_path / "b", '1\t"the <e1>cat</e1> <e2>sat</e2>"\r\n', ".txt")
     assert found.count("\r\n") == found.count("\n") == 4
 
@@ -498,7 +497,7 @@ def test_lines_end_as_in_the_input(tmp_path: Path) -> None:
 def test_words_of_a_file_are_held_no_longer_than_their_context_needs() -> None:
     sentences = [Sentence((str(number),), (), document=1) for number in range(5)]
     for context, sizes in (("sentence", [2, 2, 1]), ("document", [5])):
-        parts = tagging.TaggingSettings(context=context).parts(iter(sentences))  # type: ignore[arg-type]
+        parts = tagging.Settings(context=context).parts(iter(sentences))  # type: ignore[arg-type]
         assert [len(part) for part in parts] == sizes
 
 
@@ -507,7 +506,7 @@ def test_records_are_held_by_the_number_of_their_probabilities(monkeypatch: pyte
     sizes = [predict_records.records_at_once(labels) for labels in (0, 3, 64, 1000, 10**9)]
     assert sizes == [4096, 4096, 4096, 262, 64]
     # An evaluation set's outputs are written line by line too, without holding all of them.
-    assert isinstance(describe("classification", ("a", "b"), np.zeros((3, 2), np.float32)), Iterator)
+    assert isinstance(describe(("a", "b"), np.zeros((3, 2), np.float32)), Iterator)
     assert isinstance(choice.describe(np.zeros((3, 2), np.float32)), Iterator)
 
 
@@ -528,7 +527,7 @@ def test_queries_are_held_by_the_number_of_their_candidates(monkeypatch: pytest.
 
 
 def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.add_tokens(["zebra"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
@@ -548,10 +547,10 @@ def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.
 
 
 def test_a_batch_that_memory_cannot_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     (tmp_path / "x.csv").write_text("text\ncat\n")
     paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths, f"--batch-size={1 << 44}"]) == 2
+    assert main(["predict", f"--model={tmp_path}", *paths, f"--batch-size={2**31 - 1}"]) == 2
     error = capsys.readouterr().err
     assert "too little memory" in error
     assert error.endswith("; make --batch-size smaller\n")
@@ -561,7 +560,7 @@ def test_a_batch_that_memory_cannot_hold_is_named(tmp_path: Path, capsys: pytest
 def test_an_output_that_promises_another_form_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"))
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     (tmp_path / "x.csv").write_text("text\ncat\n")
     paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.jsonl'}"]
     assert main(["predict", f"--model={tmp_path}", *paths]) == 2
@@ -569,7 +568,7 @@ def test_an_output_that_promises_another_form_is_refused(
 
 
 def test_what_is_cut_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_cell(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
     rows = list(csv.DictReader(predict(tmp_path, f'text\n"{LONG}"\n', ".csv").splitlines()))
     assert float(rows[0]["probability_no"]) + float(rows[0]["probability_yes"]) == pytest.approx(1, abs=1e-5)
     said = capsys.readouterr().out

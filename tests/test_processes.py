@@ -1,6 +1,6 @@
 """Several processes as one run: same batches and results as one process, whatever happens to them.
 
-`BERT_JAX_POD_KILLS=10 pytest tests/test_processes.py` also kills, that often by each of two signals.
+`BERT_JAX_POD_KILLS=10 pytest -m slow tests/test_processes.py` also kills, that often by each of two signals.
 """
 
 import itertools
@@ -41,30 +41,30 @@ SHORT = ("--num-train-steps", str(STEPS), "--eval-every", "40", "--log-every", "
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of everything: the corpus, compiled programs, logs, work directories and records."""
-    folder = tmp_path_factory.mktemp("processes")
-    write_corpus(folder / "corpus")
-    return folder
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of everything: the corpus, logs, work directories and records."""
+    directory = tmp_path_factory.mktemp("processes")
+    write_corpus(directory / "corpus")
+    return directory
 
 
 def pod(
-    folder: Path, run: str, count: int, *flags: str, seconds_per_step: float | Sequence[float] = 0.0
+    directory: Path, run: str, count: int, *flags: str, seconds_per_step: float | Sequence[float] = 0.0
 ) -> Pod:
     """A run of `count` processes that record their batches; each may take its own time for a batch."""
-    line = arguments(folder / run, folder / "corpus", "--distributed", *FLAGS, *SHORT, *flags)
+    line = arguments(directory / run, directory / "corpus", "--distributed", *FLAGS, *SHORT, *flags)
     seconds = [seconds_per_step] * count if isinstance(seconds_per_step, float) else seconds_per_step
-    program = [sys.executable, "-m", "tests.recorded_run", str(folder / f"{run}.record")]
+    program = [sys.executable, "-m", "tests.recorded_run", str(directory / f"{run}.record")]
     commands = [[*program, str(of_process), *line] for of_process in seconds]
-    return Pod(commands, folder / f"{run}.log", environment(folder / "compiled"))
+    return Pod(commands, directory / f"{run}.log", environment())
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> Path:
+def undisturbed(directory: Path) -> Path:
     """The work directory of a run that one process finished."""
-    with pod(folder, "undisturbed", 1) as process:
+    with pod(directory, "undisturbed", 1) as process:
         assert process.wait() == [0], process.said(0)
-    return folder / "undisturbed"
+    return directory / "undisturbed"
 
 
 def wait_for(pod: Pod, is_time: Callable[[], bool]) -> None:
@@ -79,19 +79,20 @@ def steps_logged(workdir: Path) -> int:
     return max((row["step"] for row in read_rows(workdir / METRICS_FILE)), default=0)
 
 
-def assert_same_batches(folder: Path, run: str, steps: int = STEPS) -> None:
+def assert_same_batches(directory: Path, run: str, steps: int = STEPS) -> None:
     """Asserts that every row of every step was made, with the same content as in the undisturbed run."""
-    expected, actual = read_record(folder / "undisturbed.record"), read_record(folder / f"{run}.record")
+    expected, actual = read_record(directory / "undisturbed.record"), read_record(directory / f"{run}.record")
     assert expected.keys() == {(step, row) for step in range(steps) for row in range(8)}
     assert all(len(digests) == 1 for digests in expected.values())
     assert actual == expected
 
 
+@pytest.mark.slow
 def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
-    folder: Path, undisturbed: Path
+    directory: Path, undisturbed: Path
 ) -> None:
-    workdir = folder / "disturbed"
-    with pod(folder, "disturbed", 2, "--parallel.mode", "pmap", seconds_per_step=0.05) as killed:
+    workdir = directory / "disturbed"
+    with pod(directory, "disturbed", 2, "--parallel.mode", "pmap", seconds_per_step=0.05) as killed:
         wait_for(killed, lambda: bool(saved_steps(workdir)))
         killed.send(0, signal.SIGKILL)
         began = time.monotonic()
@@ -101,7 +102,7 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
         print(f"the other process ended {time.monotonic() - began:.1f} s later with status {other}")
 
     before = steps_logged(workdir)
-    with pod(folder, "disturbed", 2, seconds_per_step=0.1) as preempted:
+    with pod(directory, "disturbed", 2, seconds_per_step=0.1) as preempted:
         wait_for(preempted, lambda: steps_logged(workdir) > before)
         preempted.send(1, signal.SIGTERM)
         assert preempted.wait() == [75, 75], preempted.said(0) + preempted.said(1)
@@ -109,39 +110,41 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
     stopped = saved_steps(workdir)[-1]
     assert before < stopped < STEPS
 
-    with pod(folder, "disturbed", 1) as last:
+    with pod(directory, "disturbed", 1) as last:
         assert last.wait() == [0], last.said(0)
         assert f"resuming from step {stopped} of {STEPS}" in last.said(0)
-    assert_same_batches(folder, "disturbed")
+    assert_same_batches(directory, "disturbed")
     assert_close(workdir, undisturbed)
 
 
-def test_the_process_that_waits_longest_for_its_data_is_named(folder: Path) -> None:
+@pytest.mark.slow
+def test_the_process_that_waits_longest_for_its_data_is_named(directory: Path) -> None:
     # A batch takes a second, so that even on a busy machine a training step is faster.
     flags = ("--num-train-steps", "10", "--log-every", "5")
-    with pod(folder, "unequal", 2, *flags, seconds_per_step=(0.0, 1.0)) as processes:
+    with pod(directory, "unequal", 2, *flags, seconds_per_step=(0.0, 1.0)) as processes:
         assert processes.wait() == [0, 0], processes.said(0) + processes.said(1)
-    rows = [row for row in read_rows(folder / "unequal" / METRICS_FILE) if row["split"] == "train"]
+    rows = [row for row in read_rows(directory / "unequal" / METRICS_FILE) if row["split"] == "train"]
     timing = rows[-1]["timing"]  # the first row may have found batches ready
     assert timing["waiting_process"] == 1
     assert timing["waiting_for_data"] > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])
-def test_steps_of_several_processes_equal_those_of_one(folder: Path, count: int) -> None:
-    ours = steps(folder, count, "pmap", "tensor_accumulated", "tensor_everywhere")
-    for name, expected in steps(folder, 1, "one_device").items():
+def test_steps_of_several_processes_equal_those_of_one(directory: Path, count: int) -> None:
+    ours = steps(directory, count, "pmap", "tensor_accumulated", "tensor_everywhere")
+    for name, expected in steps(directory, 1, "one_device").items():
         if "/params/" in name or "/sums/" in name:
             for mode in ("pmap", "tensor_accumulated", "tensor_everywhere"):
                 actual = ours[name.replace("one_device", mode, 1)]
                 np.testing.assert_allclose(actual, expected, atol=2e-6, rtol=2e-6, err_msg=f"{mode}: {name}")
 
 
-def steps(folder: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
+def steps(directory: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
     """The arrays that `eight_devices` computes in `count` processes."""
-    output = folder / f"steps-{count}.npz"
+    output = directory / f"steps-{count}.npz"
     line = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output), *modes]
-    with Pod([line] * count, folder / "steps.log", environment(folder / "compiled")) as pod:
+    with Pod([line] * count, directory / "steps.log", environment()) as pod:
         assert pod.wait() == [0] * count, pod.said(0)
     return dict(np.load(output))
 
@@ -149,20 +152,21 @@ def steps(folder: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
 ALONE = """
 import os, sys, jax
 from bert_jax.parallel import processes
-from bert_jax.cli.errors import report
+from bert_jax.exit_status import report
 
 def run():
-    processes.together(lambda: None)
+    processes.run_on_all(lambda: None)
     if jax.process_index() == 1:
         {happens}
-    processes.together(lambda: None)
+    processes.run_on_all(lambda: None)
     return 0
 
-sys.exit(processes.run_together(run, report))
+sys.exit(processes.run_distributed(run, report))
 """
 """A run of two processes; once they have met, something happens in one of them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("happens", "status", "said"),
     [
@@ -173,10 +177,10 @@ sys.exit(processes.run_together(run, report))
     ],
 )
 def test_a_process_that_fails_is_told_from_those_that_lose_it(
-    happens: str, status: int, said: str, folder: Path, tmp_path: Path
+    happens: str, status: int, said: str, directory: Path, tmp_path: Path
 ) -> None:
     line = [sys.executable, "-c", ALONE.format(happens=happens)]
-    with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
+    with Pod([line] * 2, tmp_path / "log", environment()) as pod:
         assert pod.wait() == [69, status], pod.said(0) + pod.said(1)
         assert "lost the other processes" in pod.said(0)
         assert said in pod.said(1)
@@ -192,13 +196,14 @@ import numpy as np
 
 from bert_jax.parallel import processes
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.cli.errors import report
+from bert_jax.exit_status import report
+from bert_jax.training.retention import Kept
 
 def run():
     place = jax.NamedSharding(jax.make_mesh((4,), ("all",)), jax.P("all"))
     values = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
     array = jax.make_array_from_callback(values.shape, place, lambda index: values[index])
-    checkpoints = Checkpoints(Path(sys.argv[1]), keep=2, say=print)
+    checkpoints = Checkpoints(Path(sys.argv[1]), Kept(2), print)
     try:
         checkpoints.save(10, {"array": array})
         checkpoints.wait()
@@ -210,16 +215,17 @@ def run():
         checkpoints.close()
     return 0
 
-sys.exit(processes.run_together(run, report))
+sys.exit(processes.run_distributed(run, report))
 """
 """Two processes save an array, each its half of it; the second time the disk of one is full."""
 
 
+@pytest.mark.slow
 def test_a_process_whose_part_of_a_save_fails_does_not_wait_for_the_others(
-    folder: Path, tmp_path: Path
+    directory: Path, tmp_path: Path
 ) -> None:
     line = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
+    with Pod([line] * 2, tmp_path / "log", environment()) as pod:
         failed, other = pod.processes[1], pod.processes[0]
         assert failed.wait(PATIENCE_SECONDS) == 69, pod.said(1)
         assert other.poll() is None, "it ended before the one that failed: " + pod.said(0)
@@ -233,14 +239,14 @@ def test_a_process_whose_part_of_a_save_fails_does_not_wait_for_the_others(
 UNFINISHED = """
 import sys
 from bert_jax.parallel import processes
-from bert_jax.cli.errors import report
+from bert_jax.exit_status import report
 from data_pipeline.errors import Unfinished, UserError
 
 def read():
     raise {error}
 
 try:
-    processes.run_together(lambda: processes.by_first(read), report)
+    processes.run_distributed(lambda: processes.broadcast_from_first(read), report)
 except UserError as error:
     sys.exit(report(error))
 """
@@ -254,22 +260,23 @@ except UserError as error:
     ],
 )
 def test_what_may_pass_in_one_process_may_pass_in_all(
-    error: str, said: str, folder: Path, tmp_path: Path
+    error: str, said: str, directory: Path, tmp_path: Path
 ) -> None:
     line = [sys.executable, "-c", UNFINISHED.format(error=error)]
-    with Pod([line] * 2, tmp_path / "log", environment(folder / "compiled")) as pod:
+    with Pod([line] * 2, tmp_path / "log", environment()) as pod:
         assert pod.wait() == [69, 69], pod.said(0) + pod.said(1)
         for number in (0, 1):
             assert errors(pod.said(number)) == [f"bert-jax: error: process 0 of 2: {said}"]
 
 
-def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -> None:
+@pytest.mark.slow
+def test_several_processes_start_from_a_model(directory: Path, undisturbed: Path) -> None:
     """After a tiny step, the run's parameters, split over the processes, are nearly the model's."""
     step = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12", "--parallel.fsdp", "2")
-    with pod(folder, "further", 2, "--init-from", str(undisturbed), *step) as started:
+    with pod(directory, "further", 2, "--init-from", str(undisturbed), *step) as started:
         assert started.wait() == [0, 0], started.said(0) + started.said(1)
         assert f"starting from {undisturbed.name}\n" in started.said(0)
-    expected, actual = final_state(undisturbed), final_state(folder / "further")
+    expected, actual = final_state(undisturbed), final_state(directory / "further")
     for path, array in expected.items():
         if "params" in path:
             np.testing.assert_allclose(actual[path], array, atol=1e-9, err_msg=path)
@@ -286,11 +293,11 @@ def test_several_processes_start_from_a_model(folder: Path, undisturbed: Path) -
     ],
 )
 def test_processes_that_disagree_are_named(
-    flags: list[str], difference: str, folder: Path, tmp_path: Path
+    flags: list[str], difference: str, directory: Path, tmp_path: Path
 ) -> None:
-    line = command(*arguments(tmp_path / "refused", folder / "corpus", "--distributed"))
+    line = command(*arguments(tmp_path / "refused", directory / "corpus", "--distributed"))
     lines = [line, [*line, *flags]]
-    with Pod(lines, tmp_path / "log", environment(folder / "compiled")) as pod:
+    with Pod(lines, tmp_path / "log", environment()) as pod:
         assert pod.wait() == [2, 2]
         for number in (0, 1):
             (line,) = errors(pod.said(number))
@@ -298,14 +305,14 @@ def test_processes_that_disagree_are_named(
     assert not (tmp_path / "refused").exists()
 
 
-def test_a_coordinator_out_of_reach_is_named(folder: Path) -> None:
-    line = command(*arguments(folder / "alone", folder / "corpus", "--distributed"))
+def test_a_coordinator_out_of_reach_is_named(directory: Path) -> None:
+    line = command(*arguments(directory / "alone", directory / "corpus", "--distributed"))
     variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "BERT_JAX_CONNECT_SECONDS": "2"}
     with reserved_port() as port:
         address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}"}
         done = subprocess.run(
             line,
-            env={**environment(folder / "compiled"), **variables, **address},
+            env={**environment(), **variables, **address},
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
@@ -320,13 +327,14 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if "bert-jax: error" in line or "Traceback" in line]
 
 
-def test_nan_ends_all_and_each_saves_its_rows(folder: Path) -> None:
+@pytest.mark.slow
+def test_nan_ends_all_and_each_saves_its_rows(directory: Path) -> None:
     wild = ("--optimizer.learning-rate", "1e38", "--checkpoint-every", "5")
-    with pod(folder, "wild", 2, *wild) as pod_:
+    with pod(directory, "wild", 2, *wild) as pod_:
         assert pod_.wait() == [1, 1], pod_.said(0)
         said = [errors(pod_.said(number)) for number in (0, 1)]
-    (identity,) = (folder / "wild" / "nonfinite").glob("*.json")
-    record, step = read_record(folder / "wild.record"), json.loads(identity.read_text())["step"]
+    (identity,) = (directory / "wild" / "nonfinite").glob("*.json")
+    record, step = read_record(directory / "wild.record"), json.loads(identity.read_text())["step"]
     for number in (0, 1):
         file = identity.with_suffix(f".process-{number}-of-2.npz")
         assert str(file) in said[number][0]
@@ -335,9 +343,10 @@ def test_nan_ends_all_and_each_saves_its_rows(folder: Path) -> None:
             assert record[step, 4 * number + place] == {digest(rows, place)}
 
 
+@pytest.mark.slow
 @long
 @pytest.mark.parametrize("counts", [(2, 1, 2, 4), (2,)], ids=["elastic", "fixed"])
-def test_many_kills(folder: Path, counts: Sequence[int]) -> None:
+def test_many_kills(directory: Path, counts: Sequence[int]) -> None:
     """The batches are the same; with a fixed number of processes the results are bitwise the same."""
     draw = random.Random(os.environ.get("BERT_JAX_POD_KILL_SEED", "0"))
     steps = 80 + 40 * KILLS
@@ -347,20 +356,20 @@ def test_many_kills(folder: Path, counts: Sequence[int]) -> None:
     draw.shuffle(signals)
     tally: dict[str, int] = {}
     for what, count in zip(signals, itertools.cycle(counts)):
-        with pod(folder, name, count, *length, seconds_per_step=0.05) as disturbed:
-            statuses = disturb(disturbed, folder / name, what, draw)
+        with pod(directory, name, count, *length, seconds_per_step=0.05) as disturbed:
+            statuses = disturb(disturbed, directory / name, what, draw)
         outcome = f"{what.name} in {count}: {sorted(set(statuses))}"
         tally[outcome] = tally.get(outcome, 0) + 1
     for run, count in ((name, counts[0]), (f"whole-{name}", counts[0])):
-        with pod(folder, run, count, *length) as last:
+        with pod(directory, run, count, *length) as last:
             assert last.wait() == [0] * count, last.said(0)
-    record = read_record(folder / f"{name}.record")
+    record = read_record(directory / f"{name}.record")
     assert record.keys() == {(step, row) for step in range(steps) for row in range(8)}
-    assert record == read_record(folder / f"whole-{name}.record")
+    assert record == read_record(directory / f"whole-{name}.record")
     if len(counts) == 1:
-        left, right = final_state(folder / name), final_state(folder / f"whole-{name}")
+        left, right = final_state(directory / name), final_state(directory / f"whole-{name}")
         assert [path for path in right if not np.array_equal(left[path], right[path])] == []
-        assert deterministic_rows(folder / name) == deterministic_rows(folder / f"whole-{name}")
+        assert deterministic_rows(directory / name) == deterministic_rows(directory / f"whole-{name}")
     print(f"\n{len(signals)} signals to a run of {steps} steps; exit statuses: {tally}")
 
 

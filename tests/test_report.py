@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.finetuning.config import FineTuningConfig, HeadKind
-from bert_jax.finetuning.grid_folder import write_cells
-from bert_jax.finetuning.record import FineTuningRecord
-from bert_jax.finetuning.record import write_record as write_finetuning_record
-from bert_jax.objective import ObjectiveName
+from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.task import Metric
+from bert_jax.workdir.finetuning import FineTuningRecord
+from bert_jax.workdir.finetuning import write_record as write_finetuning_record
+from bert_jax.workdir.grid import write_trials
 from bert_jax.workdir.record import RunRecord, write_record
 from tests.bert_jax.small_run import make_experiment
 
@@ -22,54 +22,55 @@ RULES = str.maketrans("", "", "│┃")
 
 
 def pretrained(
-    folder: Path, accuracies: Mapping[int, float], objective: ObjectiveName = "mlm_nsp", **changes: Any
+    directory: Path, accuracies: Mapping[int, float], objective: str = "mlm_nsp", **changes: Any
 ) -> Path:
     """A work directory whose evaluations had these accuracies, by step."""
-    folder.mkdir(parents=True)
+    directory.mkdir(parents=True)
     experiment = dataclasses.replace(make_experiment(objective, 50), **changes)
-    write_record(folder, RunRecord("tiny", experiment, "fingerprint"))
+    write_record(directory, RunRecord("tiny", experiment, "fingerprint"))
     rows = [{"step": 1, "split": "train", "mlm_accuracy": 0.0}]
     for step, accuracy in accuracies.items():
         figures = {"mlm_accuracy": accuracy, "mlm_guess_accuracy": 0.01, "mlm_perplexity": 8.0}
         rows.append({"step": step, "split": "heldout", "max_seq_length": 16, **figures})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory
 
 
 def finetuned(
-    folder: Path,
+    directory: Path,
     task: str,
     scores: Mapping[float, tuple[float | None, ...]],
     model: str,
     name: str = "export",
     data: str = "",
-    kind: HeadKind = "classification",
+    in_percent: bool = False,
     metric: str = "accuracy",
     vocabulary: str = "",
     **record: Any,
 ) -> Path:
-    """An output folder whose cells had these scores, a tuple of seeds for each learning rate."""
-    cell = folder / "cells" / "a"
-    cell.mkdir(parents=True)
-    config = FineTuningConfig(kind=kind, model=make_experiment("mlm_nsp", 50).model)
+    """An output directory whose trials had these scores, a tuple of seeds for each learning rate."""
+    trial = directory / "trials" / "a"
+    trial.mkdir(parents=True)
+    config = FineTuningConfig(model=make_experiment("mlm_nsp", 50).model)
     record = {"settings": {}, "trained_from": name, "model_fingerprint": model, "data": data, **record}
-    write_finetuning_record(cell, FineTuningRecord(task, config, ("a", "b"), **record))
-    (cell / "tokenizer.json").write_text(vocabulary)
-    (cell / "result.json").write_text("{}")
-    (folder / "best").symlink_to("cells/a", target_is_directory=True)
+    write_finetuning_record(trial, FineTuningRecord(task, config, ("a", "b"), **record))
+    (trial / "tokenizer.json").write_text(vocabulary)
+    (trial / "result.json").write_text("{}")
+    (directory / "best").symlink_to("trials/a", target_is_directory=True)
     rows: list[dict[str, Any]] = []
-    cells: list[dict[str, Any]] = []
+    trials: list[dict[str, Any]] = []
     for rate, values in scores.items():
         of_rate = {"learning_rate": rate, "batch_size": 16, "epochs": 3.0}
         known = [value for value in values if value is not None]
         mean = sum(known) / len(known) if len(known) == len(values) else None
         rows.append({**of_rate, "seeds": len(values), "mean": mean, "stdev": 0.25})
-        cells += [
-            {**of_rate, "seed": seed, "figures": {metric: value, "macro_f1": 0.25}}
+        trials += [
+            {**of_rate, "seed": seed, "metrics": {metric: value, "macro_f1": 0.25}}
             for seed, value in enumerate(values)
         ]
-    (folder / "results.json").write_text(json.dumps({"metric": metric, "rows": rows, "cells": cells}))
-    return folder
+    how = dataclasses.asdict(Metric(metric, metric, in_percent=in_percent))
+    (directory / "results.json").write_text(json.dumps({"metric": how, "rows": rows, "trials": trials}))
+    return directory
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -102,10 +103,10 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
     assert ["a", "+1", "2", "10", "16", "52.0", "±", "2.8%", "8", "±", "0"] in lines
     assert ["no_nsp", "1", "10", "16", "25.0%", "8"] in lines
     assert ["young", "1", "5", "16", "20.0%", "8"] in lines
-    assert ["model.objective", "mlm_nsp", "mlm", "mlm_nsp"] in lines
+    assert ["objective", "mlm_nsp", "mlm", "mlm_nsp"] in lines
     assert "log_every" not in shown
     assert "note: young: evaluated at step 5 of 10" in shown
-    assert "held-out figures answer different questions" in " ".join(shown.split())  # data.pairing differs
+    assert "held-out metrics answer different questions" in " ".join(shown.split())  # data.pairing differs
     assert max(map(len, shown.partition("note:")[0].splitlines())) <= 80
 
 
@@ -190,8 +191,8 @@ def test_tasks_are_averaged_if_all_models_have_them(
 
 def test_percentages_and_shares_have_no_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     share = finetuned(tmp_path / "cola", "cola", {2e-5: (0.5,)}, "m")
-    answers = finetuned(tmp_path / "squad", "squad", {2e-5: (88.5,)}, "m", kind="spans", metric="f1")
-    tags = finetuned(tmp_path / "ner", "ner", {2e-5: (90.5,)}, "m", kind="tagging", metric="f1")
+    answers = finetuned(tmp_path / "squad", "squad", {2e-5: (88.5,)}, "m", in_percent=True, metric="f1")
+    tags = finetuned(tmp_path / "ner", "ner", {2e-5: (90.5,)}, "m", in_percent=True, metric="f1")
     assert ["export", "0.5000", "88.5000"] in shown(capsys, share, answers)
     assert ["export", "0.5000", "90.5000"] in shown(capsys, share, tags)
     assert ["export", "88.5000", "90.5000", "89.5000"] in shown(capsys, answers, tags)
@@ -215,13 +216,13 @@ def test_each_data_set_of_a_task_has_a_column(tmp_path: Path, capsys: pytest.Cap
         ("copy", "a"),
     ]
     lines = shown(capsys, topics, changed)
-    assert ["1", "4", "mean"] in lines  # two data sets of one name: the folders of the runs
+    assert ["1", "4", "mean"] in lines  # two data sets of one name: the directories of the runs
     assert ["m", "0.5000", "0.7500", "0.6250"] in lines
 
 
 def test_scores_stand_under_their_own_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
-        finetuned(tmp_path / name, "tag", {2e-5: (score,)}, model, model, kind="tagging", metric=metric)
+        finetuned(tmp_path / name, "tag", {2e-5: (score,)}, model, model, in_percent=True, metric=metric)
         for name, score, model, metric in (("1", 80.5, "m", "f1"), ("2", 95.5, "n", "accuracy"))
     ]
     lines = shown(capsys, *runs)
@@ -239,10 +240,9 @@ def test_a_data_set_that_models_encode_in_their_own_ways_has_one_column(
         run("1", 0.5, "m", data="glue/RTE", dev_fingerprint="a", vocabulary="cased"),
         run("2", 0.6, "n", data="tfds:glue/rte", dev_fingerprint="b", vocabulary="uncased"),
         run("3", 0.7, "o", data="RTE", dev_fingerprint="c", settings={"max_seq_length": 64}),
-        run("4", 0.8, "p"),  # of an earlier version
     ]
     lines = shown(capsys, *runs)
-    for model, score in (("m", "0.5000"), ("n", "0.6000"), ("o", "0.7000"), ("p", "0.8000")):
+    for model, score in (("m", "0.5000"), ("n", "0.6000"), ("o", "0.7000")):
         assert [model, score] in lines
     assert ["model", "accuracy"] in lines
     folds = [
@@ -256,11 +256,11 @@ def test_a_grid_that_is_not_finished_is_shown_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = finetuned(tmp_path / "grid", "cola", {2e-5: (0.5,)}, "m")
-    write_cells(grid, ["b", *(cell.name for cell in (grid / "cells").iterdir())])
+    write_trials(grid, ["b", *(trial.name for trial in (grid / "trials").iterdir())])
     assert main(["report", str(grid)]) == 0
     said = capsys.readouterr()
     assert "0.5000" in said.out
-    assert f"the grid of {grid} is not finished: 1 of 2 cells done" in said.err
+    assert f"the grid of {grid} is not finished: 1 of 2 trials done" in said.err
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,11 +269,40 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     lost = finetuned(tmp_path / "lost", "cola", {2e-5: (None,)}, "m")
     begun = finetuned(tmp_path / "begun", "cola", {2e-5: (0.5,)}, "m")
     (begun / "results.json").unlink()
-    assert "name the folder of a run, or of several" in refused(capsys)
+    assert "name the directory of a run, or of several" in refused(capsys)
     assert f"{tmp_path} is not the work directory of a run" in refused(capsys, str(tmp_path))
     assert f"{begun} is not finished; run its `bert-jax finetune` again" in refused(capsys, str(begun))
-    assert "a seed of every cell diverged" in refused(capsys, str(lost))
+    assert "a seed of every trial diverged" in refused(capsys, str(lost))
     assert "--csv takes runs of one kind" in refused(capsys, run, tuned, "--csv", str(tmp_path / "o.csv"))
     assert "valid: .png, .svg, .pdf" in refused(capsys, run, "--plot", str(tmp_path / "o.gif"))
     assert "--plot draws the curves of pretraining runs" in refused(capsys, tuned, "--plot", "o.png")
     assert not list(tmp_path.glob("o.*"))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "[]",
+        "7",
+        '{"split": "heldout"}',
+        '{"step": "10", "split": "heldout"}',
+        '{"step": 10, "split": 1}',
+        '{"step": 10, "split": "heldout", "mlm_accuracy": "high"}',
+        '{"step": 10, "split": "heldout", "timing": 3}',
+    ],
+)
+def test_a_wrong_row_of_metrics_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str
+) -> None:
+    run = pretrained(tmp_path / "run", {10: 0.5})
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(f"{row}\n")
+    assert "metrics.jsonl, line 3 is not a row of metrics; remove the line" in refused(capsys, str(run))
+
+
+def test_evaluations_that_lack_figures_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [pretrained(tmp_path / f"run-{seed}", {10: 0.5}, seed=seed) for seed in (1, 2)]
+    with (runs[1] / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 10, "split": "heldout", "mlm_perplexity": 8.0}\n')
+    assert main(["report", *map(str, runs), "--plot", str(tmp_path / "plot.svg")]) == 0
+    assert "mlm perplexity" in " ".join(capsys.readouterr().out.split())

@@ -13,8 +13,8 @@ import orbax.checkpoint as ocp
 
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import read_rows
-from data_pipeline.tokenizer import WordPiece
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS
+from data_pipeline.corpus.tokenizer import WordPiece
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from tests.data_pipeline import small_corpus
 
 WORDS = ("the", "a", "old", "young", "cat", "dog", "bird", "sees", "hears", "likes", "small", "house")
@@ -72,15 +72,9 @@ def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "bert_jax.cli.main", *args]
 
 
-def environment(cache: Path) -> dict[str, str]:
-    """One CPU device, and compiled programs shared between the processes of a test session."""
-    return {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "",
-    }
+def environment() -> dict[str, str]:
+    """The environment of a separate process: one CPU device, and the compiled programs of all tests."""
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
 
 
 def final_state(workdir: Path) -> dict[str, Any]:

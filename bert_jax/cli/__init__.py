@@ -1,4 +1,1 @@
-"""The command line: joins `bert_jax` and `data_pipeline`, as only `bert_jax/downstream` does besides.
-
-The module of a command has a frozen dataclass, whose fields are the flags, and a function `run(args)`.
-"""
+"""The command line. `flags/NAME.py` has the flags of a command, and `NAME.py` a function `run(args)`."""

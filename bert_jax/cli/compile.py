@@ -1,90 +1,23 @@
 """`bert-jax compile EXPERIMENT --topology v5e:4x4`: what a step costs on a TPU slice, without the slice."""
 
-from __future__ import annotations
-
 import dataclasses
-import math
+import functools
 import sys
-import typing
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import tyro
+from rich.console import Console
+from rich.table import Table
 
 from bert_jax import exit_status
-from bert_jax.cli.flags import list_names, parse_flags, take_name
-from bert_jax.config import Experiment
+from bert_jax.cli.flags.compile import Compile
+from bert_jax.tpu.largest_batch import largest_that_fits
+from bert_jax.tpu.report import Report, TooLarge, compile_step
+from bert_jax.tpu.topology import Slice, open_slice
+from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 
-if typing.TYPE_CHECKING:
-    from rich.table import Table
-
-    from bert_jax.tpu_compiler.report import Report
-    from bert_jax.tpu_compiler.topology import Slice
-
-_HELP = """\
-usage: bert-jax compile EXPERIMENT --topology CHIP:SHAPE [FLAGS]
-
-Compile the training step of a named experiment for a TPU slice, with the real
-TPU compiler but without the slice, and show what it says: memory of a chip,
-arithmetic, estimated cycles, exchanges between chips. Takes minutes.
-
-  pip install -c constraints.txt -e '.[tpu]'
-  bert-jax compile base --topology v5e:4x4
-  bert-jax compile large --topology v5p:2x2x2 --phase 1 --largest-batch
-
-chips: v4, v5e, v5p, v6e. Any setting of the experiment can be changed by a
-flag; `bert-jax compile EXPERIMENT --help` lists them.
-
-experiments (`bert-jax experiments` shows their sizes):
-"""
 _MIB = 2**20
-# Batches per chip to try are multiples of eight rows, since a chip lays out arrays in tiles of eight; with
-# fewer rows a part of each tile is wasted.
-_BATCH_UNITS = (8, 4, 2, 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compile:
-    """Compile an experiment's training step for a TPU slice and show what the compiler says.
-
-    Cycles are the sum of the compiler's estimates. Operations that it has no estimate for are left out and
-    listed: exchanges between chips, most of which overlap with the arithmetic, and random bits.
-    """
-
-    name: tyro.conf.Suppress[str]
-    topology: Annotated[str, tyro.conf.arg(metavar="CHIP:SHAPE")]
-    """Chip and shape of the slice, such as v5e:4x4 or v5p:2x2x4."""
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
-    phase: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Phase of the experiment to compile; 0 is the first."""
-    batch_per_chip: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Sequences per chip; replaces --global-batch-size."""
-    largest_batch: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Find the largest batch that fits: a multiple of 8 sequences per chip, or else 4, 2 or 1."""
-    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Also write the report to this JSON file."""
-
-    def __post_init__(self) -> None:
-        if self.largest_batch and self.batch_per_chip is not None:
-            raise UserError("--largest-batch finds --batch-per-chip; give one of the two")
-
-
-def parse(argv: Sequence[str]) -> Compile:
-    """Reads the command line; the experiment's name comes first and gives the defaults.
-
-    Raises:
-      UserError: unknown experiment, unknown flag, impossible value.
-    """
-    from experiments import EXPERIMENTS, SUMMARIES
-
-    page = _HELP + list_names(SUMMARIES)
-    usage = "bert-jax compile EXPERIMENT --topology CHIP:SHAPE; `bert-jax experiments` lists them"
-    name = take_name(argv, EXPERIMENTS, what="experiment", usage=usage, page=page)
-    default = Compile(name, tyro.MISSING_NONPROP, EXPERIMENTS[name])
-    return parse_flags(Compile, argv[1:], command=f"bert-jax compile {name}", default=default)
 
 
 def run(args: Compile) -> int:
@@ -99,10 +32,13 @@ def run(args: Compile) -> int:
         raise UserError(f"no phase {args.phase}; {args.name} has {len(phases)}, counted from 0")
     if args.json is not None:
         _check_json(args.json)
-    from bert_jax.tpu_compiler.topology import open_slice
-
     where = open_slice(args.topology)
-    report = _search(args, where) if args.largest_batch else _try(args, where, args.batch_per_chip)
+    compile_batch = functools.partial(_try, args, where)
+    if args.largest_batch:
+        capacity, steps = where.chip.hbm_gib * 2**30, args.experiment.parallel.accumulation_steps
+        report = largest_that_fits(compile_batch, capacity, steps)
+    else:
+        report = compile_batch(args.batch_per_chip)
     if report is None:
         return exit_status.FAILED
     _print(args, where, report)
@@ -113,8 +49,6 @@ def run(args: Compile) -> int:
 
 def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | None:
     """Returns the report for one batch size; prints that it does not fit, and returns None, if so."""
-    from bert_jax.tpu_compiler.report import TooLarge, compile_step
-
     experiment = args.experiment
     if batch_per_chip is not None:
         rows = batch_per_chip * len(where.devices)
@@ -128,30 +62,11 @@ def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | No
         return None
 
 
-def _search(args: Compile, where: Slice) -> Report | None:
-    from bert_jax.tpu_compiler.largest_batch import largest_batch
-
-    reports: dict[int, Report] = {}
-
-    def memory(batch_per_chip: int) -> int | None:
-        report = _try(args, where, batch_per_chip)
-        if report is None:
-            return None
-        reports[batch_per_chip] = report
-        return report.memory.total
-
-    steps = args.experiment.parallel.accumulation_steps
-    unit, *smaller = dict.fromkeys(math.lcm(rows, steps) for rows in _BATCH_UNITS)
-    return reports.get(largest_batch(memory, where.chip.hbm_gib * 2**30, unit, smaller))
-
-
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def _print(args: Compile, where: Slice, report: Report) -> None:
-    from rich.console import Console
-
     console = Console(highlight=False)
     console.print(
         f"{args.name} on {where.name}: {report.chips} chips, {report.batch:g} x {report.length} a chip, "
@@ -180,7 +95,7 @@ def _costs_table(where: Slice, report: Report) -> Table:
         "estimated cycles": f"{cycles / 1e6:.1f} M",
         "of these attention": f"{report.costs.kernel_cycles / 1e6:.1f} M",
         "estimated time": f"{report.seconds * 1e3:.2f} ms at {where.chip.clock_hz / 1e9:g} GHz",
-        "share of peak": f"{report.share_of_peak:.1%} of {where.chip.peak_flops / 1e12:.0f} TFLOP/s",
+        "fraction of peak": f"{report.fraction_of_peak:.1%} of {where.chip.peak_flops / 1e12:.0f} TFLOP/s",
     }
     table = _table("a chip, a step", "")
     for name, value in rows.items():
@@ -196,8 +111,6 @@ def _exchange_table(report: Report) -> Table:
 
 
 def _table(first: str, *others: str) -> Table:
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for heading in others:
@@ -208,14 +121,12 @@ def _table(first: str, *others: str) -> Table:
 def _check_json(file: Path) -> None:
     """Raises UserError if the report cannot be written to `file`, before compiling takes minutes."""
     if not file.parent.is_dir():
-        raise UserError(f"--json {file}: {file.parent} is not a folder")
+        raise UserError(f"--json {file}: {file.parent} is not a directory")
     if file.is_dir():
-        raise UserError(f"--json {file} is a folder; name a file in it")
+        raise UserError(f"--json {file} is a directory; name a file in it")
 
 
 def _write_json(args: Compile, report: Report) -> None:
-    from bert_jax.config_text import flatten
-
     record = {
         "topology": args.topology,
         "experiment": flatten(args.experiment),

@@ -1,39 +1,14 @@
 """`bert-jax convert --model DIR --output DIR`: a model for transformers, google-research/bert or numpy."""
 
-import dataclasses
-import typing
-from pathlib import Path
-from typing import Annotated
-
-import tyro
-
-from bert_jax.inference.model_source import ModelSource, note_assumed
-from bert_jax.names import ModelFormat
-
-if typing.TYPE_CHECKING:
-    from bert_jax.formats.pretrained import PretrainedModel
-
-
-@dataclasses.dataclass(frozen=True)
-class Convert:
-    """Write a model as a folder of another format.
-
-    Reads the work directory of a run, a fine-tuned model, a Hugging Face BERT or a checkpoint of
-    google-research/bert.
-    """
-
-    source: Annotated[ModelSource, tyro.conf.arg(name="")]
-    output: Path
-    """Folder to make; it must not exist."""
-    format: ModelFormat = "hf"
-    """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
+from bert_jax.cli.flags.convert import Convert
+from bert_jax.cli.model_source import note_assumed
+from bert_jax.formats.convert import convert
+from bert_jax.formats.huggingface import transformers_class
+from bert_jax.formats.pretrained import PretrainedModel
 
 
 def run(args: Convert) -> None:
     """Converts, and prints what the model consists of and how to load the result."""
-    from bert_jax.formats.convert import convert
-    from bert_jax.formats.huggingface import transformers_class
-
     source = args.source
     model = convert(source.model, args.output, args.format, source.step, source.activation)
     note_assumed(model)
@@ -70,6 +45,4 @@ def _describe(model: "PretrainedModel") -> str:
     if model.left_out:
         more = f" and {len(model.left_out) - 3} more" if len(model.left_out) > 3 else ""
         line += f"; left out: {', '.join(model.left_out[:3])}{more}"
-    if model.tokens_without_embedding:
-        line += f"; {len(model.tokens_without_embedding)} tokens have no word embedding"
     return line

@@ -1,27 +1,15 @@
 """`bert-jax experiments [NAME]`: lists the named experiments, or shows one in full."""
 
-import dataclasses
-from typing import Annotated
+from rich.console import Console
+from rich.table import Table
 
-import tyro
-
-from bert_jax.cli.flags import check_name
-from bert_jax.config import Experiment
-from bert_jax.config_text import flatten
-from bert_jax.training.accounting import run_flops, run_tokens, total_parameters
+from bert_jax.cli.flags.experiments import Experiments
+from bert_jax.cli.parsing import check_name
+from bert_jax.objectives import objective_name
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.training.accounting import run_flops, run_tokens
+from bert_jax.workdir.config_text import flatten
 from experiments import EXPERIMENTS
-
-
-@dataclasses.dataclass(frozen=True)
-class Experiments:
-    """List the named experiments with their sizes, or show all settings of one.
-
-    Parameters include the pretraining heads. Tokens (with padding) and FLOPs (forward and
-    backward) are for the whole run.
-    """
-
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
-    """Experiment to show in full; without it, all are listed."""
 
 
 def run(args: Experiments) -> None:
@@ -40,13 +28,10 @@ def run(args: Experiments) -> None:
 def describe(experiment: Experiment) -> str:
     """All values of an experiment, one `path = value` per line, and its number of parameters."""
     lines = [f"{path} = {value!r}" for path, value in flatten(experiment).items()]
-    return "\n".join([*lines, f"parameters = {total_parameters(experiment.model)}"]) + "\n"
+    return "\n".join([*lines, f"parameters = {experiment.objective.num_parameters(experiment.model)}"]) + "\n"
 
 
 def _print_table() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("experiment", "objective", "L/H/A"):
         table.add_column(heading, no_wrap=True)
@@ -56,9 +41,9 @@ def _print_table() -> None:
         model = experiment.model
         table.add_row(
             name,
-            model.objective,
+            objective_name(experiment.objective),
             f"{model.num_layers}/{model.hidden_size}/{model.num_heads}",
-            f"{total_parameters(model) / 1e6:.1f} M",
+            f"{experiment.objective.num_parameters(model) / 1e6:.1f} M",
             f"{experiment.num_train_steps:,}",
             f"{experiment.global_batch_size:,}",
             f"{run_tokens(experiment):.1e}",

@@ -1,27 +1,13 @@
 """`bert-jax fill-mask --model DIR TEXT ...`: the likeliest tokens for each [MASK]."""
 
-import dataclasses
-from typing import Annotated
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-import tyro
-
-from bert_jax.inference.model_source import ModelSource
+from bert_jax.cli.flags.fill_mask import FillMask
+from bert_jax.cli.model_source import open_source
+from bert_jax.inference.fill_mask import fill_mask
 from data_pipeline.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class FillMask:
-    """Guess the [MASK] tokens of texts, and print the likeliest tokens with their probabilities."""
-
-    texts: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(required)"),
-    ]
-    """One or more texts, each with at least one [MASK]."""
-    source: Annotated[ModelSource, tyro.conf.arg(name="")]
-    top_k: Annotated[int, tyro.conf.arg(metavar="N")] = 5
-    """Number of tokens to show for each [MASK]."""
 
 
 def run(args: FillMask) -> None:
@@ -32,9 +18,7 @@ def run(args: FillMask) -> None:
         raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
     for text in args.texts:
         _check_unicode(text)
-    from bert_jax.inference.fill_mask import fill_mask
-
-    model = args.source.open()
+    model = open_source(args.source)
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
     for text, masks in zip(args.texts, guesses, strict=True):
         print_guesses(text, masks)
@@ -50,14 +34,10 @@ def _check_unicode(text: str) -> None:
 
 def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
     """Prints what `fill_mask` returned for a text, as a table with a pair of columns for each [MASK]."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(title=Text(text), title_justify="left")
     for number in range(1, len(masks) + 1):
         table.add_column("token" if len(masks) == 1 else f"[MASK] {number}".replace("[", r"\["))
         table.add_column("probability", justify="right")
     for row in zip(*masks, strict=True):
-        table.add_row(*(cell for token, share in row for cell in (Text(token), f"{share:.1%}")))
+        table.add_row(*(cell for token, probability in row for cell in (Text(token), f"{probability:.1%}")))
     Console().print(table)

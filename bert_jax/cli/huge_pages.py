@@ -1,8 +1,9 @@
 """Lets the C library's allocator use huge pages, which makes training steps on a CPU faster.
 
 XLA's CPU client allocates fresh memory for the intermediate arrays of every step, and the kernel maps it
-page by page, which takes about a tenth of a BERT-BASE step and a quarter of a small model's. glibc reads
-the setting only when a process starts, so the process restarts itself once.
+page by page, which takes about a tenth of a BERT-BASE step and a quarter of one of quickstart's size, as
+`python benchmarks/allocator.py` measures. glibc reads the setting only when a process starts, so the process
+restarts itself once.
 """
 
 import os

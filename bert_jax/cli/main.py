@@ -1,31 +1,30 @@
-"""`bert-jax COMMAND ...`: finds the command, imports only its module, and reports errors in one line."""
+"""`bert-jax COMMAND ...`: reads the flags of the command, then imports and runs it; errors are one line."""
 
 import importlib
-import inspect
 import sys
-import typing
 from collections.abc import Sequence
+from typing import Any
 
-from bert_jax import __version__
-from bert_jax.cli import ctrl_c
-from bert_jax.cli.errors import report
-from bert_jax.cli.flags import check_name, parse_flags
 from bert_jax.cli.huge_pages import restart_with_huge_pages
-from bert_jax.exit_status import BAD_INPUT
+from bert_jax.cli.parsing import check_name, parse_flags
+from bert_jax.exit_status import BAD_INPUT, report
+from bert_jax.version import __version__
 from data_pipeline.errors import UserError
+from data_pipeline.interrupts import interrupts_deferred
 
 COMMANDS = {
     "prepare": "turn text into shards of token ids and a vocabulary",
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or resume where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
-    "report": "compare runs: figures, settings that differ, curves",
+    "report": "compare runs: metrics, settings that differ, curves",
     "export": "write a run's model for Hugging Face transformers",
     "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",
     "predict": "apply a fine-tuned model to new data",
     "submission": "join the predictions of GLUE tasks into a zip for its server",
     "convert": "write a model for transformers, google-research/bert or numpy",
     "fill-mask": "guess the [MASK] tokens of a sentence",
+    "minimal-pairs": "measure which of two sentences a model prefers, as in BLiMP",
     "features": "write the hidden states of texts to a file",
     "compile": "show what a training step costs on a TPU slice",
     "experiments": "list the named experiments, or show one in full",
@@ -67,31 +66,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        rows = [f"  {name:<13} {summary}" for name, summary in COMMANDS.items()]
+        rows = [f"  {name:<14} {summary}" for name, summary in COMMANDS.items()]
         print(_HELP.format(commands="\n".join(rows)), end="")
         return 0 if argv else BAD_INPUT
     if argv[0] == "--version":
         print(f"bert-jax {__version__}")
         return 0
-    name, rest = argv[0], argv[1:]
-    check_name(name, COMMANDS, "command")
-    module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
+    check_name(argv[0], COMMANDS, "command")
+    # An interrupt inside an import would abort half-made C++ modules.
+    with interrupts_deferred():
+        args = _read_flags(argv[0], argv[1:])
+        command = importlib.import_module(f"bert_jax.cli.{_module_name(argv[0])}")
+    return command.run(args) or 0
+
+
+def _read_flags(command: str, argv: list[str]) -> Any:
+    """The flags of a command in its dataclass, by the `parse` of its module of flags if that has one."""
+    module = importlib.import_module(f"bert_jax.cli.flags.{_module_name(command)}")
     if hasattr(module, "parse"):
-        args = module.parse(rest)
-    else:
-        args = parse_flags(_flags_of(module.run), rest, command=f"bert-jax {name}")
-    return module.run(args) or 0
+        return module.parse(argv)
+    return parse_flags(getattr(module, command.title().replace("-", "")), argv, command=f"bert-jax {command}")
 
 
-def _flags_of(run: typing.Callable) -> type:
-    """The dataclass that a command's `run` takes."""
-    parameter = next(iter(inspect.signature(run).parameters))
-    return typing.get_type_hints(run)[parameter]
+def _module_name(command: str) -> str:
+    return command.replace("-", "_")
 
 
 def entry_point() -> int:
     """Entry point of the installed `bert-jax`: `main`, with huge pages for commands that compute for long."""
-    ctrl_c.listen()
     if sys.argv[1:2] in (["pretrain"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()

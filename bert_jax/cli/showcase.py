@@ -4,60 +4,57 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bert_jax.config import Experiment
+from bert_jax.formats.convert import convert
+from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.objectives import Objective
 from bert_jax.training.metric_log import heldout_rows
+from bert_jax.workdir.directory import corpus_of
+from bert_jax.workdir.record import read_record
 from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus.documents import open_corpus
+from data_pipeline.errors import UserError
 
-_TASKS = (
-    ("mlm", "MLM", "the most frequent token"),
-    ("lm", "LM", "the most frequent token"),
-    ("nsp", "NSP", "the more frequent label"),
-)
 _SENTENCES = 3
 _TOKENS = range(9, 22)
 _PLAIN = re.compile(r"[a-z][a-z ,-]+[.]")
 
 
-def show(workdir: Path, experiment: Experiment, corpus: str) -> None:
+def show(workdir: Path) -> None:
     """Prints the last held-out accuracies; on the installed documentation also exports and fills masks."""
-    summarise(workdir)
+    experiment = read_record(workdir).experiment
+    summarise(workdir, experiment.objective)
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
-        export_and_fill(workdir, corpus)
+        export_and_fill(workdir, corpus_of(workdir, experiment.data.corpus))
 
 
-def summarise(workdir: Path) -> None:
-    """Prints the last held-out accuracies, each beside that of always guessing the commonest label.
-
-    The commonest label is taken from the evaluated examples themselves, so guessing scores its best.
-    """
+def summarise(workdir: Path, objective: Objective) -> None:
+    """Prints the last held-out metrics that guessing could reach too, each beside that of guessing."""
     rows = heldout_rows(workdir)
     if not rows:
         return
     row = rows[-1]
     print(f"\nheld-out documents, step {row['step']}, {row['examples']:.0f} sequences")
-    for name, task, label in _TASKS:
-        if f"{name}_accuracy" in row:
-            accuracy, guess = row[f"{name}_accuracy"], row[f"{name}_guess_accuracy"]
-            print(f"  {task} accuracy {accuracy:6.1%}   always guessing {label}: {guess:.1%}")
+    for metric in objective.metrics:
+        if metric.guess_name in row:
+            value, guess = metric.show(row[metric.name]), metric.show(row[metric.guess_name])
+            print(f"  {metric.label} {value:>6}   always guessing {metric.guess}: {guess}")
 
 
 def export_and_fill(workdir: Path, corpus: str) -> None:
     """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences.
 
-    An existing WORKDIR/export is left as it is. A model trained left to right fills no masks.
+    An existing WORKDIR/export is left as it is. If the model cannot be exported, a line says why. Masks are
+    filled by models that have learnt to, in both directions.
     """
-    from bert_jax.formats.convert import convert
-    from bert_jax.formats.open_model import open_model
-    from bert_jax.inference.fill_mask import fill_mask
-
     output = workdir / "export"
     if output.exists():
         model = open_model(workdir)
         print(f"\nnot exported: {output} is there already; `bert-jax export` makes another")
     else:
-        model = convert(workdir, output)
-        print(f"\nexported to {output} in the layout of Hugging Face transformers")
-    if model.config.attention == "causal":
+        model = _export(workdir, output)
+    if model.config.attention == "causal" or "language_model" not in model.params:
         return
     print("\nheld-out sentences, one word masked:")
     for text, word in masked_sentences(corpus, _SENTENCES):
@@ -65,15 +62,23 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
         print(f"  {text}\n    it was: {word}   guesses: {list_guesses(guesses)}")
 
 
+def _export(workdir: Path, output: Path) -> PretrainedModel:
+    try:
+        model = convert(workdir, output)
+    except UserError as error:  # transformers has no class for its objective, or not its encoder's parts
+        print(f"\nnot exported: {error}")
+        return open_model(workdir)
+    print(f"\nexported to {output} in the layout of Hugging Face transformers")
+    return model
+
+
 def list_guesses(guesses: Sequence[tuple[str, float]]) -> str:
     """Tokens with their probabilities in one line, in quotes since a token may be a comma."""
-    return ", ".join(f'"{token}" {share:.0%}' for token, share in guesses)
+    return ", ".join(f'"{token}" {probability:.0%}' for token, probability in guesses)
 
 
 def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:
     """Held-out sentences of plain words with one word masked, and that word; always the same ones."""
-    from data_pipeline.corpus import open_corpus
-
     corpus = open_corpus(corpus_dir, "heldout")
     step = max(corpus.num_sentences // (100 * count), 1)
     found: set[str] = set()

@@ -1,13 +1,12 @@
 """Reading the JSON files that describe a model, and the setting names that Google and Hugging Face share."""
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import MODEL_SIZES, ModelConfig, check_size
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -31,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
       UserError: the file is missing or unreadable, or does not hold a JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path)
     except (OSError, ValueError) as error:
         raise bad_input(error, path, f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
@@ -50,12 +49,12 @@ def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path:
     Raises:
       UserError: a value is impossible.
     """
+    for ours in MODEL_SIZES:
+        if names[ours] in fields:
+            check_size(f"{path}: {names[ours]}", fields[names[ours]])
     try:
         return ModelConfig(**{ours: fields[theirs] for ours, theirs in names.items() if theirs in fields})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except TypeError:
         raise UserError(f"{path} has a setting that is no number") from None
-
-
-def with_objective(config: ModelConfig, params: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a bidirectional model, with the objective that its heads were trained for."""
-    return dataclasses.replace(config, objective="mlm_nsp" if "next_sentence" in params else "mlm")

@@ -1,4 +1,4 @@
-"""Writes a pretrained model in another format; the folder appears whole or not at all."""
+"""Writes a pretrained model in another format; the directory appears whole or not at all."""
 
 from pathlib import Path
 
@@ -20,24 +20,30 @@ def convert(
     step: int | None = None,
     activation: Activation | None = None,
 ) -> PretrainedModel:
-    """Reads a model as `open_model` does and writes it as a folder of another format.
+    """Reads a model as `open_model` does and writes it as a directory of another format.
 
     Args:
-      directory: folder of the model.
-      output: folder to make.
+      directory: directory of the model.
+      output: directory to make.
       output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
       step: checkpoint of a work directory; None takes the newest.
-      activation: GELU variant to use instead of the one that the folder names, or if it names none.
+      activation: GELU variant to use instead of the one that the directory names, or if it names none.
 
     Returns:
       The model that was written.
 
     Raises:
-      UserError: `output` exists; `directory` is not a model; the format cannot hold the model.
+      UserError: `output` exists; `directory` is not a model, or its tokenizer is that of another; the format
+        cannot hold the model.
     """
     if output.exists():
-        raise UserError(f"{output} exists; name a folder that does not, or remove it first")
+        raise UserError(f"{output} exists; name a directory that does not, or remove it first")
     model = open_model(directory, step, activation)
+    if tokens := model.tokens_without_embedding:
+        raise UserError(
+            f"the tokenizer of {directory} has tokens beyond the model's {model.config.vocab_size} word "
+            f"embeddings, such as {tokens[0]!r}: it is that of another model"
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomically(output) as partial:
         partial.mkdir()

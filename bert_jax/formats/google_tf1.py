@@ -16,13 +16,14 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.formats.tensors import Entry, expand, from_tensors, left_out, to_tensors
+from bert_jax.formats.pretrained import PretrainedModel, objective_of
+from bert_jax.formats.tensors import Entry, Rows, expand, from_tensors, left_out, rows_of_parts, to_tensors
+from bert_jax.model.pretraining import abstract_params
 from data_pipeline.atomic import write_json
+from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import FILES, Vocabulary, guess_casing
 
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
@@ -30,10 +31,7 @@ _OURS = "bert_jax"
 
 _TABLE = (
     ("encoder/embeddings/word_embeddings/embedding", "bert/embeddings/word_embeddings"),
-    ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
     ("encoder/embeddings/segment_embeddings/embedding", "bert/embeddings/token_type_embeddings"),
-    ("encoder/embeddings/layer_norm/scale", "bert/embeddings/LayerNorm/gamma"),
-    ("encoder/embeddings/layer_norm/bias", "bert/embeddings/LayerNorm/beta"),
     ("encoder/layer_{}/attention/query/kernel", "bert/encoder/layer_{}/attention/self/query/kernel"),
     ("encoder/layer_{}/attention/query/bias", "bert/encoder/layer_{}/attention/self/query/bias"),
     ("encoder/layer_{}/attention/key/kernel", "bert/encoder/layer_{}/attention/self/key/kernel"),
@@ -42,14 +40,6 @@ _TABLE = (
     ("encoder/layer_{}/attention/value/bias", "bert/encoder/layer_{}/attention/self/value/bias"),
     ("encoder/layer_{}/attention/output/kernel", "bert/encoder/layer_{}/attention/output/dense/kernel"),
     ("encoder/layer_{}/attention/output/bias", "bert/encoder/layer_{}/attention/output/dense/bias"),
-    ("encoder/layer_{}/attention_layer_norm/scale", "bert/encoder/layer_{}/attention/output/LayerNorm/gamma"),
-    ("encoder/layer_{}/attention_layer_norm/bias", "bert/encoder/layer_{}/attention/output/LayerNorm/beta"),
-    ("encoder/layer_{}/intermediate/kernel", "bert/encoder/layer_{}/intermediate/dense/kernel"),
-    ("encoder/layer_{}/intermediate/bias", "bert/encoder/layer_{}/intermediate/dense/bias"),
-    ("encoder/layer_{}/output/kernel", "bert/encoder/layer_{}/output/dense/kernel"),
-    ("encoder/layer_{}/output/bias", "bert/encoder/layer_{}/output/dense/bias"),
-    ("encoder/layer_{}/output_layer_norm/scale", "bert/encoder/layer_{}/output/LayerNorm/gamma"),
-    ("encoder/layer_{}/output_layer_norm/bias", "bert/encoder/layer_{}/output/LayerNorm/beta"),
     ("pooler/dense/kernel", "bert/pooler/dense/kernel"),
     ("pooler/dense/bias", "bert/pooler/dense/bias"),
     ("language_model/dense/kernel", "cls/predictions/transform/dense/kernel"),
@@ -60,23 +50,58 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls/seq_relationship/output_weights"),
     ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
 )
+_PARTS: Mapping[str, Mapping[str, Rows]] = {
+    "positions": {
+        "learnt": (
+            ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
+        ),
+    },
+    "normalization": {
+        "layer_norm": (
+            ("encoder/embeddings/layer_norm/scale", "bert/embeddings/LayerNorm/gamma"),
+            ("encoder/embeddings/layer_norm/bias", "bert/embeddings/LayerNorm/beta"),
+            (
+                "encoder/layer_{}/attention_layer_norm/scale",
+                "bert/encoder/layer_{}/attention/output/LayerNorm/gamma",
+            ),
+            (
+                "encoder/layer_{}/attention_layer_norm/bias",
+                "bert/encoder/layer_{}/attention/output/LayerNorm/beta",
+            ),
+            ("encoder/layer_{}/output_layer_norm/scale", "bert/encoder/layer_{}/output/LayerNorm/gamma"),
+            ("encoder/layer_{}/output_layer_norm/bias", "bert/encoder/layer_{}/output/LayerNorm/beta"),
+        ),
+    },
+    "normalization_place": {"post": ()},
+    "feed_forward": {
+        "dense": (
+            ("encoder/layer_{}/intermediate/kernel", "bert/encoder/layer_{}/intermediate/dense/kernel"),
+            ("encoder/layer_{}/intermediate/bias", "bert/encoder/layer_{}/intermediate/dense/bias"),
+            ("encoder/layer_{}/output/kernel", "bert/encoder/layer_{}/output/dense/kernel"),
+            ("encoder/layer_{}/output/bias", "bert/encoder/layer_{}/output/dense/bias"),
+        ),
+    },
+}
+"""Setting of the encoder -> the choices that this format has -> the rows of their parameters."""
 
 
-def entries(num_layers: int) -> list[Entry]:
+def entries(model: ModelConfig) -> list[Entry]:
     """Our path and Google's name of each array; of Google's kernels only next sentence's is [out, in]."""
     return [
         Entry(path, name, "out_in" if name.endswith("output_weights") else "in_out")
-        for path, name in expand(_TABLE, num_layers)
+        for path, name in expand(
+            (*_TABLE, *rows_of_parts(_PARTS, model, "google-research/bert")), model.num_layers
+        )
     ]
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to hold such a checkpoint."""
+    """Whether a directory is meant to hold such a checkpoint."""
     return (directory / CONFIG_FILE).is_file()
 
 
 def read(directory: Path) -> PretrainedModel:
-    """Reads the only checkpoint in a folder, without its optimizer slots and its step.
+    """Reads the only checkpoint in a directory, without its optimizer slots and its step.
 
     "gelu" is read as the tanh approximation, which google-research/bert has computed since 2019-02.
 
@@ -88,25 +113,26 @@ def read(directory: Path) -> PretrainedModel:
     config = from_config(fields, directory / CONFIG_FILE)
     vocabulary = read_vocabulary(directory)
     prefix = _find_checkpoint(directory)
-    with tempfile.TemporaryDirectory(prefix="bert-jax-") as folder:
-        file = Path(folder) / "tensors.safetensors"
+    with tempfile.TemporaryDirectory(prefix="bert-jax-") as scratch:
+        file = Path(scratch) / "tensors.safetensors"
         _run_tensorflow("read", prefix, file)
         tensors = load_file(file)
-    table = entries(config.num_layers)
-    params = from_tensors(tensors, table, config, "bert/", prefix)
+    table = entries(config)
+    params = from_tensors(tensors, table, abstract_params(config), "bert/", prefix)
     return PretrainedModel(
         name=directory.resolve().name,
-        config=with_objective(config, params),
+        config=config,
         params=params,
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
+        objective=objective_of(config, params),
         left_out=left_out(tensors, table),
         has_assumed_activation=_OURS not in fields,
     )
 
 
-def write(folder: Path, model: PretrainedModel) -> None:
-    """Writes a model into an existing folder, in the form that google-research/bert's programs read.
+def write(directory: Path, model: PretrainedModel) -> None:
+    """Writes a model into an existing directory, in the form that google-research/bert's programs read.
 
     Raises:
       UserError: the model has left-to-right attention or a tokenizer other than BERT's WordPiece,
@@ -119,12 +145,12 @@ def write(folder: Path, model: PretrainedModel) -> None:
         raise UserError(
             "google-research/bert reads WordPiece alone, cased or uncased; write --format hf or npz"
         )
-    file = folder / "tensors.safetensors"
-    save_file(to_tensors(model.params, entries(model.config.num_layers)), file)
-    _run_tensorflow("write", folder / CHECKPOINT, file)
+    file = directory / "tensors.safetensors"
+    save_file(to_tensors(model.params, entries(model.config)), file)
+    _run_tensorflow("write", directory / CHECKPOINT, file)
     file.unlink()
-    (folder / vocabulary.file_name).write_bytes(vocabulary.content)
-    write_json(folder / CONFIG_FILE, to_config(model.config, vocabulary))
+    (directory / vocabulary.file_name).write_bytes(vocabulary.content)
+    write_json(directory / CONFIG_FILE, to_config(model.config, vocabulary))
 
 
 def to_config(model: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:

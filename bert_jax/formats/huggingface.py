@@ -5,7 +5,6 @@ Apart from that only names differ (transformers/models/bert/modeling_bert.py).
 """
 
 import dataclasses
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,27 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import Activation, ModelConfig
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json, with_objective
+from bert_jax.finetuning_config import TransformersHead
+from bert_jax.formats.configuration import SIZES, make_model_config, read_json
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
-from bert_jax.formats.pretrained import PretrainedModel, TaskHead
-from bert_jax.formats.tensors import Entry, Tensors, expand, from_tensors, left_out, to_tensors
+from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
+from bert_jax.formats.tensors import (
+    Entry,
+    Rows,
+    Tensors,
+    expand,
+    from_tensors,
+    left_out,
+    rows_of_parts,
+    to_tensors,
+)
+from bert_jax.model.pretraining import abstract_params
+from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
+from data_pipeline.corpus.vocabulary_file import PAD
 from data_pipeline.errors import UserError, bad_input
-from data_pipeline.vocabulary_file import PAD
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -40,10 +51,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 _TABLE = (
     ("encoder/embeddings/word_embeddings/embedding", "bert.embeddings.word_embeddings.weight"),
-    ("encoder/embeddings/position_embeddings/embedding", "bert.embeddings.position_embeddings.weight"),
     ("encoder/embeddings/segment_embeddings/embedding", "bert.embeddings.token_type_embeddings.weight"),
-    ("encoder/embeddings/layer_norm/scale", "bert.embeddings.LayerNorm.weight"),
-    ("encoder/embeddings/layer_norm/bias", "bert.embeddings.LayerNorm.bias"),
     ("encoder/layer_{}/attention/query/kernel", "bert.encoder.layer.{}.attention.self.query.weight"),
     ("encoder/layer_{}/attention/query/bias", "bert.encoder.layer.{}.attention.self.query.bias"),
     ("encoder/layer_{}/attention/key/kernel", "bert.encoder.layer.{}.attention.self.key.weight"),
@@ -52,17 +60,6 @@ _TABLE = (
     ("encoder/layer_{}/attention/value/bias", "bert.encoder.layer.{}.attention.self.value.bias"),
     ("encoder/layer_{}/attention/output/kernel", "bert.encoder.layer.{}.attention.output.dense.weight"),
     ("encoder/layer_{}/attention/output/bias", "bert.encoder.layer.{}.attention.output.dense.bias"),
-    (
-        "encoder/layer_{}/attention_layer_norm/scale",
-        "bert.encoder.layer.{}.attention.output.LayerNorm.weight",
-    ),
-    ("encoder/layer_{}/attention_layer_norm/bias", "bert.encoder.layer.{}.attention.output.LayerNorm.bias"),
-    ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
-    ("encoder/layer_{}/intermediate/bias", "bert.encoder.layer.{}.intermediate.dense.bias"),
-    ("encoder/layer_{}/output/kernel", "bert.encoder.layer.{}.output.dense.weight"),
-    ("encoder/layer_{}/output/bias", "bert.encoder.layer.{}.output.dense.bias"),
-    ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.output.LayerNorm.weight"),
-    ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
     ("pooler/dense/kernel", "bert.pooler.dense.weight"),
     ("pooler/dense/bias", "bert.pooler.dense.bias"),
     ("language_model/dense/kernel", "cls.predictions.transform.dense.weight"),
@@ -73,14 +70,42 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
     ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
 )
-# Kind of head: the transformers class, and the name that it gives the new layer.
-_TASK_CLASSES = {
-    "classification": ("BertForSequenceClassification", "classifier"),
-    "regression": ("BertForSequenceClassification", "classifier"),
-    "choice": ("BertForMultipleChoice", "classifier"),
-    "tagging": ("BertForTokenClassification", "classifier"),
-    "spans": ("BertForQuestionAnswering", "qa_outputs"),
+_PARTS: Mapping[str, Mapping[str, Rows]] = {
+    "positions": {
+        "learnt": (
+            (
+                "encoder/embeddings/position_embeddings/embedding",
+                "bert.embeddings.position_embeddings.weight",
+            ),
+        ),
+    },
+    "normalization": {
+        "layer_norm": (
+            ("encoder/embeddings/layer_norm/scale", "bert.embeddings.LayerNorm.weight"),
+            ("encoder/embeddings/layer_norm/bias", "bert.embeddings.LayerNorm.bias"),
+            (
+                "encoder/layer_{}/attention_layer_norm/scale",
+                "bert.encoder.layer.{}.attention.output.LayerNorm.weight",
+            ),
+            (
+                "encoder/layer_{}/attention_layer_norm/bias",
+                "bert.encoder.layer.{}.attention.output.LayerNorm.bias",
+            ),
+            ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.output.LayerNorm.weight"),
+            ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
+        ),
+    },
+    "normalization_place": {"post": ()},
+    "feed_forward": {
+        "dense": (
+            ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
+            ("encoder/layer_{}/intermediate/bias", "bert.encoder.layer.{}.intermediate.dense.bias"),
+            ("encoder/layer_{}/output/kernel", "bert.encoder.layer.{}.output.dense.weight"),
+            ("encoder/layer_{}/output/bias", "bert.encoder.layer.{}.output.dense.bias"),
+        ),
+    },
 }
+"""Setting of the encoder -> the choices that this format has -> the rows of their parameters."""
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER = "cls.predictions.decoder.weight"
 _BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
@@ -93,16 +118,16 @@ _NO_PARAMETERS = (
 )
 
 
-def entries(num_layers: int) -> list[Entry]:
+def entries(model: ModelConfig) -> list[Entry]:
     """Our path and Hugging Face's name of each array."""
     return [
         Entry(path, name, "out_in" if path[-1] == "kernel" else "in_out")
-        for path, name in expand(_TABLE, num_layers)
+        for path, name in expand((*_TABLE, *rows_of_parts(_PARTS, model, "transformers")), model.num_layers)
     ]
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to hold such a model; Google's folders may have a `config.json` too."""
+    """Whether a directory is meant to hold such a model; Google's may have a `config.json` too."""
     if not (directory / CONFIG_FILE).is_file():
         return False
     return bool(_weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
@@ -125,44 +150,48 @@ def read(directory: Path) -> PretrainedModel:
     for file in files:
         tensors |= _load(file)
     tensors = _modern_names(tensors, directory)
-    table = entries(config.num_layers)
-    params = from_tensors(tensors, table, config, "bert.", directory)
+    table = entries(config)
+    params = from_tensors(tensors, table, abstract_params(config), "bert.", directory)
     return PretrainedModel(
         name=directory.resolve().name,
-        config=config if config.attention == "causal" else with_objective(config, params),
+        config=config,
         params=params,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        objective=objective_of(config, params),
         left_out=left_out(tensors, table),
     )
 
 
-def write(folder: Path, model: PretrainedModel) -> None:
-    """Writes a model that transformers loads into an existing folder: weights, config, tokenizer, card."""
-    write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
+def write(directory: Path, model: PretrainedModel) -> None:
+    """Writes a model that transformers loads into an existing directory: weights, config, tokenizer, card."""
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
     config = to_config(model, special_id(model.tokenizer, PAD))
-    write_json(folder / CONFIG_FILE, config)
-    tensors = to_tensors(model.params, entries(model.config.num_layers)) | _head_tensors(model)
+    write_json(directory / CONFIG_FILE, config)
+    tensors = to_tensors(model.params, entries(model.config)) | _head_tensors(model)
     if transformers_class(model) == "BertModel":
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
     # transformers refuses files whose metadata does not name a framework.
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    (folder / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
+    save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    (directory / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
 
 
 def transformers_class(model: PretrainedModel) -> str:
     """Name of the transformers class that has the same heads as a model.
 
     Raises:
-      UserError: the model is fine-tuned and transformers has no class for it.
+      UserError: transformers has no class for the model.
     """
     if model.head is not None:
-        return _task_class(model, model.head)
-    if "language_model" not in model.params:
+        return _transformers_head(model, model.head).class_name
+    if model.objective is None:
         return "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
-    if model.config.attention == "causal":
-        return "BertLMHeadModel"
-    return "BertForPreTraining" if "next_sentence" in model.params else "BertForMaskedLM"
+    if model.objective.transformers_class is None:
+        raise UserError(
+            f"transformers has no class for {model.name}, trained by objective "
+            f"{objective_name(model.objective)}; write --format npz"
+        )
+    return model.objective.transformers_class
 
 
 def to_config(model: PretrainedModel, pad_token_id: int) -> dict[str, Any]:
@@ -182,40 +211,40 @@ def to_config(model: PretrainedModel, pad_token_id: int) -> dict[str, Any]:
     }
 
 
-def _task_class(model: PretrainedModel, head: TaskHead) -> str:
+def _transformers_head(model: PretrainedModel, head: TaskHead) -> TransformersHead:
     if not head.features.are_plain(model.config.num_layers):
         raise UserError(
             f"{model.name} was fine-tuned with --features.*, and transformers' classes see the last layer "
             "alone; bert-jax predict applies it"
         )
-    if head.kind not in _TASK_CLASSES or (model.config.attention == "causal" and "pooler" in model.params):
+    if head.exports_as is None or (model.config.attention == "causal" and "pooler" in model.params):
         raise UserError(
             f"transformers has no class for {model.name} ({head.kind}, {model.config.attention} attention); "
-            f"it has for {', '.join(_TASK_CLASSES)} with bidirectional attention"
+            "bert-jax predict applies it"
         )
-    return _TASK_CLASSES[head.kind][0]
+    return head.exports_as
 
 
 def _task_settings(model: PretrainedModel) -> dict[str, Any]:
-    """The settings of `config.json` that describe a fine-tuned model's labels."""
-    if model.head is None or model.head.kind not in ("classification", "regression", "tagging"):
+    """The settings of `config.json` that describe a fine-tuned model's outputs."""
+    if model.head is None:
         return {}
-    labels = model.head.labels or ("value",)
-    settings = {
+    problem_type = _transformers_head(model, model.head).problem_type
+    labels = ("value",) if problem_type == "regression" else model.head.labels
+    named = {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
-    is_number = model.head.kind == "regression"
-    return settings | ({"problem_type": "regression"} if is_number else {})
+    return (named if labels else {}) | ({"problem_type": problem_type} if problem_type else {})
 
 
 def _head_tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
     """The new layer of a fine-tuned model, in torch's layout."""
     if model.head is None:
         return {}
-    name = _TASK_CLASSES[model.head.kind][1]
-    kernel = np.ascontiguousarray(np.asarray(model.head.params["kernel"]).T)
-    return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(model.head.params["bias"])}
+    name, layer = _transformers_head(model, model.head).layer, model.head.params["classifier"]
+    kernel = np.ascontiguousarray(np.asarray(layer["kernel"]).T)
+    return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(layer["bias"])}
 
 
 def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
@@ -239,6 +268,7 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
         ("position_embedding_type", ("absolute",)),
         ("add_cross_attention", (False,)),
         ("hidden_act", tuple(_ACTIVATIONS)),
+        ("is_decoder", (False, True)),
     ):
         if settings[name] not in valid:
             known = ", ".join(map(repr, valid))
@@ -246,7 +276,7 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     return dataclasses.replace(
         make_model_config(settings, _SIZES, path),
         activation=_ACTIVATIONS[settings["hidden_act"]],
-        objective="ltr" if settings["is_decoder"] else "mlm_nsp",
+        attention="causal" if settings["is_decoder"] else "bidirectional",
     )
 
 
@@ -257,19 +287,22 @@ def _weight_files(directory: Path) -> list[Path]:
             return [directory / name]
         index = directory / f"{name}.index.json"
         if index.is_file():
-            parts = read_json(index)
-            if not isinstance(parts.get("weight_map"), dict):
-                raise UserError(f"{index} has no weight_map, so it does not say which files belong together")
-            return sorted({directory / part for part in parts["weight_map"].values()})
+            files = read_json(index).get("weight_map")
+            if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+                raise UserError(f"{index} has no weight_map from tensors to the names of their files")
+            return sorted({directory / file for file in files.values()})
     return []
 
 
 def _load(file: Path) -> dict[str, np.ndarray]:
+    if file.suffix == ".bin":
+        return _load_torch(file)
     try:
-        return _load_torch(file) if file.suffix == ".bin" else load_file(file)
-    except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise bad_input(error, file, f"{file} cannot be read: {reason}") from None
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise bad_input(error, file, f"{file} cannot be read: {error}") from None
+    except (AttributeError, KeyError) as error:  # how the library tells that numpy lacks a dtype
+        raise UserError(f"{file} has a dtype that numpy lacks ({error}); save the model in float32") from None
 
 
 def _load_torch(file: Path) -> dict[str, np.ndarray]:
@@ -280,16 +313,33 @@ def _load_torch(file: Path) -> dict[str, np.ndarray]:
             f"{file} is in torch's format and torch is not installed: pip install torch, "
             f"or save the model as {WEIGHTS_FILE}"
         ) from None
-    tensors = torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # of many types; torch's own words advise to run the code in the file
+        raise bad_input(
+            error,
+            file,
+            f"{file} cannot be read: it was truncated, or is not what torch.save(model.state_dict(), FILE) "
+            f"writes; save the model again, best as {WEIGHTS_FILE}",
+        ) from None
     if not isinstance(tensors, Mapping):
         raise UserError(f"{file} holds a {type(tensors).__name__}; it must be a model's state_dict")
     for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise UserError(
                 f"{file} holds {name!r}, which is no tensor; it must be a model's state_dict alone, as "
                 f"torch.save(model.state_dict(), FILE) writes it"
             )
-    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+        odd = tensor.is_meta or tensor.is_complex() or tensor.is_quantized or tensor.is_nested
+        if odd or tensor.layout is not torch.strided:
+            raise UserError(
+                f"{file}: {name} is sparse, nested, quantized, complex or without values; "
+                f"it must be a dense tensor of real numbers"
+            )
+    return {
+        name: (tensor.float() if tensor.is_floating_point() else tensor).detach().numpy()
+        for name, tensor in tensors.items()
+    }
 
 
 def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:

@@ -12,8 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax.formats.configuration import read_json
-from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import (
+from data_pipeline.corpus.vocabulary_file import (
     CLS,
     FILES,
     LONGEST_WORD,
@@ -25,12 +24,14 @@ from data_pipeline.vocabulary_file import (
     guess_casing,
     sentencepiece_fault,
 )
+from data_pipeline.corpus.wordpiece import make_wordpiece
+from data_pipeline.errors import UserError
 
 TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
 _ADDED_FILE = "added_tokens.json"
 _SPECIAL_FILE = "special_tokens_map.json"
-# Classes accepted for a folder with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
+# Classes accepted for a directory with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
 # uses MeCab, for example.
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # Their defaults for settings that no file gives; None means the same as do_lower_case.
@@ -46,8 +47,11 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
       UserError: a special token is missing, or the vocabulary is a SentencePiece model that cannot be
         rebuilt.
     """
-    wordpiece = vocabulary.kind == "wordpiece"
-    tokenizer = _wordpiece(vocabulary) if wordpiece else _sentencepiece(vocabulary)
+    if vocabulary.kind == "wordpiece":
+        pieces = vocabulary.pieces(f"the model's {vocabulary.file_name}")
+        tokenizer = make_wordpiece(pieces, vocabulary.casing)
+    else:
+        tokenizer = _sentencepiece(vocabulary)
     for token in SPECIAL_TOKENS:
         special_id(tokenizer, token)
     tokenizer.add_special_tokens(
@@ -57,8 +61,9 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
-    """Reads the tokenizer in a Hugging Face folder: `tokenizer.json`, or else `vocab.txt` and its settings.
+def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
+    """Reads the tokenizer in a Hugging Face directory: `tokenizer.json`, or else `vocab.txt` and its
+    settings.
 
     As in transformers, tokens that were added to a `vocab.txt` are recognised in text, and BertTokenizer's
     settings override the casing in its `tokenizer.json`.
@@ -71,48 +76,50 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, Vocabulary | None]:
       UserError: there is no tokenizer, it is damaged, or there is no `tokenizer.json` and it is not BERT's;
         an added token's id is not the next free one.
     """
-    if (folder / TOKENIZER_FILE).is_file():
+    if (directory / TOKENIZER_FILE).is_file():
         try:
-            tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+            tokenizer = Tokenizer.from_file(str(directory / TOKENIZER_FILE))
         except Exception as error:  # the library raises nothing narrower
-            raise UserError(f"{folder / TOKENIZER_FILE} cannot be read: {error}") from None
+            raise UserError(f"{directory / TOKENIZER_FILE} cannot be read: {error}") from None
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        _follow_settings(folder, tokenizer)
-        return tokenizer, _find_vocabulary(folder, tokenizer)
-    file = folder / FILES["wordpiece"]
+        _follow_settings(directory, tokenizer)
+        return tokenizer, _find_vocabulary(directory, tokenizer)
+    file = directory / FILES["wordpiece"]
     if not file.is_file():
-        raise UserError(f"{folder} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
+        raise UserError(f"{directory} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
     content = file.read_bytes()
     rules: dict[str, Any] = {
         "do_lower_case": guess_casing(content, file) == "uncased",
         **_UNTOLD,
-        **_read_settings(folder),
+        **_read_settings(directory),
     }
     vocabulary = Vocabulary("wordpiece", "uncased" if rules["do_lower_case"] else "cased", content)
     tokenizer = make_tokenizer(vocabulary)
     tokenizer.normalizer = _bert_normalizer(rules)
-    is_whole = not _add_tokens(folder, tokenizer) and _is_plain_wordpiece(tokenizer)
+    is_whole = not _add_tokens(directory, tokenizer) and _is_plain_wordpiece(tokenizer)
     return tokenizer, vocabulary if is_whole else None
 
 
-def write_tokenizer(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int) -> None:
+def write_tokenizer(
+    directory: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int
+) -> None:
     """Writes the tokenizer files of a Hugging Face model.
 
     Args:
-      folder: an existing folder.
+      directory: an existing directory.
       tokenizer: saved to `tokenizer.json` unchanged.
       vocabulary: saved beside it as its own file, unless None.
       longest: the model's number of positions.
     """
-    tokenizer.save(str(folder / TOKENIZER_FILE))
+    tokenizer.save(str(directory / TOKENIZER_FILE))
     tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True))
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     config = {**_class_settings(vocabulary), **known, "model_max_length": longest}
     for name, content in ((_SETTINGS_FILE, config), (_SPECIAL_FILE, known)):
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary:
-        (folder / vocabulary.file_name).write_bytes(vocabulary.content)
+        (directory / vocabulary.file_name).write_bytes(vocabulary.content)
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
@@ -136,14 +143,14 @@ def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
     }
 
 
-def _follow_settings(folder: Path, tokenizer: Tokenizer) -> None:
+def _follow_settings(directory: Path, tokenizer: Tokenizer) -> None:
     """Makes a tokenizer from `tokenizer.json` follow `tokenizer_config.json`, as transformers does.
 
     If that file names BertTokenizer or no class, transformers rebuilds the normalizer from its settings and
     adds [CLS] and [SEP]. Settings that the file lacks take BertTokenizer's defaults if it has do_lower_case,
     and otherwise stay as they are in `tokenizer.json`.
     """
-    file = folder / _SETTINGS_FILE
+    file = directory / _SETTINGS_FILE
     told = read_json(file) if file.is_file() else {}
     if told.get("tokenizer_class") not in (None, *_CLASSES):
         return
@@ -174,28 +181,28 @@ def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> no
     )
 
 
-def _add_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
+def _add_tokens(directory: Path, tokenizer: Tokenizer) -> bool:
     """Adds the tokens that the files beside a `vocab.txt` list; returns whether there were any besides
     BERT's own special tokens."""
-    added = {index: token for index, token in _read_added(folder) if token.content not in SPECIAL_TOKENS}
+    added = {index: token for index, token in _read_added(directory) if token.content not in SPECIAL_TOKENS}
     for index, token in sorted(added.items(), key=lambda item: item[0]):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
         found = tokenizer.token_to_id(token.content)
         if found != index:
             raise UserError(
-                f"{folder} has the added token {token.content!r} with id {index}; after its "
+                f"{directory} has the added token {token.content!r} with id {index}; after its "
                 f"{FILES['wordpiece']} and the tokens before it, it would get {found}"
             )
     return bool(added)
 
 
-def _read_added(folder: Path) -> list[tuple[int, AddedToken]]:
+def _read_added(directory: Path) -> list[tuple[int, AddedToken]]:
     """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
     settings, older, special = (
         read_json(file) if file.is_file() else {}
-        for file in (folder / _SETTINGS_FILE, folder / _ADDED_FILE, folder / _SPECIAL_FILE)
+        for file in (directory / _SETTINGS_FILE, directory / _ADDED_FILE, directory / _SPECIAL_FILE)
     )
-    file = folder / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
+    file = directory / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
     try:
         if "added_tokens_decoder" in settings:
             listed = settings["added_tokens_decoder"].items()
@@ -222,7 +229,7 @@ def _special_contents(told: dict[str, Any]) -> set[str]:
     return {token["content"] if isinstance(token, dict) else str(token) for token in tokens}
 
 
-def _read_settings(folder: Path) -> dict[str, bool]:
+def _read_settings(directory: Path) -> dict[str, bool]:
     """The settings for a `vocab.txt` that `tokenizer_config.json` gives; empty if there is no such file.
 
     Raises:
@@ -230,14 +237,14 @@ def _read_settings(folder: Path) -> dict[str, bool]:
     """
     told = {}
     # Older models name the class only in config.json.
-    for file in (folder / "config.json", folder / _SETTINGS_FILE):
+    for file in (directory / "config.json", directory / _SETTINGS_FILE):
         told = read_json(file) if file.is_file() else {}
         name = told.get("tokenizer_class")
         if name is not None and name not in _CLASSES:
             raise UserError(
                 f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be BertTokenizer"
             )
-    return _check_settings(folder / _SETTINGS_FILE, told)
+    return _check_settings(directory / _SETTINGS_FILE, told)
 
 
 def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
@@ -249,12 +256,12 @@ def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
     return settings
 
 
-def _find_vocabulary(folder: Path, tokenizer: Tokenizer) -> Vocabulary | None:
+def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None:
     lowers = tokenizer.normalizer is not None and "A" not in tokenizer.normalizer.normalize_str("A")
     casing: Casing = "uncased" if lowers else "cased"
     for kind, name in FILES.items():
-        if kind == "sentencepiece" and (folder / name).is_file():
-            return Vocabulary(kind, casing, (folder / name).read_bytes())
+        if kind == "sentencepiece" and (directory / name).is_file():
+            return Vocabulary(kind, casing, (directory / name).read_bytes())
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
@@ -303,19 +310,6 @@ def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
         and rules["handle_chinese_chars"]
         and rules["strip_accents"] in (None, rules["lowercase"])
     )
-
-
-def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:
-    try:
-        ids = {piece: index for index, piece in enumerate(vocabulary.pieces())}
-    except UnicodeDecodeError as error:
-        raise UserError(f"the model's {vocabulary.file_name} is not UTF-8 at byte {error.start}") from None
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD))
-    uncased = vocabulary.casing == "uncased"
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=uncased, strip_accents=uncased)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:

@@ -3,6 +3,7 @@
 import jax
 
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.objectives import objective_name
 
 
 def model_card(model: PretrainedModel, loader: str) -> str:
@@ -14,7 +15,7 @@ def model_card(model: PretrainedModel, loader: str) -> str:
     """
     config = model.config
     facts = {
-        "objective": config.objective,
+        **({"objective": objective_name(model.objective)} if model.objective else {}),
         "shape": f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads",
         "parameters": f"{sum(array.size for array in jax.tree.leaves(model.params)):,}",
         "activation": config.activation,

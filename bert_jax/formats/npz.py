@@ -1,19 +1,21 @@
 """Parameters under this project's own names in one `model.npz`, for programs that have only numpy."""
 
-import dataclasses
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ModelConfig
-from bert_jax.config_text import from_json
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
-from bert_jax.model.pretraining import abstract_params
+from bert_jax.objectives import MaskedLMAndNSP, Objective
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.workdir.config_text import from_json, to_json
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 
@@ -22,13 +24,18 @@ WEIGHTS_FILE = "model.npz"
 _FORMAT = "bert-jax npz"
 
 
-def entries(model: ModelConfig) -> list[Entry]:
+def entries(params: Mapping[str, Any]) -> list[Entry]:
     """Each array's path and its name, the path joined by "/". Kernels are [in, out], heads joined."""
-    return [Entry(path, "/".join(path), "in_out") for path in flatten_dict(abstract_params(model))]
+    return [Entry(path, "/".join(path), "in_out") for path in flatten_dict(params)]
+
+
+def _shapes(config: ModelConfig, objective: Objective | None) -> Mapping[str, Any]:
+    """Shapes of the parameters, by their paths."""
+    return PretrainingTask(objective or MaskedLMAndNSP(), config).abstract_params()
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is meant to be in this format."""
+    """Whether a directory is meant to be in this format."""
     file = directory / CONFIG_FILE
     return file.is_file() and read_json(file).get("format") == _FORMAT
 
@@ -36,7 +43,9 @@ def recognises(directory: Path) -> bool:
 def read(directory: Path) -> PretrainedModel:
     """Reads what `write` wrote. Raises UserError if a file is missing or damaged."""
     try:
-        config = from_json(ModelConfig, read_json(directory / CONFIG_FILE)["model"])
+        fields = read_json(directory / CONFIG_FILE)
+        config = from_json(ModelConfig, fields["model"])
+        objective = fields["objective"] and from_json(Objective, fields["objective"])  # type: ignore[type-abstract]
     except (KeyError, TypeError) as error:
         raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
     weights = directory / WEIGHTS_FILE
@@ -47,20 +56,23 @@ def read(directory: Path) -> PretrainedModel:
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise bad_input(error, weights, f"{weights} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
-    table = entries(config)
+    shapes = _shapes(config, objective)
+    table = entries(shapes)
     return PretrainedModel(
         name=directory.resolve().name,
         config=config,
-        params=from_tensors(tensors, table, config, "encoder/", directory),
+        params=from_tensors(tensors, table, shapes, "encoder/", directory),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        objective=objective,
         left_out=left_out(tensors, table),
     )
 
 
-def write(folder: Path, model: PretrainedModel) -> None:
-    """Writes a model into an existing folder."""
-    config = {"format": _FORMAT, "model": dataclasses.asdict(model.config)}
-    write_json(folder / CONFIG_FILE, config)
-    np.savez(folder / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, entries(model.config)))
-    write_tokenizer(folder, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
+def write(directory: Path, model: PretrainedModel) -> None:
+    """Writes a model into an existing directory."""
+    config = {"format": _FORMAT, "model": to_json(model.config), "objective": to_json(model.objective)}
+    write_json(directory / CONFIG_FILE, config)
+    table = entries(_shapes(model.config, model.objective))
+    np.savez(directory / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, table))
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)

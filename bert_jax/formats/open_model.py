@@ -1,36 +1,39 @@
-"""Opens a model by its folder, whatever format it is in."""
+"""Opens a model by its directory, whatever format it is in."""
 
 from pathlib import Path
 
 from bert_jax.config import Activation
-from bert_jax.finetuning.grid_folder import find_cell
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.workdir.grid import find_trial
 from bert_jax.workdir.record import read_record
+from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import Vocabulary
 
 
 def open_model(
     directory: Path, step: int | None = None, activation: Activation | None = None
 ) -> PretrainedModel:
-    """Reads a model from a folder in any supported format.
+    """Reads a model from a directory in any supported format.
 
     Args:
       directory: the work directory of a run; what `bert-jax convert` or `bert-jax finetune` wrote; a
         Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
         google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
       step: checkpoint of a work directory; None takes the newest.
-      activation: GELU variant to use instead of the one that the folder names, or if, like Google's,
+      activation: GELU variant to use instead of the one that the directory names, or if, like Google's,
         it names none.
 
     Raises:
-      UserError: the folder is not a model, the architecture is another one, or a file is missing or
-        damaged; `step` is given for a folder that is not a work directory.
+      UserError: the directory is not a model, the architecture is another one, or a file is missing or
+        damaged; `step` is given for a directory that is not a work directory.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory} is not a folder; name the folder of a model")
+        raise UserError(
+            f"{directory} is not a directory; name that of a model; one of Hugging Face's hub comes with "
+            f"`hf download {directory} --local-dir DIR`"
+        )
     if step is not None and not run.recognises(directory):
         raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
     if run.recognises(directory):
@@ -52,7 +55,7 @@ def open_model(
 
 
 def open_vocabulary(directory: Path) -> Vocabulary:
-    """Reads the vocabulary from a folder that `open_model` takes; the weights may be missing.
+    """Reads the vocabulary from a directory that `open_model` takes; the weights may be missing.
 
     Raises:
       UserError: the tokenizer is missing or damaged, or a vocabulary and a casing do not define it.
@@ -61,7 +64,7 @@ def open_vocabulary(directory: Path) -> Vocabulary:
         return run.find_vocabulary(directory, read_record(directory))
     if google_tf1.recognises(directory) and not huggingface.recognises(directory):
         return google_tf1.read_vocabulary(directory)
-    _, vocabulary = read_tokenizer(find_cell(directory))
+    _, vocabulary = read_tokenizer(find_trial(directory))
     if vocabulary is None:
         raise UserError(
             f"the tokenizer of {directory} is not BERT's WordPiece alone: it is of another kind, has rules "

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,28 @@ from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
-from bert_jax.finetuning.config import FeatureConfig, HeadKind
+from bert_jax.finetuning_config import FeatureConfig, TransformersHead
+from bert_jax.objectives import OBJECTIVES, Objective
+from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import Vocabulary
 
 HEADS = ("pooler", "language_model", "next_sentence")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskHead:
-    """The new layer of a fine-tuned model."""
+    """The new layers of a fine-tuned model."""
 
-    kind: HeadKind
+    kind: str
+    """What it does: classification, spans, ..."""
     labels: tuple[str, ...]
-    """Labels in the order of the layer's outputs."""
-    params: Mapping[str, np.ndarray]
-    """float32 `kernel` [D, outputs] and `bias` [outputs]; rankings have none."""
+    """Labels in the order of the head's outputs."""
+    params: Mapping[str, Any]
+    """float32 arrays of each layer, such as `classifier`: `kernel` [D, outputs], `bias` [outputs]."""
     features: FeatureConfig
-    """The encoder features that it is applied to; a BiLSTM's parameters are not in `params`."""
+    """The encoder features that it is applied to."""
+    exports_as: TransformersHead | None
+    """The head in transformers; None if it has none."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,10 +39,10 @@ class PretrainedModel:
     """A model with all that is needed to apply it to text, to train it further or to convert it."""
 
     name: str
-    """Name of its folder. A run's step follows if one was asked for; a fine-tuned model is named after the
+    """Name of its directory. A run's step follows if one was asked for; a fine-tuned model is named after the
     model that it was trained from and its task."""
     config: ModelConfig
-    """Shape and settings, with float32 computation and the objective of the heads that are present."""
+    """Shape and settings, with float32 computation."""
     params: dict[str, Any]
     """Nested float32 numpy arrays as `BertForPreTraining` takes them: `encoder`, and those of `HEADS`
     that the model has and that were trained."""
@@ -46,15 +50,17 @@ class PretrainedModel:
     """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads."""
     vocabulary: Vocabulary | None
     """The tokenizer's vocabulary; None if it is not of a kind that this project trains with."""
+    objective: Objective | None = None
+    """What its heads were trained for; None if they are not those of an objective."""
     left_out: tuple[str, ...] = ()
-    """Names of tensors in the folder that are not part of a pretrained BERT, such as a classifier's."""
+    """Names of tensors in the directory that are not part of a pretrained BERT, such as a classifier's."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What is known of its training, for a model card."""
     head: TaskHead | None = None
     """The head that fine-tuning added; further fine-tuning starts without it unless `with_head` is used."""
 
     has_assumed_activation: bool = False
-    """Whether the GELU variant is an assumption, because the folder does not name it."""
+    """Whether the GELU variant is an assumption, because the directory does not name it."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -74,7 +80,7 @@ class PretrainedModel:
         config = dataclasses.replace(self.config, activation=activation)
         return dataclasses.replace(self, config=config, has_assumed_activation=False)
 
-    def with_head(self, kind: HeadKind, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
+    def with_head(self, kind: str, labels: Sequence[str], features: FeatureConfig) -> "PretrainedModel":
         """A copy with the task's head among `params`, so that training continues from that head.
 
         Raises:
@@ -92,7 +98,7 @@ class PretrainedModel:
         depth = self.config.num_layers
         if not (self.head.features.are_plain(depth) and features.are_plain(depth)):
             raise UserError("--keep-head goes with the last layer's features alone, not with --features")
-        return dataclasses.replace(self, params={**self.params, "classifier": self.head.params})
+        return dataclasses.replace(self, params={**self.params, **self.head.params})
 
     @property
     def tokens_without_embedding(self) -> list[str]:
@@ -108,6 +114,23 @@ class PretrainedModel:
         """Raises UserError if a head is absent, naming what it was wanted for."""
         if head not in self.params:
             raise UserError(f"{self.name} has no {head.replace('_', ' ')} head, which {purpose} needs")
+
+
+def objective_of(config: ModelConfig, parts: Collection[str]) -> Objective | None:
+    """The objective that trains these parts of a model, for directories that name none; None if none does.
+
+    Args:
+      config: of the encoder.
+      parts: top-level names of the parameters.
+    """
+    found = [
+        kind
+        for kind in OBJECTIVES.values()
+        if kind.transformers_class
+        and kind.attention == config.attention
+        and kind.trained_parts - {"encoder", "pooler"} <= set(parts)
+    ]
+    return max(found, key=lambda kind: len(kind.trained_parts))() if found else None
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, tokenizer: Tokenizer, name: str) -> None:

@@ -6,23 +6,25 @@ from pathlib import Path
 from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.objectives import Objective
+from bert_jax.task import Metric
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import heldout_rows
-from bert_jax.workdir.folder import CORPUS_FOLDER
+from bert_jax.workdir.directory import CORPUS_DIRECTORY
 from bert_jax.workdir.record import CONFIG_FILE, RunRecord, read_record
-from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import (
+from data_pipeline.corpus.vocabulary_file import (
     FILES,
-    TOKENIZER_FOLDER,
+    TOKENIZER_DIRECTORY,
     Vocabulary,
     read_records_vocabulary,
     read_vocabulary,
-    records_folder,
+    records_directory,
 )
+from data_pipeline.errors import UserError
 
 
 def recognises(directory: Path) -> bool:
-    """Whether a folder is the work directory of a run."""
+    """Whether a directory is the work directory of a run."""
     file = directory / CONFIG_FILE
     return file.is_file() and "experiment" in read_json(file)
 
@@ -37,13 +39,15 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
     vocabulary = find_vocabulary(workdir, record)
     name = _name(workdir, step)
     step, params = load_params(workdir, step)
+    objective = record.experiment.objective
     config = dataclasses.replace(record.experiment.model, dtype="float32")
     model = PretrainedModel(
         name=name,
         config=config,
-        params={part: arrays for part, arrays in params.items() if part in config.learns.trained_parts},
+        params={part: arrays for part, arrays in params.items() if part in objective.trained_parts},
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
+        objective=objective,
         facts=_facts(workdir, record, step),
     )
     if model.tokens_without_embedding:
@@ -61,24 +65,24 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
       UserError: it is neither in the work directory nor in the corpus, which may have been removed.
     """
     corpus = record.experiment.data.corpus
-    places = [workdir / TOKENIZER_FOLDER, Path(corpus) / TOKENIZER_FOLDER]
-    places.append(workdir / CORPUS_FOLDER / TOKENIZER_FOLDER)
+    places = [workdir / TOKENIZER_DIRECTORY, Path(corpus) / TOKENIZER_DIRECTORY]
+    places.append(workdir / CORPUS_DIRECTORY / TOKENIZER_DIRECTORY)
     for place in places:
         if place.is_dir():
             return read_vocabulary(place)
     if vocabulary := read_records_vocabulary(corpus):
         return vocabulary
     raise UserError(
-        f"no tokenizer of this run in {', '.join(map(str, places))}; copy the folder `tokenizer` of its "
+        f"no tokenizer of this run in {', '.join(map(str, places))}; copy the directory `tokenizer` of its "
         f"corpus to {places[0]}, or if that is of TFRecords put the {FILES['wordpiece']} that they were made "
-        f"with into {records_folder(corpus)}"
+        f"with into {records_directory(corpus)}"
     )
 
 
 def _name(workdir: Path, step: int | None) -> str:
-    """The model's name. It is taken from the folder, which tells repeats of one experiment apart."""
-    folder = workdir.resolve().name
-    return folder if step is None else f"{folder}-step-{step}"
+    """The model's name. It is taken from the directory, which tells repeats of one experiment apart."""
+    directory = workdir.resolve().name
+    return directory if step is None else f"{directory}-step-{step}"
 
 
 def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
@@ -89,15 +93,14 @@ def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
         "sequences a step": f"{experiment.global_batch_size:,}",
         "seed": str(experiment.seed),
         **({"started from": record.init_from} if record.init_from else {}),
-        **_heldout_metrics(workdir, step),
+        **_heldout_metrics(workdir, experiment.objective, step),
     }
 
 
-def _heldout_metrics(workdir: Path, step: int) -> dict[str, str]:
-    rows = heldout_rows(workdir)
-    at_step = [row for row in rows if row["step"] == step]
+def _heldout_metrics(workdir: Path, objective: Objective, step: int) -> dict[str, str]:
+    at_step = [row for row in heldout_rows(workdir) if row["step"] == step]
     if not at_step:
         return {}
-    names = ("loss", "perplexity", "accuracy")
-    figures = {name: value for name, value in at_step[-1].items() if name.endswith(names)}
-    return {f"held-out {name}": f"{value:.4g}" for name, value in figures.items()}
+    shown = (Metric("loss", "loss"), *objective.metrics)
+    row = at_step[-1]
+    return {f"held-out {m.label}": m.show(row[m.name]) for m in shown if m.name in row}

@@ -8,17 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import ModelConfig
-from bert_jax.model.pretraining import abstract_params
 from data_pipeline.errors import UserError
 
 Tensors = Mapping[str, np.ndarray]
 ArrayPath = tuple[str, ...]
 Layout = Literal["in_out", "out_in"]
 """Order of a kernel's axes: [in, out] in flax and TensorFlow, [out, in] in torch."""
+
+Rows = Iterable[tuple[str, str]]
+"""Paths in our tree, joined by "/", and names in the other format; `{}` stands for the layer's number."""
 
 _SHOWN = 3
 
@@ -31,13 +34,34 @@ class Entry(NamedTuple):
     layout: Layout
 
 
-def expand(table: Iterable[tuple[str, str]], num_layers: int) -> list[tuple[ArrayPath, str]]:
+def expand(table: Rows, num_layers: int) -> list[tuple[ArrayPath, str]]:
     """The pairs of a table, with a pair for each layer where it has `{}`; paths are split at "/"."""
     return [
         (tuple(ours.format(i).split("/")), theirs.format(i))
         for ours, theirs in table
         for i in range(num_layers if "{}" in ours else 1)
     ]
+
+
+def rows_of_parts(
+    parts: Mapping[str, Mapping[str, Rows]], model: ModelConfig, project: str
+) -> list[tuple[str, str]]:
+    """The rows of the parts that an encoder is made of.
+
+    Args:
+      parts: setting of the encoder -> the choices that a format has -> the rows of their parameters.
+      model: of the encoder.
+      project: whose format it is, for the message.
+
+    Raises:
+      UserError: the format has no such part.
+    """
+    for setting, choices in parts.items():
+        if (name := getattr(model, setting)) not in choices:
+            raise UserError(
+                f"{project} has no BERT with {setting} {name}, only {', '.join(choices)}; write --format npz"
+            )
+    return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 
 
 def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
@@ -65,7 +89,7 @@ def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str,
 
 
 def from_tensors(
-    tensors: Tensors, entries: Sequence[Entry], model: ModelConfig, encoder_prefix: str, source: Path
+    tensors: Tensors, entries: Sequence[Entry], params: Mapping[str, Any], encoder_prefix: str, source: Path
 ) -> dict[str, Any]:
     """The inverse of `to_tensors`: nested float32 arrays.
 
@@ -74,15 +98,15 @@ def from_tensors(
     Args:
       tensors: arrays by name; those that no entry names are ignored unless they belong to the encoder.
       entries: from a format's table.
-      model: gives the shapes.
+      params: the shapes of our arrays, nested as `PretrainedModel.params`.
       encoder_prefix: prefix of the names of the encoder's tensors.
       source: named in the error.
 
     Raises:
-      UserError: tensors are missing, have another shape or have no place in this architecture; it names
-        the first few and counts the rest.
+      UserError: tensors are missing, have another shape, are not of floats or have no place in this
+        architecture; it names the first few and counts the rest. Or a value is NaN or infinite.
     """
-    shapes = flatten_dict(abstract_params(model))
+    shapes = flatten_dict(params)
     parts = {"encoder"} | {entry.path[0] for entry in entries if entry.name in tensors}
     arrays, faults = {}, []
     for entry in entries:
@@ -94,6 +118,8 @@ def from_tensors(
             faults.append(f"{entry.name} is missing")
         elif tensors[entry.name].shape != expected:
             faults.append(f"{entry.name} is {list(tensors[entry.name].shape)} instead of {list(expected)}")
+        elif not jax.dtypes.issubdtype(tensors[entry.name].dtype, np.floating):
+            faults.append(f"{entry.name} is {tensors[entry.name].dtype} instead of float")
         else:
             tensor = tensors[entry.name].astype(np.float32)
             array = tensor.T if entry.layout == "out_in" else tensor
@@ -106,6 +132,9 @@ def from_tensors(
             f"{source} holds another model than its configuration describes: "
             f"{'; '.join(faults[:_SHOWN])}{more}"
         )
+    for entry in entries:
+        if entry.path in arrays and not np.isfinite(arrays[entry.path]).all():
+            raise UserError(f"{source}: {entry.name} holds NaN or infinity; weights must be finite")
     return unflatten_dict(arrays)
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bert_jax.inference.bert import Bert, Encoded, Text
 from bert_jax.names import Pooling
 from data_pipeline.atomic import atomically
+from data_pipeline.directories import check_new_file
 from data_pipeline.errors import UserError
-from data_pipeline.folders import check_new_file
 
 Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
 """Tokens of some texts, and for each layer their vectors: [D] each, or [T, D] with pooling none."""
@@ -48,7 +50,7 @@ def write_features(
       source: UTF-8 file with one text per line; a tab separates the segments A and B.
       layers: 0 for the embedding output, i for layer i, -1 for the last layer.
       pooling: none; mean over a text's tokens, including [CLS] and [SEP]; cls, the vector of [CLS].
-      output: file to make, in an existing folder.
+      output: file to make, in an existing directory.
 
     Raises:
       UserError: `output` exists or has another suffix; a layer does not exist; `source` is empty or has
@@ -111,9 +113,6 @@ def _write_npz(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
 
 
 def _write_parquet(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with contextlib.ExitStack() as stack:
         writer = None
         for tokens, vectors in parts:
@@ -125,8 +124,6 @@ def _write_parquet(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> N
 
 def _column(rows: list[np.ndarray], pooling: Pooling) -> Any:
     """An Arrow column of vectors [D], or with pooling none of lists of such vectors."""
-    import pyarrow as pa
-
     flat = np.concatenate(rows, axis=None)
     vectors = pa.FixedSizeListArray.from_arrays(flat, rows[0].shape[-1])
     if pooling != "none":

@@ -2,6 +2,7 @@
 
 import functools
 import typing
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -11,8 +12,8 @@ from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
+from data_pipeline.corpus.vocabulary_file import MASK
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import MASK
 
 
 def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
@@ -52,15 +53,20 @@ def _encode(model: PretrainedModel, text: str) -> np.ndarray:
     if model.config.attention == "causal":
         raise UserError("the model was trained left to right; only a bidirectional one fills masks")
     model.require("language_model", "filling masks")
-    ids = np.array(model.tokenizer.encode(text).ids, np.int32)
-    model.check_ids(ids.tolist())
+    ids = model.tokenizer.encode(text).ids
+    check_fits(model, text, ids)
+    return np.array(ids, np.int32)
+
+
+def check_fits(model: PretrainedModel, text: str, ids: Sequence[int]) -> None:
+    """Raises UserError if the ids of a text are too many for the model, or one has no word embedding."""
+    model.check_ids(ids)
     longest = model.config.max_position_embeddings
     if len(ids) > longest:
         raise UserError(
             f"a text of {len(ids)} tokens, [CLS] and [SEP] counted, is too long; "
             f"the model takes {longest}: {text[:40]!r}..."
         )
-    return ids
 
 
 def _pad(model: PretrainedModel, ids: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,10 +84,11 @@ def _pad(model: PretrainedModel, ids: np.ndarray, positions: np.ndarray) -> dict
 @functools.partial(jax.jit, static_argnums=0)
 def _masked_logits(config: ModelConfig, params: dict, batch: dict) -> jax.Array:
     """float32 logits [B, P, V] at the masked positions."""
-    logits = BertForPreTraining(config).apply({"params": params}, batch, method=_score)
+    logits = BertForPreTraining(config).apply({"params": params}, batch, method=logits_at_positions)
     return typing.cast(jax.Array, logits)
 
 
-def _score(model: BertForPreTraining, batch: dict) -> jax.Array:
-    x_BPD = model.encoder(batch, deterministic=True, positions=batch["masked_lm_positions"])
+def logits_at_positions(model: BertForPreTraining, batch: dict) -> jax.Array:
+    """float32 logits [B, P, V] at `masked_lm_positions` [B, P], without a pooler or next sentence head."""
+    x_BPD = model.encoder(batch, deterministic=True, columns=batch["masked_lm_positions"])
     return model.language_model(x_BPD, model.encoder.word_embedding_table())

@@ -6,7 +6,7 @@ Shapes: B batch, T length, Q positions that look, D hidden, N heads, K head widt
 import functools
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bert_jax.config import ModelConfig
+from bert_jax.mesh import BATCH_AXES, mesh_in_use
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
-from bert_jax.model.linear import Linear
-from bert_jax.parallel.sharding import BATCH_AXES, mesh_in_use
+from bert_jax.model.linear import Linear, Projection
+from bert_jax.model.positions import rotate
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0
@@ -26,8 +27,31 @@ _MASKED_SCORE = -10000.0
 # the size of the blocks that more queries are cut into, and the most blocks, which limits compile time.
 _LONGEST_WHOLE, _BLOCK, _MOST_BLOCKS = 256, 128, 8
 
-Projections: TypeAlias = tuple[tuple[jax.Array, jax.Array], ...]
-"""Queries, keys and values, each as a product and a bias still to be added."""
+Projections: TypeAlias = tuple[Projection, ...]
+"""Queries, keys and values."""
+
+
+class Context(NamedTuple):
+    """What attention knows besides the states of the positions."""
+
+    bias: jax.Array
+    """float32, added to the scores, from `attention_bias`."""
+    queries: jax.Array
+    """int [Q] or [B, Q], the positions that look."""
+    keys: jax.Array
+    """int [T] or [B, T], the positions that are looked at."""
+
+    def at(self, columns: jax.Array) -> "Context":
+        """The same for the queries in some columns of the row, int [B, Q]."""
+        queries = jnp.take_along_axis(jnp.broadcast_to(self.keys, self._shape(columns)), columns, axis=1)
+        if self.bias.shape[2] == 1:
+            return self._replace(queries=queries)
+        # Causal or packed: the bias depends on the query.
+        bias = jnp.take_along_axis(self.bias, columns[:, None, :, None], axis=2)
+        return Context(bias, queries, self.keys)
+
+    def _shape(self, columns: jax.Array) -> tuple[int, int]:
+        return columns.shape[0], self.keys.shape[-1]
 
 
 def attention_bias(
@@ -58,7 +82,7 @@ class Attention(nn.Module):
     Args:
       queries_BQD: [B, Q, D] in `config.dtype`, the positions that look.
       x_BTD: [B, T, D], the positions that are looked at.
-      bias: float32, added to the scores, from `attention_bias`.
+      context: of these positions.
 
     Returns:
       [B, Q, D] in `config.dtype`.
@@ -70,13 +94,13 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, queries_BQD: jax.Array, x_BTD: jax.Array, bias: jax.Array, deterministic: bool
+        self, queries_BQD: jax.Array, x_BTD: jax.Array, context: Context, deterministic: bool
     ) -> jax.Array:
-        config = self.config
+        config, bias = self.config, context.bias
         heads = (config.num_heads, config.hidden_size // config.num_heads)
         projections = (
-            Linear(config, heads, name="query").parts(queries_BQD),
-            Linear(config, heads, name="key").parts(x_BTD),
+            rotate(config, Linear(config, heads, name="query").parts(queries_BQD), context.queries),
+            rotate(config, Linear(config, heads, name="key").parts(x_BTD), context.keys),
             Linear(config, heads, name="value").parts(x_BTD),
         )
         if self.is_mutable_collection("intermediates"):

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from bert_jax.mesh import BATCH_AXES, BATCH_SPEC, mesh_in_use
 from bert_jax.model import threefry
-from bert_jax.parallel.sharding import BATCH_AXES, BATCH_SPEC, mesh_in_use
 
 RESOLUTION = 1 << 16
 

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
-from bert_jax.model.encoder import activation, layer_norm
+from bert_jax.model.feed_forward import activation
 from bert_jax.model.linear import Linear
+from bert_jax.model.normalization import make_norm
 
 
 class Pooler(nn.Module):
@@ -34,7 +35,7 @@ class LanguageModelHead(nn.Module):
     def __call__(self, x_BPD: jax.Array, embeddings_VD: jax.Array) -> jax.Array:
         """float32 logits [B, P, V] for hidden states [B, P, D] and the word embeddings [V, D]."""
         x_BPD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_BPD))
-        x_BPD = layer_norm(self.config, "layer_norm")(x_BPD)
+        x_BPD = make_norm(self.config, "layer_norm")(x_BPD)
         bias_V = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
         embeddings_VD = embeddings_VD.astype(self.config.dtype)
         rows = x_BPD.reshape(-1, self.config.hidden_size)

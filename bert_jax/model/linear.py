@@ -7,6 +7,7 @@ rows remove the batch axis from the result's layout, and every head's array is c
 
 import functools
 import math
+from typing import TypeAlias
 
 import flax.linen as nn
 import jax
@@ -22,6 +23,10 @@ def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
     `truncated_normal(stddev)` means the same.
     """
     return nn.initializers.truncated_normal(config.initializer_range)
+
+
+Projection: TypeAlias = tuple[jax.Array, jax.Array]
+"""A product and a bias still to be added."""
 
 
 class Linear(nn.Module):
@@ -41,7 +46,7 @@ class Linear(nn.Module):
         return product + bias
 
     @nn.compact
-    def parts(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def parts(self, x: jax.Array) -> Projection:
         """The product [..., *features] and the bias [*features], for callers that add them themselves."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))

@@ -44,7 +44,7 @@ class UnfinishedByAllError(RefusedByAllError, Unfinished):
     """A failure that may pass and that every process of the run knows of."""
 
 
-def run_together(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
+def run_distributed(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
     """Runs `action` as one of the processes of a run, and returns its exit status.
 
     A process that fails alone ends at once, without the shutdown exchange that jax does at exit, which
@@ -89,7 +89,7 @@ def file_suffix() -> str:
     return f".process-{jax.process_index()}-of-{count()}" if count() > 1 else ""
 
 
-def together(action: Callable[[], T]) -> T:
+def run_on_all(action: Callable[[], T]) -> T:
     """Runs an action in every process and returns its local result once it has succeeded in all.
 
     Raises:
@@ -98,7 +98,7 @@ def together(action: Callable[[], T]) -> T:
     return _vote(action)[0]
 
 
-def by_first(action: Callable[[], T]) -> T:
+def broadcast_from_first(action: Callable[[], T]) -> T:
     """Runs an action in process 0 alone and returns its result, a JSON value, in all processes.
 
     Raises:
@@ -109,10 +109,10 @@ def by_first(action: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def held_by_first(resource: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+def held_on_first(resource: contextlib.AbstractContextManager[None]) -> Iterator[None]:
     """Inside the block process 0 holds the resource; a UserError in taking it is raised in all."""
     with contextlib.ExitStack() as stack:
-        by_first(lambda: stack.enter_context(resource))
+        broadcast_from_first(lambda: stack.enter_context(resource))
         yield
 
 
@@ -141,7 +141,7 @@ def check_same(values: Callable[[], Mapping[str, Any]], remedy: str) -> None:
             )
 
 
-def add_up(array: np.ndarray) -> np.ndarray:
+def all_reduce_sum(array: np.ndarray) -> np.ndarray:
     """The sum over processes of int64 arrays of one shape."""
     if count() == 1:
         return array
@@ -150,7 +150,7 @@ def add_up(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(halves).view(np.int64).sum(axis=0)
 
 
-def highest(value: float) -> tuple[float, int]:
+def all_reduce_max(value: float) -> tuple[float, int]:
     """The highest of the processes' values, and the number of a process that has it."""
     if count() == 1:
         return value, 0
@@ -161,11 +161,11 @@ def highest(value: float) -> tuple[float, int]:
 def listen() -> contextlib.AbstractContextManager[Interrupt]:
     """As `interrupt.listen`, but processes that have met stop after the same step."""
     # `count` does not decide: SIGTERM goes to jax in a run of --distributed with one process, too.
-    return _listen_together() if jax.distributed.is_initialized() else interrupt.listen()
+    return _listen_on_all() if jax.distributed.is_initialized() else interrupt.listen()
 
 
 @contextlib.contextmanager
-def _listen_together() -> Iterator[Interrupt]:
+def _listen_on_all() -> Iterator[Interrupt]:
     """Listens through jax, whose own handler of SIGTERM was installed when the processes met.
 
     It tells the other processes, and they agree on the next step that none of them has done.
@@ -228,13 +228,14 @@ def start() -> None:
 
 
 def _give_up(seconds: int) -> None:
-    from jax._src.distributed import global_state  # the address that jax found has no public name
-
-    address = global_state.coordinator_address or os.environ.get(_VARIABLES[0], "")
-    if global_state.process_id == 0 and global_state.service is not None:
-        what = f"the coordinator at {address} (this process) waited {seconds} s for the other processes"
+    address, process = os.environ.get(_VARIABLES[0]), os.environ.get(_VARIABLES[2])
+    who = f"the coordinator at {address}" if address else "the coordinator"
+    if process is None:
+        what = f"the processes of --distributed did not meet in {seconds} s"
+    elif int(process) == 0:
+        what = f"{who} (this process) waited {seconds} s for the other processes"
     else:
-        what = f"the coordinator at {address} could not be reached in {seconds} s"
+        what = f"{who} could not be reached in {seconds} s"
     _complain(f"{what}; start all processes at once, with the same address, and let its port through")
     os._exit(MAY_PASS)
 

@@ -11,16 +11,12 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, tree_map_with_path
 
 from bert_jax.config import ParallelConfig
+from bert_jax.mesh import AXES
 from data_pipeline.errors import UserError
-
-AXES = ("data", "fsdp", "tensor")
-# Rows of a batch are spread over these; tensor devices share rows.
-BATCH_AXES = ("data", "fsdp")
-BATCH_SPEC = PartitionSpec(BATCH_AXES)
 
 _TABLE: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("word_embeddings", "embedding"): ("tensor", "fsdp"),
@@ -50,15 +46,6 @@ def make_mesh(config: ParallelConfig, devices: list[jax.Device] | None = None) -
     # Not jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
-
-
-def mesh_in_use() -> AbstractMesh | None:
-    """The mesh from `make_mesh` that a function is traced for; its arrays are then global.
-
-    None where arrays belong to one device: without a mesh, and in pmap, which has a mesh of its own.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    return mesh if mesh.axis_names == AXES else None
 
 
 def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]

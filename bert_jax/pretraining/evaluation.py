@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from bert_jax.pretraining.metrics import GuessCounter
-from bert_jax.pretraining.task import PretrainingTask
+from bert_jax.objectives.base import Objective
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parallel import processes
 from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
 from data_pipeline.errors import UserError
@@ -15,7 +16,7 @@ from data_pipeline.errors import UserError
 def evaluate(
     program: Program, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Metrics of `bert_jax.pretraining.metrics.means`, and the accuracies of guessing the same labels.
+    """The objective's metrics, and for those that have one, the score of always guessing.
 
     Args:
       program: compiled pretraining task.
@@ -27,7 +28,7 @@ def evaluate(
     """
     task = program.task
     assert isinstance(task, PretrainingTask)
-    guesses = GuessCounter(task.model.learns, task.model.vocab_size)
+    guesses = LabelCounter(task.objective)
     parts = []
     for batch in batches:
         guesses.add(program.rows.counted_here(batch))
@@ -37,6 +38,43 @@ def evaluate(
     for part in jax.device_get(parts):
         for name, value in part.items():
             totals[name] = totals.get(name, 0.0) + float(value)
-    if not totals.get("mlm_weight"):
+    counts = guesses.totals()
+    if not parts or not all(labels.any() for labels in counts.values()):
         raise UserError("the held-out documents give no token to predict; prepare with a larger --holdout")
-    return {**task.means(totals), **guesses.accuracies(), "examples": totals["examples"]}
+    guessed = {
+        metric.guess_name: float(counts[metric.name].max() / counts[metric.name].sum())
+        for metric in task.metrics
+        if metric.name in counts
+    }
+    return {**task.means(totals), **guessed, "examples": totals["examples"]}
+
+
+class LabelCounter:
+    """How often each label occurs in the batches that are added, by metric.
+
+    The most frequent label is taken from the evaluated batches themselves, so always guessing it scores its
+    best, a little above the most frequent token of the training text.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self._counts: dict[str, np.ndarray] = {}
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Counts the labels of one batch."""
+        for name, (labels, counted) in self._objective.predicted(batch).items():
+            new, old = np.bincount(labels[counted]), self._counts.get(name, np.zeros(0, np.int64))
+            size = max(len(new), len(old))
+            self._counts[name] = _fill_up(new, size) + _fill_up(old, size)
+
+    def totals(self) -> dict[str, np.ndarray]:
+        """Metric -> the count of each label, added up over processes, which all call this at once."""
+        return {name: self._total(counts) for name, counts in self._counts.items()}
+
+    def _total(self, counts: np.ndarray) -> np.ndarray:
+        size, _ = processes.all_reduce_max(len(counts))
+        return processes.all_reduce_sum(_fill_up(counts, int(size)))
+
+
+def _fill_up(counts: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(counts, (0, size - len(counts)))

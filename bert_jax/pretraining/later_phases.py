@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax.config import Experiment
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
-from bert_jax.pretraining.task import abstract_batch
 from bert_jax.training.program import Program
 
 
@@ -33,12 +33,14 @@ def compile_later_phases(
     began = time.perf_counter()
     if experiment.parallel.mode == "pmap" and processes.count() > 1:
         return 0.0
+    task = program.task
+    assert isinstance(task, PretrainingTask)
     held = program.rows.ranges(experiment.global_batch_size)
     num_rows = sum(stop - start for start, stop in held)
     for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps):
         if step < start < stop:
             say(f"compiling the step for length {phase.max_seq_length}, which begins at step {start}")
-            shapes = abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
+            shapes = task.abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
             batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
             program.lower_train_step(program.put(batch)).compile()
     return time.perf_counter() - began

@@ -1,1 +1,1 @@
-"""Compares runs by the files in their folders: no model is loaded and nothing is computed again."""
+"""Compares runs by the files in their directories: no model is loaded and nothing is computed again."""

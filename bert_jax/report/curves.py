@@ -1,15 +1,15 @@
-"""Held-out accuracy and perplexity against steps, drawn by matplotlib (extra [plot])."""
+"""Held-out metrics against steps, drawn by matplotlib (extra [plot])."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.task import Metric
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 FORMATS = (".png", ".svg", ".pdf")
-
-_PANELS = (("accuracy", 100, "held-out accuracy, %"), ("perplexity", 1, "held-out perplexity"))
 
 
 def check_plot(path: Path) -> None:
@@ -24,36 +24,39 @@ def check_plot(path: Path) -> None:
         ) from None
 
 
-def draw_curves(path: Path, curves: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> None:
-    """Writes a picture with a colour for each name and a line for each of its runs.
+Rows = Sequence[Mapping[str, Any]]
+"""Rows of `metrics.jsonl` whose split is `heldout`."""
+
+
+def draw_curves(path: Path, curves: Mapping[str, tuple[Sequence[Metric], Sequence[Rows]]]) -> None:
+    """Writes a picture with a panel for each kind of metric, a colour for each name, a line for each run.
 
     Args:
       path: file to write, or to replace; its suffix is one of FORMATS.
-      curves: what the legend says -> runs -> rows of `metrics.jsonl` whose split is `heldout`.
+      curves: what the legend says -> the metrics of its objective, and the rows of each of its runs.
     """
     from matplotlib.figure import Figure
 
+    titles = dict.fromkeys(
+        metric.panel for metrics, _ in curves.values() for metric in metrics if metric.panel
+    )
+    if not titles:
+        raise UserError("these runs have no metric that is drawn")
     # Not pyplot, which would look for a screen.
-    picture = Figure(figsize=(10, 4), layout="tight")
-    panels = picture.subplots(1, len(_PANELS))
-    for number, (label, runs) in enumerate(curves.items()):
+    picture = Figure(figsize=(5 * len(titles), 4), layout="tight")
+    panels = dict(zip(titles, picture.subplots(1, len(titles), squeeze=False)[0], strict=True))
+    for number, (label, (metrics, runs)) in enumerate(curves.items()):
+        style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
         for repeat, rows in enumerate(runs):
-            for panel, (name, scale, _) in zip(panels, _PANELS, strict=True):
-                panel.plot(
-                    [row["step"] for row in rows],
-                    [scale * _figure(row, name) for row in rows],
-                    color=f"C{number % 10}",
-                    linestyle=("-", "--", ":", "-.")[number // 10 % 4],
-                    marker=".",
-                    label="" if repeat else label,
-                )
-    for panel, (_, _, title) in zip(panels, _PANELS, strict=True):
+            for metric in metrics:
+                if metric.panel:
+                    steps = [row["step"] for row in rows]
+                    values = [metric.scale * row.get(metric.name, math.nan) for row in rows]
+                    legend = "" if repeat else label
+                    panels[metric.panel].plot(steps, values, marker=".", label=legend, **style)
+    for title, panel in panels.items():
         panel.set(xlabel="steps", ylabel=title)
         panel.grid(alpha=0.3)
         panel.legend(frameon=False)
     with atomically(path) as partial:
         picture.savefig(partial, format=path.suffix.removeprefix("."), dpi=110)
-
-
-def _figure(row: Mapping[str, Any], name: str) -> float:
-    return row[f"lm_{name}"] if f"lm_{name}" in row else row[f"mlm_{name}"]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.finetuning.grid_folder import RESULTS_FILE, find_cell, warn_if_unfinished
-from bert_jax.finetuning.record import FineTuningRecord, read_record
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
+from bert_jax.task import Metric
+from bert_jax.workdir.finetuning import FineTuningRecord, read_record
+from bert_jax.workdir.grid import RESULTS_FILE, find_trial, warn_if_unfinished
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
 
-# Heads (of question answering and tagging) whose scores are percentages; all other scores are at most 1.
-_IN_PERCENT = frozenset(("spans", "tagging"))
 # Settings that decide how texts become rows, and so also the fingerprint of the development set.
 _ENCODED_BY = ("max_seq_length", "doc_stride", "max_query_length", "context", "entities")
 
@@ -23,26 +23,24 @@ _ENCODED_BY = ("max_seq_length", "doc_stride", "max_query_length", "context", "e
 class Score:
     """The result of one `bert-jax finetune`, of one pretrained model on one task."""
 
-    folder: Path
+    directory: Path
     task: str
     model: str
-    """Name of the pretrained model: its folder's name, or for a run in older records, its experiment's."""
+    """Name of the pretrained model: its directory's name."""
     fingerprint: str
-    """Hash of the pretrained parameters; names can be equal, since many folders are called `export`."""
+    """Hash of the pretrained parameters; names can be equal, since many directories are called `export`."""
     data: str
-    """Name of the data set: the last part of `--data`; empty if the record does not say."""
+    """Name of the data set: the last part of `--data`."""
     dev_fingerprint: str
-    """Hash of the encoded development set; empty in older records, which do not have it."""
+    """Hash of the encoded development set."""
     encoding: str
     """Hash of the tokenizer and of the settings that decide how texts become rows. Where it differs, the
     fingerprints of the same development set differ too."""
-    metric: str
-    in_percent: bool
-    """Whether the score is a percentage; if not, it is at most 1."""
+    metric: Metric
     row: dict[str, Any]
     """The hyperparameters with the best mean over their seeds: `mean`, `stdev`, `seeds`, ..."""
-    cells: list[dict[str, Any]]
-    """Every finished cell: its hyperparameters and seed, and all its `figures`."""
+    trials: list[dict[str, Any]]
+    """Every finished trial: its hyperparameters and seed, and all its `metrics`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,42 +48,41 @@ class Column:
     """Comparable scores: on one task, by one metric, on one development set."""
 
     task: str
-    metric: str
+    metric: Metric
     name: str
     """Name that distinguishes it from other columns of the task; empty if there are none."""
     scores: list[Score]
 
 
-def read_score(folder: Path) -> Score:
+def read_score(directory: Path) -> Score:
     """Reads the result of a `bert-jax finetune`; says on standard error if its grid is not finished.
 
     Raises:
-      UserError: the folder is not that of a `bert-jax finetune`, or no cell has a score.
+      UserError: the directory is not that of a `bert-jax finetune`, or no trial has a score.
     """
-    path = folder / RESULTS_FILE
-    cell = find_cell(folder)
-    record = read_record(cell)
+    path = directory / RESULTS_FILE
+    trial = find_trial(directory)
+    record = read_record(trial)
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        metric, rows, cells = results["metric"], results["rows"], results["cells"]
-        row = max(rows, key=lambda row: (row["mean"] is not None, row["mean"]))
+        results = load_json(path)
+        metric, rows, trials = Metric(**results["metric"]), results["rows"], results["trials"]
+        row = max(rows, key=lambda row: metric.rank(row["mean"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
-    warn_if_unfinished(folder)
+    warn_if_unfinished(directory)
     if row["mean"] is None:
-        raise UserError(f"{folder}: a seed of every cell diverged; there is no score to report")
+        raise UserError(f"{directory}: a seed of every trial diverged; there is no score to report")
     return Score(
-        folder=folder,
+        directory=directory,
         task=record.task,
         model=record.trained_from,
         fingerprint=record.model_fingerprint,
         data=_data_name(record),
         dev_fingerprint=record.dev_fingerprint,
-        encoding=_encoding(cell, record),
+        encoding=_encoding(trial, record),
         metric=metric,
-        in_percent=record.config.kind in _IN_PERCENT,
         row=row,
-        cells=cells,
+        trials=trials,
     )
 
 
@@ -95,8 +92,8 @@ def _data_name(record: FineTuningRecord) -> str:
     return f"{name} fold {fold}" if name and fold else name
 
 
-def _encoding(cell: Path, record: FineTuningRecord) -> str:
-    tokenizer = cell / TOKENIZER_FILE
+def _encoding(trial: Path, record: FineTuningRecord) -> str:
+    tokenizer = trial / TOKENIZER_FILE
     settings = {name: record.settings[name] for name in _ENCODED_BY if name in record.settings}
     total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     total.update(tokenizer.read_bytes() if tokenizer.exists() else b"")
@@ -125,64 +122,62 @@ def _belongs(score: Score, group: Sequence[Score]) -> bool:
     """
     if (score.task, score.metric) != (group[0].task, group[0].metric):
         return False
-    if score.dev_fingerprint:
-        alike = {other.dev_fingerprint for other in group if other.encoding == score.encoding} - {""}
-        if alike:
-            return score.dev_fingerprint in alike
-    # The same benchmark's folder is in upper or lower case, depending on where it was fetched.
-    names = {other.data.lower() for other in group} - {""}
-    return not names or not score.data or score.data.lower() in names
+    if alike := {other.dev_fingerprint for other in group if other.encoding == score.encoding}:
+        return score.dev_fingerprint in alike
+    # The same benchmark's directory is in upper or lower case, depending on where it was fetched.
+    return score.data.lower() in {other.data.lower() for other in group}
 
 
 def _name(group: Sequence[Score], namesakes: Sequence[Sequence[Score]]) -> str:
-    """Name that distinguishes a group from others of its task: the data set's, or the first run's folder."""
+    """Name that tells a group from others of its task: the data set's, or the first run's directory."""
     if len(namesakes) == 1:
         return ""
-    ways: list[Callable[[Score], str]] = [lambda score: score.data, lambda score: score.folder.name]
+    ways: list[Callable[[Score], str]] = [lambda score: score.data, lambda score: score.directory.name]
     for way in ways:
         names = [way(other[0]) for other in namesakes]
         if all(names) and len(set(names)) == len(names):
             return way(group[0])
-    return str(group[0].folder)
+    return str(group[0].directory)
 
 
 def by_model(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dict[Column, Score]]:
-    """Model -> column -> score; a model with two scores in a column counts as two, named by their folders.
+    """Model -> column -> score; a model with two scores in a column counts as two, named by their
+    directories.
 
-    A model with several names (from copies or older records) is listed under the first.
+    A model with several names, such as copies in other directories, is listed under the first.
     """
-    column_of = {score.folder: column for column in columns for score in column.scores}
-    times = Counter((score.fingerprint, column_of[score.folder]) for score in scores)
+    column_of = {score.directory: column for column in columns for score in column.scores}
+    times = Counter((score.fingerprint, column_of[score.directory]) for score in scores)
     names: dict[str, str] = {}
     for score in scores:
         names.setdefault(score.fingerprint, score.model)
     namesakes = Counter(names.values())
     found: dict[str, dict[Column, Score]] = {}
     for score in scores:
-        name, column = names[score.fingerprint], column_of[score.folder]
+        name, column = names[score.fingerprint], column_of[score.directory]
         if namesakes[name] > 1:
             name += f" {score.fingerprint[:8]}"
         if times[score.fingerprint, column] > 1:
-            name += f" ({score.folder})"
+            name += f" ({score.directory})"
         found.setdefault(name, {})[column] = score
     return found
 
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """One row for each finished cell, for a file: `score` is the figure to choose by; all figures follow."""
+    """One row for each finished trial, for a file: `score` is the metric to choose by; all metrics follow."""
     return [
         {
-            "run": str(score.folder),
+            "run": str(score.directory),
             "model": score.model,
             "model_fingerprint": score.fingerprint[:12],
             "task": score.task,
             "data": score.data,
             "dev_fingerprint": score.dev_fingerprint[:12],
-            **{name: cell[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
-            "metric": score.metric,
-            "score": cell["figures"][score.metric],
-            **cell["figures"],
+            **{name: trial[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
+            "metric": score.metric.name,
+            "score": trial["metrics"][score.metric.name],
+            **trial["metrics"],
         }
         for score in scores
-        for cell in score.cells
+        for trial in score.trials
     ]

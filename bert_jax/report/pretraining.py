@@ -1,4 +1,4 @@
-"""Pretraining runs side by side: the last held-out figures of each, and the settings that differ.
+"""Pretraining runs side by side: the last held-out metrics of each, and the settings that differ.
 
 Runs that differ in nothing but the seed are repeats of one another and make one group.
 """
@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config_text import flatten
+from bert_jax.objectives import Objective
+from bert_jax.task import Metric
 from bert_jax.training.metric_log import heldout_rows
+from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
 
-# Settings on which the figures do not depend, except for rounding. They depend on the two excluded here.
+# Settings on which the metrics do not depend, except for rounding. They depend on the two excluded here.
 _DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
 
 
@@ -22,7 +24,7 @@ _DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
 class Run:
     """One work directory."""
 
-    folder: Path
+    directory: Path
     record: RunRecord
     heldout: list[dict[str, Any]]
     """Its evaluations, in order: the rows of `metrics.jsonl` whose split is `heldout`."""
@@ -33,14 +35,11 @@ class Run:
         return self.heldout[-1]["step"] if self.heldout else 0
 
     @property
-    def figures(self) -> dict[str, float]:
-        """Accuracies and perplexities of the last evaluation."""
+    def metrics(self) -> dict[Metric, float]:
+        """The objective's metrics at the last evaluation."""
         last = self.heldout[-1] if self.heldout else {}
-        return {
-            name: value
-            for name, value in last.items()
-            if name.endswith(("_accuracy", "_perplexity")) and "guess" not in name
-        }
+        shown = self.record.experiment.objective.metrics
+        return {metric: last[metric.name] for metric in shown if metric.name in last}
 
     @property
     def length(self) -> int | None:
@@ -48,7 +47,7 @@ class Run:
         return self.heldout[-1].get("max_seq_length") if self.heldout else None
 
     def settings(self) -> dict[str, Any]:
-        """Dotted path -> value of everything but the seed that the figures may depend on."""
+        """Dotted path -> value of everything but the seed that the metrics may depend on."""
         settings = flatten(self.record.experiment)
         return {name: value for name, value in settings.items() if name not in _DOES_NOT_COUNT} | {
             "corpus": self.record.corpus_fingerprint[:12],
@@ -63,25 +62,33 @@ class Group:
     name: str
     runs: tuple[Run, ...]
 
-    def figures(self) -> dict[str, tuple[float, float | None]]:
+    @property
+    def objective(self) -> Objective:
+        """What all of them learn."""
+        return self.runs[0].record.experiment.objective
+
+    def metrics(self) -> dict[Metric, tuple[float, float | None]]:
         """Mean and sample standard deviation over the seeds; for one run the deviation is None."""
-        figures = {}
-        for name in self.runs[0].figures:
-            values = [run.figures[name] for run in self.runs]
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            figures[name] = statistics.fmean(values), spread
-        return figures
+        metrics = {}
+        shared = [
+            metric for metric in self.runs[0].metrics if all(metric in run.metrics for run in self.runs)
+        ]
+        for metric in shared:
+            values = [run.metrics[metric] for run in self.runs]
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            metrics[metric] = statistics.fmean(values), deviation
+        return metrics
 
 
-def read_run(folder: Path) -> Run:
+def read_run(directory: Path) -> Run:
     """Reads a run's record and its evaluations so far.
 
     Raises:
-      UserError: the folder is not that of a run.
+      UserError: the directory is not that of a run.
     """
-    record = read_record(folder)
-    rows = heldout_rows(folder)
-    return Run(folder, record, rows)
+    record = read_record(directory)
+    rows = heldout_rows(directory)
+    return Run(directory, record, rows)
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
@@ -91,7 +98,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
         groups.setdefault((run.step, *sorted(map(repr, run.settings().items()))), []).append(run)
     names = Counter(_name(group) for group in groups.values())
     return [
-        Group(name if names[name := _name(group)] == 1 else str(group[0].folder), tuple(group))
+        Group(name if names[name := _name(group)] == 1 else str(group[0].directory), tuple(group))
         for group in groups.values()
     ]
 
@@ -105,18 +112,18 @@ def settings_that_differ(groups: Sequence[Group]) -> dict[str, list[Any]]:
 
 
 def table(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """One row for each run, for a file: its settings that differ from others', and its figures."""
+    """One row for each run, for a file: its settings that differ from others', and its metrics."""
     different = settings_that_differ(groups)
     return [
         {
-            "run": str(run.folder),
+            "run": str(run.directory),
             "group": group.name,
             "experiment": run.record.experiment_name,
             "seed": run.record.experiment.seed,
             **{name: values[number] for name, values in different.items()},
             "step": run.step,
             "max_seq_length": run.length,
-            **run.figures,
+            **{metric.name: value for metric, value in run.metrics.items()},
         }
         for number, group in enumerate(groups)
         for run in group.runs
@@ -124,7 +131,7 @@ def table(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
-    """Notes that a reader of the figures needs, one line each."""
+    """Notes that a reader of the metrics needs, one line each."""
     lines = []
     for group in groups:
         if len(group.runs) > 1:
@@ -135,15 +142,15 @@ def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
     if any(name.startswith("data.") or name == "corpus" for name in different):
         lines.append(
             "each run is evaluated on pairs and masks of its own: where the corpus or data.* differ, "
-            "held-out figures answer different questions; fine-tuned scores compare"
+            "held-out metrics answer different questions; fine-tuned scores compare"
         )
     return lines
 
 
 def _with_seed(run: Run) -> str:
-    return f"{run.folder} (seed {run.record.experiment.seed})"
+    return f"{run.directory} (seed {run.record.experiment.seed})"
 
 
 def _name(runs: Sequence[Run]) -> str:
-    name = runs[0].folder.resolve().name
+    name = runs[0].directory.resolve().name
     return name if len(runs) == 1 else f"{name} +{len(runs) - 1}"

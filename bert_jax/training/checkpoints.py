@@ -1,6 +1,6 @@
 """Checkpoints of a run: written by Orbax in the background, whole or absent, and checked when read.
 
-Orbax renames a finished folder into place, so a killed run leaves no partial checkpoint. Orbax does
+Orbax renames a finished directory into place, so a killed run leaves no partial checkpoint. Orbax does
 not notice a flipped bit in the arrays' files, so each checkpoint also holds its files' SHA-256.
 """
 
@@ -8,60 +8,55 @@ import concurrent.futures
 import hashlib
 import json
 import logging
-import time
-from collections.abc import Callable, Collection, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax.parallel import processes
+from bert_jax.training.retention import Kept
 from data_pipeline.atomic import synchronize
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.json_text import load_json
 
 State = TypeVar("State")
 
-FOLDER = "checkpoints"
-_DAMAGED_FOLDER = "damaged-checkpoints"
+DIRECTORY = "checkpoints"
+_DAMAGED_DIRECTORY = "damaged-checkpoints"
 _CHECKSUMS = "checksums.json"
-_POLL_SECONDS = 0.01
-_ITEM = "default"  # Orbax's name of the only item of a checkpoint
+_ITEM = "default"  # as Orbax's own CheckpointManager calls the only item, so that it reads them too
+_UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX  # of the name of a directory that is being written
 
 
 class Checkpoints:
     """The checkpoints in a work directory; one save at a time runs in the background.
 
-    Every process of a run has one, and all call its methods together.
+    Every process of a run has one, and all call its methods together. Those steps count that process 0 has
+    seen: a network file system's cache may show the others a checkpoint that is gone, or not yet a new one.
     """
 
-    def __init__(
-        self, workdir: Path, keep: int, say: Callable[[str], None], keep_every: Collection[int] = ()
-    ) -> None:
-        """Args:
-        workdir: the folder of the run.
-        keep: how many of the newest checkpoints to keep.
-        say: prints a line.
-        keep_every: checkpoints at multiples of one of these numbers of steps are kept as well.
+    def __init__(self, workdir: Path, kept: Kept, say: Callable[[str], None]) -> None:
+        """
+        Args:
+          workdir: the directory of the run.
+          kept: which checkpoints stay when a newer one is finished.
+          say: prints a line.
         """
         _hush_orbax()
         self._workdir = workdir
-        self._folder = workdir / FOLDER
+        self._directory = workdir / DIRECTORY
+        self._kept = kept
         self._say = say
-        self._keep_every = keep_every
+        self._steps: list[int] = processes.broadcast_from_first(self._tidy)
         self._saving: int | None = None
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=_preservation(keep, keep_every),
-            cleanup_tmp_directories=True,
-            async_options=ocp.options.AsyncOptions(post_finalization_callback=self._add_checksums),
-        )
-        self._manager = _Manager(self._folder.absolute(), options=options)
-
-    def stays(self, step: int) -> bool:
-        """Whether `keep_every` keeps the checkpoint of a step."""
-        return any(step % steps == 0 for steps in self._keep_every)
+        self._background = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._save: concurrent.futures.Future[list[int]] | None = None
+        options = ocp.AsyncOptions(post_finalization_callback=self._add_checksums)
+        self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to save, after waiting for the previous save. Does nothing if the step is already saved.
@@ -71,28 +66,30 @@ class Checkpoints:
         Raises:
           Unfinished: this save failed (disk full, no permission), or with several processes the previous one.
         """
-        fault = self._attempt(self._manager.wait_until_finished)
+        fault = self._attempt(self._await_save)
         if fault:
             if processes.count() > 1:
                 raise self._unfinished(fault)
             self._say(f"{self._describe(fault)}; trying that of step {step}")
-            self._manager.reload()  # it no longer lists those that the failed one was to replace
-        if step in self._manager.all_steps():
+        if step in self._steps:
             return
         self._saving = step
-        if error := self._attempt(lambda: self._manager.save(step, args=ocp.args.StandardSave(state))):
+        if error := self._attempt(lambda: self._begin_save(step, state)):
             raise self._unfinished(error)
         if fault:
             self.wait()
 
     def wait(self) -> None:
         """Waits until no save is under way. Raises Unfinished if one failed."""
-        if error := self._attempt(self._manager.wait_until_finished):
+        if error := self._attempt(self._await_save):
             raise self._unfinished(error)
 
     def check(self) -> None:
-        """Raises Unfinished if this one of several processes cannot finish a save; does not wait."""
-        if self._manager.failure is not None:
+        """Raises Unfinished if this one of several processes could not save its part; does not wait.
+
+        The others wait for it until it ends. A single process reports it at the next save instead.
+        """
+        if processes.count() > 1 and self._save is not None and self._save.done():
             self.wait()
 
     def restore_newest(self, abstract_state: State) -> State | None:
@@ -104,28 +101,61 @@ class Checkpoints:
           UserError: there are checkpoints, and all of them are damaged.
           Unfinished: a checkpoint cannot be read, which does not mean that it is damaged.
         """
-        step = processes.by_first(self._newest_whole)
-        self._manager.reload_up_to(step)
+        step = processes.broadcast_from_first(self._newest_whole)
         if step is None:
             return None
-        return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
+        self._steps = [earlier for earlier in self._steps if earlier <= step]
+        args = ocp.args.Composite(**{_ITEM: ocp.args.StandardRestore(abstract_state)})
+        return self._checkpointer.restore(self._path(step), args=args)[_ITEM]
 
     def close(self) -> None:
-        """Waits for the save under way and stops Orbax's threads. Does nothing if a save failed in this one
-        of several processes, because the others then wait for this process to end."""
-        if self._manager.failure is None:
-            self.wait()
-            self._manager.close()
+        """Waits for the save under way and stops the threads. Raises Unfinished if that save failed."""
+        self.wait()
+        self._background.shutdown()
+        self._checkpointer.close()
+
+    def _tidy(self) -> list[int]:
+        """Removes what a killed run left half-written; returns the steps of the finished checkpoints."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for leftover in self._directory.glob(f"*{_UNFINISHED}*"):
+            shutil.rmtree(leftover)
+        return saved_steps(self._workdir)
+
+    def _path(self, step: int) -> Path:
+        return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
+
+    def _begin_save(self, step: int, state: Any) -> None:
+        args = ocp.args.Composite(**{_ITEM: ocp.args.StandardSave(state)})
+        # By force, because a directory of this step that is still there does not count.
+        self._checkpointer.save(self._path(step), args, force=True)
+        self._save = self._background.submit(self._finish_save, [*self._steps, step])
+
+    def _finish_save(self, steps: list[int]) -> list[int]:
+        """Waits for Orbax to finish the last of these steps, then deletes those that do not stay.
+
+        A process of several whose part fails does not wait for the others here.
+        """
+        self._checkpointer.wait_until_finished()
+        stay = self._kept.of(steps)
+        if processes.is_first():
+            for step in set(steps) - set(stay):
+                if self._path(step).exists():  # a user may have deleted it
+                    shutil.rmtree(self._path(step))
+        return stay
+
+    def _await_save(self) -> None:
+        save, self._save = self._save, None  # an error is raised once
+        if save is not None:
+            self._steps = save.result()
 
     def _newest_whole(self) -> int | None:
         """Step of the newest checkpoint that is not damaged, or None if there are no checkpoints.
 
         Damaged ones that are newer are moved aside.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
-        for step in steps:
+        for step in reversed(self._steps):
             try:
-                fault = find_fault(self._folder / str(step))
+                fault = find_fault(self._path(step))
             except OSError as error:
                 raise Unfinished(
                     f"the checkpoint of step {step} cannot be read ({error}); run the same command again"
@@ -134,27 +164,30 @@ class Checkpoints:
                 return step
             self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
             self._put_aside(step)
-        if steps:
+        if self._steps:
             raise UserError(
-                f"every checkpoint in {self._folder} is damaged; they are now in "
-                f"{self._workdir / _DAMAGED_FOLDER}; run again to start from step 0"
+                f"every checkpoint in {self._directory} is damaged; they are now in "
+                f"{self._workdir / _DAMAGED_DIRECTORY}; run again to start from step 0"
             )
         return None
 
     def _put_aside(self, step: int) -> None:
-        aside = self._workdir / _DAMAGED_FOLDER
+        aside = self._workdir / _DAMAGED_DIRECTORY
         aside.mkdir(exist_ok=True)
-        taken = sum(1 for _ in aside.glob(f"{step}*"))
-        (self._folder / str(step)).rename(aside / (f"{step}.{taken}" if taken else str(step)))
+        target, number = aside / str(step), 0
+        while target.exists():
+            number += 1
+            target = aside / f"{step}.{number}"
+        self._path(step).rename(target)
 
     def _add_checksums(self) -> None:
-        # Orbax calls this when all files are written, just before it renames their folder. It does not sync
-        # them to disk: after a power cut they might be empty under their final name.
-        (folder,) = self._folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
-        files = [file for file in folder.glob(f"{_ITEM}/**/*") if file.is_file()]
-        sums = dict(zip([str(file.relative_to(folder)) for file in files], _hash_all(files), strict=True))
-        (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
-        synchronize(folder)
+        # Orbax calls this when all files are written, just before it renames their directory. It does not
+        # sync them to disk: after a power cut they might be empty under their final name.
+        (directory,) = self._directory.glob(f"{self._saving}{_UNFINISHED}*")
+        files = [file for file in directory.glob(f"{_ITEM}/**/*") if file.is_file()]
+        sums = dict(zip([str(file.relative_to(directory)) for file in files], _hash_all(files), strict=True))
+        (directory / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
+        synchronize(directory)
 
     def _attempt(self, action: Callable[[], Any]) -> Exception | None:
         """Runs one stage of a save and returns the storage error it raised, or None.
@@ -177,63 +210,18 @@ class Checkpoints:
     def _describe(self, error: Exception) -> str:
         last = max(saved_steps(self._workdir), default=None)
         kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
-        return (
-            f"saving the checkpoint of step {self._saving} in {self._folder} failed ({_gist(error)}), {kept}"
-        )
-
-
-def _preservation(keep: int, keep_every: Collection[int]) -> policies.PreservationPolicy:
-    series = (policies.EveryNSteps(steps) for steps in keep_every)
-    return policies.AnyPreservationPolicy([policies.LatestN(keep), *series])
-
-
-class _Manager(ocp.CheckpointManager):
-    """Orbax's manager, with two behaviours changed.
-
-    Orbax polls for preemption itself, with step numbers other than the loop's. And a process whose part of a
-    save failed waits for the others before it reports that, while they wait for it, until it gives up after
-    20 minutes.
-    """
-
-    failure: BaseException | None = None
-    """Why this one of several processes cannot finish a save; set in Orbax's thread."""
-
-    def reload_up_to(self, step: int | None) -> None:
-        """Lists the checkpoints again, without those after `step`, which process 0 has moved aside. A network
-        file system's cache may still show them to this process, which would then not save them again."""
-        self.reload()
-        self._checkpoints.delete_if(lambda checkpoint: step is None or checkpoint.step > step)
-
-    def reached_preemption(self, step: int) -> bool:
-        return False
-
-    def wait_until_finished(self) -> None:
-        while self.failure is None and self._is_finishing():
-            time.sleep(_POLL_SECONDS)
-        if self.failure is not None:
-            raise self.failure
-        super().wait_until_finished()
-
-    def _is_finishing(self) -> bool:
-        return self._finalize_thread.map(lambda thread: thread is not None and thread.is_alive())
-
-    def _wait_for_checkpointers(self) -> None:
-        try:
-            super()._wait_for_checkpointers()
-        except BaseException as error:
-            if processes.count() > 1:
-                self.failure = error
-            raise
+        where = f"step {self._saving} in {self._directory}"
+        return f"saving the checkpoint of {where} failed ({_gist(error)}), {kept}"
 
 
 def find_fault(checkpoint: Path) -> str | None:
-    """What is wrong with the files of a checkpoint's folder, or None if they are as written.
+    """What is wrong with the files of a checkpoint's directory, or None if they are as written.
 
     Raises:
       OSError: they cannot be read, which says nothing about their contents.
     """
     try:
-        sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+        sums = load_json(checkpoint / _CHECKSUMS)
         files = {name: checkpoint / name for name, _ in sums.items()}
         for name, file in files.items():
             if not file.is_file():
@@ -248,11 +236,11 @@ def find_fault(checkpoint: Path) -> str | None:
 
 def saved_steps(workdir: Path) -> list[int]:
     """Steps of the finished checkpoints of a run, oldest first."""
-    return sorted(int(path.name) for path in (workdir / FOLDER).glob("*") if path.name.isdigit())
+    return sorted(int(path.name) for path in (workdir / DIRECTORY).glob("*") if path.name.isdigit())
 
 
 def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
-    """The step and the folder of an undamaged checkpoint of a run; None takes the newest.
+    """The step and the directory of an undamaged checkpoint of a run; None takes the newest.
 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
@@ -263,19 +251,19 @@ def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
     step = steps[-1] if step is None else step
     if step not in steps:
         raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
-    folder = workdir / FOLDER / str(step)
-    if fault := find_fault(folder):
+    directory = workdir / DIRECTORY / str(step)
+    if fault := find_fault(directory):
         raise UserError(
-            f"checkpoint {folder} is damaged ({fault}); copy it here again, or take that of another step"
+            f"checkpoint {directory} is damaged ({fault}); copy it here again, or take that of another step"
         )
-    return step, folder
+    return step, directory
 
 
 def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
     """Parameters of a checkpoint as numpy arrays, without a device and without optimizer state.
 
     Args:
-      workdir: folder of a run.
+      workdir: directory of a run.
       step: which checkpoint; None takes the newest.
 
     Returns:
@@ -284,10 +272,10 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
     """
-    step, folder = find_checkpoint(workdir, step)
+    step, directory = find_checkpoint(workdir, step)
     _hush_orbax()
     with ocp.PyTreeCheckpointer() as checkpointer:
-        source = (folder / _ITEM).absolute()
+        source = (directory / _ITEM).absolute()
         tree = checkpointer.metadata(source).item_metadata.tree["params"]
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)

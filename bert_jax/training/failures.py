@@ -1,7 +1,9 @@
-"""What goes wrong around training, said in one line: memory, storage, another run in the same folder."""
+"""What goes wrong around training, said in one line: memory, storage, another run in the same directory."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+
+import jax
 
 from data_pipeline.errors import Unfinished, UserError
 
@@ -19,8 +21,6 @@ def out_of_memory_as_user_error(batch_flag: str) -> Iterator[None]:
 @contextlib.contextmanager
 def too_little_memory_named(advice: str) -> Iterator[None]:
     """Raises UserError, whose message ends with `advice`, if memory runs out in the block."""
-    import jax
-
     try:
         yield
     except MemoryError as error:
@@ -46,7 +46,7 @@ def storage_errors_as_unfinished() -> Iterator[None]:
 
 @contextlib.contextmanager
 def takeover_checked_on_failure(check: Callable[[], None]) -> Iterator[None]:
-    """Calls `check` if a file fails in the block, since another run in the same folder may be the cause.
+    """Calls `check` if a file fails in the block, since another run in the same directory may be the cause.
 
     An error that `check` raises replaces the original one.
     """

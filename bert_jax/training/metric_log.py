@@ -10,50 +10,16 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from bert_jax.parallel import processes
-from bert_jax.training.tensorboard import Event, EventsWriter, SessionLog, Summary, scalar
+from bert_jax.training.tensorboard import EventsFile
+from data_pipeline.errors import UserError
+from data_pipeline.json_text import parse_json
 
 METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_FOLDER = "tensorboard"
+TENSORBOARD_DIRECTORY = "tensorboard"
 
 _SECONDS_BETWEEN_FLUSHES = 120.0  # a flush to a mounted bucket uploads the file
-
-
-class Log(Protocol):
-    """Where rows of metrics go."""
-
-    evaluated_at: int
-    """Step of the last evaluation that was in the log when it was opened; -1 if there is none."""
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Adds one row, which has at least "step" and "split"."""
-
-    def sync(self) -> None:
-        """Makes the rows so far survive a power cut, so that a saved checkpoint has the rows of its steps.
-
-        TensorBoard's file need not survive, since the next start rewrites it from the rows.
-        """
-
-    def close(self) -> None: ...
-
-
-def open_log(workdir: Path, step: int) -> Log:
-    """The log of a run that starts or resumes at a step; only process 0 writes it."""
-    return MetricLog(workdir, step) if processes.is_first() else NoLog()
-
-
-class NoLog:
-    """Writes nothing."""
-
-    evaluated_at = -1
-
-    def write(self, row: dict[str, Any]) -> None: ...
-
-    def sync(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class MetricLog:
@@ -64,13 +30,16 @@ class MetricLog:
         rows = [row for row in read_rows(path) if row["step"] <= step]
         _rewrite(path, rows)
         self._file = path.open("a", encoding="utf-8")
-        self._curves = _begin_curves(workdir / TENSORBOARD_FOLDER)
+        self._curves = _begin_curves(workdir / TENSORBOARD_DIRECTORY)
+        self._last_flush = time.time()
         self.evaluated_at = max((row["step"] for row in rows if row["split"] == "heldout"), default=-1)
+        """Step of the last evaluation among the rows that were kept; -1 if there is none."""
         for row in rows:
             self._draw(row)
         self._flush_curves()
 
     def write(self, row: dict[str, Any]) -> None:
+        """Adds one row, which has at least "step" and "split"."""
         row = {**row, "timing": {**row.get("timing", {}), "time": time.time()}}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -78,17 +47,11 @@ class MetricLog:
         if time.time() > self._last_flush + _SECONDS_BETWEEN_FLUSHES:
             self._flush_curves()
 
-    def _draw(self, row: dict[str, Any]) -> None:
-        # One event a row: 10,000 rows then take 4 s at the next start, not 13 s.
-        points = [point for name, value in _curves(row).items() for point in scalar(name, value).value]
-        when = row.get("timing", {}).get("time")
-        self._curves.write_event(Event(wall_time=when, step=row["step"], summary=Summary(value=points)))
-
-    def _flush_curves(self) -> None:
-        self._curves.flush()
-        self._last_flush = time.time()
-
     def sync(self) -> None:
+        """Makes the rows so far survive a power cut.
+
+        TensorBoard's file need not survive, since the next start rewrites it from the rows.
+        """
         os.fsync(self._file.fileno())
         self._flush_curves()
 
@@ -97,18 +60,43 @@ class MetricLog:
         with contextlib.suppress(OSError):  # the next start rewrites the curves
             self._curves.close()
 
+    def _draw(self, row: dict[str, Any]) -> None:
+        self._curves.add(row["step"], row.get("timing", {}).get("time", 0.0), _curves(row))
+
+    def _flush_curves(self) -> None:
+        self._curves.flush()
+        self._last_flush = time.time()
+
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in order, without an incomplete last line (of a killed writer)."""
+    """Rows of a metrics file, in order, without an incomplete last line (of a killed writer).
+
+    Raises UserError naming a line that is no row.
+    """
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = parse_json(line)
+        except ValueError:
             break
+        if not _is_row(row):
+            raise UserError(f"{path}, line {number} is not a row of metrics; remove the line")
+        rows.append(row)
     return rows
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value is an object with a step and a split, whose other values but timing are numbers."""
+    if not isinstance(value, dict) or not {"step", "split"} <= set(value):
+        return False
+    numbers = {name: number for name, number in value.items() if name not in ("split", "timing")}
+    return (
+        isinstance(value["split"], str)
+        and isinstance(value.get("timing", {}), dict)
+        and all(isinstance(number, int | float) for number in numbers.values())
+    )
 
 
 def heldout_rows(workdir: Path) -> list[dict[str, Any]]:
@@ -116,18 +104,11 @@ def heldout_rows(workdir: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
 
 
-def _begin_curves(folder: Path) -> EventsWriter:
-    """A new events file, which tells a TensorBoard that is watching to discard what it has shown.
-
-    The caller's thread writes it. tensorboardX's usual writer has a thread of its own, and if a disk error
-    ends that thread, training waits for it forever.
-    """
-    folder.mkdir(exist_ok=True)
-    for file in folder.glob("events.*"):
+def _begin_curves(directory: Path) -> EventsFile:
+    directory.mkdir(exist_ok=True)
+    for file in directory.glob("events.*"):
         file.unlink()
-    writer = EventsWriter(str(folder / "events"))
-    writer.write_event(Event(wall_time=time.time(), session_log=SessionLog(status=SessionLog.START)))
-    return writer
+    return EventsFile(directory)
 
 
 def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -20,18 +20,18 @@ def report_nonfinite(
     """Saves the batch of the first bad step and makes the error to raise.
 
     Args:
-      workdir: folder of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it, the first
+      workdir: directory of the run; `nonfinite/step-N.npz` and `step-N.json` are written in it, the first
         by each process for its own rows (`step-N.process-0-of-2.npz`).
       step: 0-based step whose loss or gradient was not finite.
       batch: the batch of that step, or this process's rows of it.
       identity: what determines the whole batch besides the step: seed, corpus.
     """
-    folder = workdir / "nonfinite"
-    folder.mkdir(exist_ok=True)
-    file = folder / f"step-{step}{processes.file_suffix()}.npz"
+    directory = workdir / "nonfinite"
+    directory.mkdir(exist_ok=True)
+    file = directory / f"step-{step}{processes.file_suffix()}.npz"
     np.savez(file, allow_pickle=False, **batch)
     if processes.is_first():
-        write_json(folder / f"step-{step}.json", {"step": step, **identity})
+        write_json(directory / f"step-{step}.json", {"step": step, **identity})
     return NonFiniteError(
         f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
         f"{file} and the last good checkpoint is kept"

@@ -29,7 +29,7 @@ class Prefetch:
           put: moves one to the devices.
           depth: batches to hold ready.
         """
-        self.seconds_waited = 0.0
+        self._seconds_waited = 0.0
         self._batches = batches
         self._put = put
         self._ready: queue.Queue = queue.Queue(maxsize=depth)
@@ -52,10 +52,15 @@ class Prefetch:
             jax.block_until_ready(under_way)
             began = time.perf_counter()
             item = self._ready.get()
-            self.seconds_waited += time.perf_counter() - began
+            self._seconds_waited += time.perf_counter() - began
         if isinstance(item, BaseException):
             raise item
         return item
+
+    def take_seconds_waited(self) -> float:
+        """How long the devices waited since this was last asked."""
+        waited, self._seconds_waited = self._seconds_waited, 0.0
+        return waited
 
     def close(self) -> None:
         """Ends the thread; drops the batches that were held ready."""

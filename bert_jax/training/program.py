@@ -16,9 +16,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.config import ParallelConfig, RunConfig
+from bert_jax.mesh import BATCH_SPEC
 from bert_jax.parallel import processes
 from bert_jax.parallel.compiler_memory import give_back_after_compiling
-from bert_jax.parallel.sharding import BATCH_SPEC, BatchRows, make_mesh, split_rows, state_sharding
+from bert_jax.parallel.sharding import BatchRows, make_mesh, split_rows, state_sharding
 from bert_jax.task import Batch, Sums, Task
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
@@ -225,7 +226,7 @@ def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> 
 
 
 def _within(mesh: Mesh, function: functools.partial) -> Callable:
-    """The function, traced where `bert_jax.parallel.sharding.mesh_in_use` gives the mesh."""
+    """The function, traced where `bert_jax.mesh.mesh_in_use` gives the mesh."""
 
     def traced(*args: Any) -> Any:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):

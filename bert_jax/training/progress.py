@@ -1,6 +1,6 @@
 """Progress output of a run: a live line on a terminal, plain lines elsewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -8,41 +8,22 @@ from rich.progress import BarColumn, Progress, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-_SHOWN = (
-    ("loss", "loss {:.3f}"),
-    ("mlm_accuracy", "MLM {:.1%}"),
-    ("lm_accuracy", "LM {:.1%}"),
-    ("nsp_accuracy", "NSP {:.1%}"),
-    ("mlm_perplexity", "perplexity {:.4g}"),
-    ("lm_perplexity", "perplexity {:.4g}"),
-    ("accuracy", "accuracy {:.1%}"),
-    ("dev_mismatched_accuracy", "mismatched {:.1%}"),
-    ("f1", "F1 {:.4g}"),
-    ("macro_f1", "macro F1 {:.4g}"),
-    ("semeval_f1", "SemEval F1 {:.4g}"),
-    ("precision", "precision {:.4g}"),
-    ("recall", "recall {:.4g}"),
-    ("exact_match", "exact match {:.4g}"),
-    ("exact", "exact match {:.4g}"),
-    ("matthews", "Matthews {:.4g}"),
-    ("pearson", "Pearson {:.4g}"),
-    ("spearman", "Spearman {:.4g}"),
-    ("mrr", "MRR {:.4g}"),
-    ("recall@1", "recall@1 {:.1%}"),
-    ("recall@10", "recall@10 {:.1%}"),
-    ("ndcg@10", "NDCG@10 {:.4g}"),
+from bert_jax.task import Metric
+
+_TIMING = (
     ("sequences_per_second", "{:,.0f} seq/s"),
     ("tokens_per_second", "{:,.0f} tokens/s"),
     ("model_flops_per_second", "{:.3g} FLOP/s"),
-    ("share_of_peak", "{:.0%} of peak"),
+    ("fraction_of_peak", "{:.0%} of peak"),
     ("waiting_for_data", "{:.1%} waiting for data"),
 )
 
 
 class ProgressDisplay:
-    """Shows steps, metrics and the time left; a context manager."""
+    """Shows steps, metrics and the time left, until it is closed."""
 
-    def __init__(self, first_step: int, num_train_steps: int) -> None:
+    def __init__(self, first_step: int, num_train_steps: int, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
         self._last = num_train_steps
         self._console = Console(soft_wrap=True, highlight=False)
         self._bar = Progress(
@@ -54,12 +35,9 @@ class ProgressDisplay:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("compiling", total=num_train_steps, completed=first_step, left="")
-
-    def __enter__(self) -> "ProgressDisplay":
         self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._bar.stop()
 
     def advance_to(self, step: int) -> None:
@@ -68,7 +46,7 @@ class ProgressDisplay:
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""
-        text, left = describe_row(row), _time_left(row)
+        text, left = describe_row(row, self._metrics), _time_left(row)
         if row["split"] == "train" and self._console.is_terminal:
             self._bar.update(self._task, description=text, left=left)
         else:
@@ -76,10 +54,11 @@ class ProgressDisplay:
             self._console.print(f"step {row['step']}/{self._last} {row['split']}: {text}", markup=False)
 
 
-def describe_row(row: Mapping[str, Any]) -> str:
-    """The main figures of a row of metrics, in one line."""
+def describe_row(row: Mapping[str, Any], metrics: Sequence[Metric]) -> str:
+    """The loss, these metrics and the throughput of a row, in one line."""
     values = {**row, **row.get("timing", {})}
-    return ", ".join(form.format(values[name]) for name, form in _SHOWN if values.get(name) is not None)
+    forms = [("loss", "loss {:.3f}"), *((m.name, f"{m.label} {m.form}") for m in metrics), *_TIMING]
+    return ", ".join(form.format(values[name]) for name, form in forms if values.get(name) is not None)
 
 
 def duration(seconds: float) -> str:

@@ -7,14 +7,16 @@ import jax
 
 from bert_jax.training.accounting import peak_flops
 
+_NOTHING_NOTED = {"seconds_saving": 0.0}
+
 
 class StartClock:
     """Measures how long a start takes until its first step is done, and how much of that is compiling."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """Begins now; `say` prints one line."""
+    def __init__(self, say: Callable[[str], None], began: float) -> None:
+        """Measures from `began`, a value of `time.perf_counter`; `say` prints one line."""
         self._say = say
-        self._began = time.perf_counter()
+        self._began = began
         self._compiling = 0.0
 
     def compiled(self, seconds: float) -> None:
@@ -26,7 +28,7 @@ class StartClock:
         self._began += seconds
 
     def stop(self, stopwatch: "Stopwatch") -> None:
-        """Called when the first step is done: prints both figures and notes them for the first row."""
+        """Called when the first step is done: prints both times and notes them for the first row."""
         seconds = time.perf_counter() - self._began
         self._say(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling")
         stopwatch.note("seconds_to_first_step", seconds)
@@ -44,7 +46,9 @@ class Stopwatch:
         """
         self._devices = devices
         self._work_left = work_left
-        self._restart()
+        self._began = time.perf_counter()
+        self._steps, self._flops = 0, 0
+        self._noted = dict(_NOTHING_NOTED)
 
     def begin(self) -> None:
         """Begins measuring now; leaves out the time in which a start opens files and awaits a batch."""
@@ -56,7 +60,7 @@ class Stopwatch:
         self._flops += flops
 
     def note(self, name: str, seconds: float) -> None:
-        """Adds seconds to the named figure of the next row."""
+        """Adds seconds under this name to the next row."""
         self._noted[name] = self._noted.get(name, 0.0) + seconds
 
     def exclude(self, seconds: float) -> None:
@@ -66,7 +70,7 @@ class Stopwatch:
     def lap(
         self, step: int, sequences_per_step: float, tokens_per_step: float, seconds_waited: float
     ) -> dict[str, float | None]:
-        """Returns the figures of the steps counted since the last lap, and starts the next lap.
+        """Returns times and rates of the steps counted since the last lap, and starts the next lap.
 
         Args:
           step: steps done so far.
@@ -90,7 +94,7 @@ class Stopwatch:
             "sequences_per_second": steps * sequences_per_step / seconds,
             "tokens_per_second": steps * tokens_per_step / seconds,
             "model_flops_per_second": flops_per_second,
-            "share_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,
+            "fraction_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
             "seconds_left": left * seconds / (self._work_left(step - steps) - left),
         }
@@ -98,4 +102,4 @@ class Stopwatch:
     def _restart(self) -> None:
         self.begin()
         self._steps, self._flops = 0, 0
-        self._noted: dict[str, float] = {"seconds_saving": 0.0}
+        self._noted = dict(_NOTHING_NOTED)

@@ -112,7 +112,7 @@ def train_step(
         updates, opt_state = tx.update(
             gradients, state.opt_state, state.params, learning_rate=learning_rate, grad_norm=grad_norm
         )
-        return optax.apply_updates(state.params, _share(task, updates)), opt_state
+        return optax.apply_updates(state.params, _scale_by_rate(task, updates)), opt_state
 
     params, opt_state = _replace_if(healthy, update, (state.params, state.opt_state))
     step_sums = {**sums, **totals, "grad_norm": grad_norm, "steps": jnp.float32(1)}
@@ -189,7 +189,7 @@ def _freeze(task: Task, params: Params) -> Params:
     return tree_map_with_path(stop, params)
 
 
-def _share(task: Task, updates: Params) -> Params:
+def _scale_by_rate(task: Task, updates: Params) -> Params:
     """The updates, each multiplied by its parameter's `learning_rate_scale`."""
 
     def scale(path: tuple, update: jax.Array) -> jax.Array:
@@ -205,7 +205,7 @@ def _names(path: tuple) -> tuple[str, ...]:
 
 def _deal_rows(x: jax.Array, parts: int) -> jax.Array:
     # Rows are dealt out in turn, not in blocks: a device that holds a block of the batch then holds
-    # its share of every micro-batch, and nothing moves between devices.
+    # its part of every micro-batch, and nothing moves between devices.
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 

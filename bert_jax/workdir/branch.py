@@ -8,16 +8,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import MODEL_SIZES
-from bert_jax.config_text import differences, flatten
-from bert_jax.training.checkpoints import FOLDER, find_checkpoint, saved_steps
+from bert_jax.config import MODEL_PARTS, MODEL_SIZES
+from bert_jax.training.checkpoints import DIRECTORY, find_checkpoint, saved_steps
 from bert_jax.training.metric_log import METRICS_FILE
+from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.record import MAY_CHANGE, BranchPoint, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
 # The settings that decide which arrays a state has.
-_OF_ARRAYS = (*(f"model.{name}" for name in MODEL_SIZES), "optimizer.name")
+_OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *MODEL_PARTS)), "optimizer.name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Origin:
 
     workdir: Path
     step: int
-    folder: Path
-    """Folder of the checkpoint."""
+    directory: Path
+    """Directory of the checkpoint."""
     record: RunRecord
 
     @property
@@ -54,7 +54,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
         whose arrays would not fit; the new run has no steps left after that step.
     """
     record = read_record(workdir)
-    step, folder = find_checkpoint(workdir, step)
+    step, directory = find_checkpoint(workdir, step)
     if changed := differences(_of_arrays(record), _of_arrays(now), ()):
         raise UserError(
             f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
@@ -65,16 +65,16 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
             f"{saved_steps(workdir)}"
         )
-    return Origin(workdir, step, folder, record)
+    return Origin(workdir, step, directory, record)
 
 
-def check_same_origin(folder: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
+def check_same_origin(directory: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
     """Checks that a run branched from the run that --branch-from names, which may itself be gone.
 
     Args:
-      folder: work directory of the run.
+      directory: work directory of the run.
       branched_from: `RunRecord.branched_from` of the run.
-      workdir: folder that --branch-from names.
+      workdir: directory that --branch-from names.
       step: step that --branch-step names; None matches any.
 
     Raises:
@@ -86,8 +86,8 @@ def check_same_origin(folder: Path, branched_from: BranchPoint, workdir: Path, s
     began = f"branched from {branched_from}" if branched_from.run else "began at step 0"
     wanted = name if step is None else BranchPoint(name, step)
     raise UserError(
-        f"{folder} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to go on "
-        f"with it, or give another --workdir"
+        f"{directory} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to "
+        f"resume it, or give another --workdir"
     )
 
 
@@ -99,8 +99,8 @@ def copy_state(origin: Origin, workdir: Path) -> None:
     """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
     if (origin.workdir / METRICS_FILE).exists():
         shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
-    with atomically(workdir / FOLDER) as partial:
-        shutil.copytree(origin.folder, partial / str(origin.step))
+    with atomically(workdir / DIRECTORY) as partial:
+        shutil.copytree(origin.directory, partial / str(origin.step))
 
 
 def _of_arrays(record: RunRecord) -> dict[str, Any]:

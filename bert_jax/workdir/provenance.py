@@ -14,14 +14,14 @@ from typing import Any
 
 import jax
 
-from bert_jax.config_text import differences
+from bert_jax.workdir.config_text import differences
 
 _PACKAGES = (
     *("bert-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint"),
     *("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),  # the compilers, where there are such devices
 )
 
-_CODE = tuple(f":(top,glob){folder}/**/*.py" for folder in ("bert_jax", "data_pipeline", "experiments"))
+_CODE = tuple(f":(top,glob){directory}/**/*.py" for directory in ("bert_jax", "data_pipeline", "experiments"))
 
 
 def this_start() -> dict[str, Any]:
@@ -81,28 +81,28 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     return installed
 
 
-def _git_state(folder: Path) -> dict[str, Any] | None:
+def _git_state(directory: Path) -> dict[str, Any] | None:
     """The commit of the code and what differs from it, or None if the code is not in a git repository."""
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit = _git(directory, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changed = (_git(folder, "status", "--porcelain") or "").splitlines()
-    return {"commit": commit, "changed_files": changed, "changes": _hash_changes(folder)}
+    changed = (_git(directory, "status", "--porcelain") or "").splitlines()
+    return {"commit": commit, "changed_files": changed, "changes": _hash_changes(directory)}
 
 
-def _hash_changes(folder: Path) -> str:
+def _hash_changes(directory: Path) -> str:
     """Hash of the code's uncommitted changes and new files; empty if there are none."""
-    diff = _git(folder, "diff", "HEAD", "--", *_CODE) or ""
-    new = (_git(folder, "ls-files", "--others", "--exclude-standard", "--", *_CODE) or "").splitlines()
-    hashes = _git(folder, "hash-object", "--", *new) if new else ""
+    diff = _git(directory, "diff", "HEAD", "--", *_CODE) or ""
+    new = (_git(directory, "ls-files", "--others", "--exclude-standard", "--", *_CODE) or "").splitlines()
+    hashes = _git(directory, "hash-object", "--", *new) if new else ""
     if not diff and not new:
         return ""
     return hashlib.sha256(f"{diff}\n{new}\n{hashes}".encode()).hexdigest()[:12]
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _git(directory: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False)
     except OSError:
         return None
     return done.stdout.rstrip() if done.returncode == 0 else None

@@ -1,21 +1,22 @@
-"""`config.json` of a run's folder: the experiment, its corpus, and every start of the run.
+"""`config.json` of a run's directory: the experiment, its corpus, and every start of the run.
 
-A folder belongs to one experiment on one corpus. Running the same command again resumes the run. A
+A directory belongs to one experiment on one corpus. Running the same command again resumes the run. A
 command with other settings is refused and the differences are shown, except for those in `MAY_CHANGE`.
 Checkpoints that one start asked to keep are kept by all later ones.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig
-from bert_jax.config_text import differences, flatten, from_json
+from bert_jax.config import ModelConfig, ParallelConfig
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.retention import Kept
+from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
 
 CONFIG_FILE = "config.json"
 
@@ -45,7 +46,7 @@ class BranchPoint:
     """Where a run branched from another one."""
 
     run: str = ""
-    """Name of the other run's folder; empty if this run began at step 0."""
+    """Name of the other run's directory; empty if this run began at step 0."""
     step: int = 0
 
     def __str__(self) -> str:
@@ -72,16 +73,16 @@ class RunRecord:
 
 
 def read_record(workdir: Path) -> RunRecord:
-    """Reads `config.json` of a run's folder.
+    """Reads `config.json` of a run's directory.
 
     Raises:
-      UserError: the folder is not that of a run, or its config.json cannot be read.
+      UserError: the directory is not that of a run, or its config.json cannot be read.
     """
     path = workdir / CONFIG_FILE
     if not path.exists():
         raise UserError(f"{workdir} is not the work directory of a run: it has no {CONFIG_FILE}")
     try:
-        return from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
+        return from_json(RunRecord, load_json(path))
     except UserError:
         raise
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -92,7 +93,7 @@ def read_record(workdir: Path) -> RunRecord:
 
 def write_record(workdir: Path, record: RunRecord) -> None:
     """Writes `config.json`."""
-    write_json(workdir / CONFIG_FILE, dataclasses.asdict(record))
+    write_json(workdir / CONFIG_FILE, to_json(record))
 
 
 def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
@@ -109,7 +110,7 @@ def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
 
 
 def begun_on_other_corpus(workdir: Path, now: RunRecord) -> bool:
-    """Whether an earlier start in the folder used another corpus. Raises UserError as `read_record`."""
+    """Whether an earlier start in the directory used another corpus. Raises UserError as `read_record`."""
     if not (workdir / CONFIG_FILE).exists():
         return False
     return read_record(workdir).corpus_fingerprint != now.corpus_fingerprint
@@ -157,8 +158,7 @@ def checkpoints_to_keep(before: RunRecord, now: Experiment) -> Kept:
 
     A flag left out must not delete what an earlier start kept.
     """
-    earlier = before.kept if before.kept.newest else Kept.asked_for_by(before.experiment)
-    return earlier.union(Kept.asked_for_by(now))
+    return before.kept.union(Kept.asked_for_by(now))
 
 
 def describe_kept(kept: Kept, now: Experiment) -> list[str]:

@@ -1,6 +1,6 @@
 """Shards made by an Apache Beam pipeline, on as many machines as its runner has.
 
-The workers share the folder of the corpus, which they and this machine must all see under the same
+The workers share the directory of the corpus, which they and this machine must all see under the same
 path. Each file is read twice, each time by a single worker: to measure it, and to cut it into shards.
 """
 
@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.atomic import write_bytes
+from data_pipeline.corpus.tokenizer import load_tokenizer
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.names import RunnerName, Split
 from data_pipeline.preparing.beam import PipelineOptions, beam, quiet_logging
 from data_pipeline.preparing.inputs import Inputs
-from data_pipeline.preparing.parts import (
+from data_pipeline.preparing.partitions import (
     SIZES,
     Levels,
-    cut_part,
+    cut_partition,
     find_levels,
     join_shard_texts,
     measure,
@@ -34,7 +35,6 @@ from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard
 from data_pipeline.preparing.summary import ShardSummary, Totals
 from data_pipeline.preparing.versions import library_versions
-from data_pipeline.tokenizer import load_tokenizer
 
 # Beam's own DirectRunner would first try to download Prism.
 _BEAM_NAMES: dict[RunnerName, str] = {
@@ -111,33 +111,33 @@ class Plan:
 
     job: ShardJob
     """Its paths are absolute."""
-    parts: tuple[Inputs, ...]
+    partitions: tuple[Inputs, ...]
     """The job's inputs, in order."""
     versions: dict[str, str]
     """The library versions of the machine that made the plan."""
 
     @property
     def scratch(self) -> Path:
-        """The shared folder of the plan and of what the steps leave for each other."""
+        """The shared directory of the plan and of what the steps leave for each other."""
         return self.job.directory / _SCRATCH
 
-    def sizes(self, part: int) -> Path:
-        """File with the measured `SIZES` of a part."""
-        return self.scratch / f"sizes-{part:05d}"
+    def sizes(self, partition: int) -> Path:
+        """File with the measured `SIZES` of a partition."""
+        return self.scratch / f"sizes-{partition:05d}"
 
 
 def _lay_out(pipeline: beam.Pipeline, scratch: Path) -> None:
     start = pipeline | "Start" >> beam.Create([None])
     measured = (
         start
-        | "List parts" >> beam.ParDo(_ListParts(scratch))
-        | "Spread parts" >> beam.Reshuffle()
+        | "List partitions" >> beam.ParDo(_ListPartitions(scratch))
+        | "Spread partitions" >> beam.Reshuffle()
         | "Measure" >> beam.ParDo(_Measure(scratch))
     )
     (
         start
         | "Find levels" >> beam.ParDo(_FindLevels(scratch), beam.pvalue.AsList(measured))
-        | "Spread parts again" >> beam.Reshuffle()
+        | "Spread partitions again" >> beam.Reshuffle()
         | "Cut" >> beam.ParDo(_Cut(scratch))
         | "Join" >> beam.GroupByKey()
         | "Finish" >> beam.ParDo(_Finish(scratch))
@@ -159,7 +159,7 @@ def _collect(scratch: Path) -> Totals:
 
 
 class _Step(beam.DoFn):
-    """A step that reads its plan from the shared folder."""
+    """A step that reads its plan from the shared directory."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -168,23 +168,23 @@ class _Step(beam.DoFn):
         self._plan: Plan = pickle.loads((self._scratch / "plan").read_bytes())
 
 
-class _ListParts(_Step):
+class _ListPartitions(_Step):
     def process(self, start: None) -> Iterator[int]:
-        yield from range(len(self._plan.parts))
+        yield from range(len(self._plan.partitions))
 
 
 class _Measure(_Step):
     """Bad input is returned, not raised, because a runner would retry a step that raises again and again."""
 
-    def process(self, part: int) -> Iterator[tuple[int, UserError | None]]:
-        yield part, self._measure(part)
+    def process(self, partition: int) -> Iterator[tuple[int, UserError | None]]:
+        yield partition, self._measure(partition)
 
-    def _measure(self, part: int) -> UserError | None:
-        """Returns what is wrong with the part or with this worker, or None."""
+    def _measure(self, partition: int) -> UserError | None:
+        """Returns what is wrong with the partition or with this worker, or None."""
         plan = self._plan
         try:
             _check_versions(plan.versions)
-            sizes = measure(plan.parts[part].documents(), plan.job.heldout_threshold)
+            sizes = measure(plan.partitions[partition].documents(), plan.job.heldout_threshold)
         except UserError as error:
             return error
         except (FileNotFoundError, PermissionError) as error:
@@ -192,7 +192,7 @@ class _Measure(_Step):
                 f"{error.filename}: {error.strerror} on a worker; let all see the inputs under one name, and "
                 f"run the same command again to resume"
             )
-        write_bytes(plan.sizes(part), sizes.tobytes())
+        write_bytes(plan.sizes(partition), sizes.tobytes())
         return None
 
 
@@ -200,14 +200,14 @@ class _FindLevels(_Step):
     def process(
         self, start: None, measured: list[tuple[int, UserError | None]]
     ) -> Iterator[tuple[int, Levels, Levels]]:
-        wrong = {part: error for part, error in measured if error}
+        wrong = {partition: error for partition, error in measured if error}
         if wrong:
             write_bytes(self._scratch / "error", pickle.dumps(wrong[min(wrong)]))
             return
-        parts = range(len(measured))
-        levels = find_levels(np.fromfile(self._plan.sizes(part), SIZES) for part in parts)
-        for part, (before, after) in zip(parts, levels, strict=True):
-            yield part, before, after
+        partitions = range(len(measured))
+        levels = find_levels(np.fromfile(self._plan.sizes(partition), SIZES) for partition in partitions)
+        for partition, (before, after) in zip(partitions, levels, strict=True):
+            yield partition, before, after
 
 
 class _Cut(_Step):
@@ -216,11 +216,13 @@ class _Cut(_Step):
     def process(
         self, element: tuple[int, Levels, Levels]
     ) -> Iterator[tuple[tuple[str, int], tuple[int, list[Document] | None, int]]]:
-        part, before, after = element
-        job, inputs = self._plan.job, self._plan.parts[part]
-        for text in cut_part(inputs.documents(), job.heldout_threshold, before, after, str(inputs.parts[0])):
+        partition, before, after = element
+        job, inputs = self._plan.job, self._plan.partitions[partition]
+        for text in cut_partition(
+            inputs.documents(), job.heldout_threshold, before, after, str(inputs.items[0])
+        ):
             is_made = (job.directory / text.file).exists()
-            yield (text.split, text.number), (part, None if is_made else text.documents, text.size)
+            yield (text.split, text.number), (partition, None if is_made else text.documents, text.size)
 
 
 class _Finish(_Step):
@@ -240,8 +242,8 @@ class _Finish(_Step):
         path = job.directory / text.file
         work = None if path.exists() else text.documents
         if work is not None and any(documents is None for _, documents, _ in in_order):
-            # Over NFS a worker's view of the folder may be out of date. Written now, the shard would lack the
-            # documents that another worker left out because it exists.
+            # Over NFS a worker's view of the directory may be out of date. Written now, the shard would lack
+            # the documents that another worker left out because it exists.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
         yield split, finish_shard(path, work, self._tokenizer, job.language), text.size
 

@@ -27,13 +27,13 @@ def cut_document(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def gather_lines(lines: Iterable[str]) -> Iterator[list[str]]:
     """Groups lines into documents of bounded length: a single one unless they exceed LONGEST_DOCUMENT."""
-    part: list[str] = []
+    group: list[str] = []
     size = 0
     for line in lines:
-        part.append(line)
+        group.append(line)
         size += len(line)
         if size >= LONGEST_DOCUMENT:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

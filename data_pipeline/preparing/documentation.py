@@ -30,10 +30,10 @@ _FILES_AT_ONCE = 40
 _SMALLEST_SOURCE = 400  # bytes
 _LARGEST_SOURCE = 1_000_000  # bytes; larger files are generated code
 
-_SMALLEST_STRINGS = 0.06  # share of a source in long strings, below which it is not parsed
+_SMALLEST_STRINGS = 0.06  # fraction of a source in long strings, below which it is not parsed
 _LONG_STRING = re.compile(rb"\"{3}.*?\"{3}|'{3}.*?'{3}", re.DOTALL)
 
-_SKIPPED_FOLDERS = {
+_SKIPPED_DIRECTORIES = {
     "__pycache__",
     "_vendor",
     "examples",
@@ -251,9 +251,9 @@ def _is_new(sentence: str, seen: set[bytes]) -> bool:
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-        paths = (Path(folder, name) for name in files if name.endswith(".py"))
+    for directory, directories, files in os.walk(root):
+        directories[:] = [name for name in directories if name not in _SKIPPED_DIRECTORIES]
+        paths = (Path(directory, name) for name in files if name.endswith(".py"))
         yield from (path for path in paths if _SMALLEST_SOURCE <= _size(path) <= _LARGEST_SOURCE)
 
 

@@ -1,4 +1,4 @@
-"""Finds the inputs and their formats: files, folders, globs, TFDS and the installed documentation."""
+"""Finds the inputs and their formats: files, directories, globs, TFDS and the installed documentation."""
 
 import dataclasses
 import glob
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from data_pipeline import tfds
 from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.directories import check_path
 from data_pipeline.errors import UserError
-from data_pipeline.folders import check_path
 from data_pipeline.names import EncodingErrors, FileFormat, Format
 from data_pipeline.preparing.readers import TFDS_ADVICE, Document, guess_format, read_file, read_tfds
 
@@ -19,7 +19,7 @@ class Source:
     """What to read, and how."""
 
     inputs: tuple[str, ...]
-    """Files, folders, globs, `tfds:NAME` or `installed-documentation`."""
+    """Files, directories, globs, `tfds:NAME` or `installed-documentation`."""
     format: Format = "auto"
     text_field: str = "text"
     """The field that holds the text, in JSONL, tables and TFDS."""
@@ -44,23 +44,23 @@ class Inputs:
     """A source whose files have been found and whose formats are known."""
 
     source: Source
-    parts: tuple[InputFile | str, ...]
+    items: tuple[InputFile | str, ...]
     """Inputs in reading order; a string is an input that is not a file, such as `tfds:NAME`."""
 
     @property
     def total_bytes(self) -> int | None:
         """Size of all files on disk, compressed ones not expanded; None if some input is not a file."""
-        if any(isinstance(part, str) for part in self.parts):
+        if any(isinstance(item, str) for item in self.items):
             return None
-        return sum(part.path.stat().st_size for part in self.parts if isinstance(part, InputFile))
+        return sum(item.path.stat().st_size for item in self.items if isinstance(item, InputFile))
 
     def absolute(self) -> "Inputs":
         """The same inputs with absolute paths, for processes with another working directory."""
-        parts = (
-            dataclasses.replace(part, path=part.path.absolute()) if isinstance(part, InputFile) else part
-            for part in self.parts
+        items = (
+            dataclasses.replace(item, path=item.path.absolute()) if isinstance(item, InputFile) else item
+            for item in self.items
         )
-        return Inputs(self.source, tuple(parts))
+        return Inputs(self.source, tuple(items))
 
     def fingerprint(self) -> list[list[str | int]]:
         """A value that changes if the inputs change: path, format, size and modification time of each file.
@@ -68,10 +68,10 @@ class Inputs:
         For the installed documentation it is a hash of its sources, for a TFDS data set its full name, with
         the version.
         """
-        return [_fingerprint(part, self.source) for part in self.parts]
+        return [_fingerprint(item, self.source) for item in self.items]
 
-    def folders(self) -> list[Path]:
-        """The folders that the inputs name, all of which are searched for files."""
+    def directories(self) -> list[Path]:
+        """The directories that the inputs name, all of which are searched for files."""
         names = filter(_is_file_name, self.source.inputs)
         return [path for name in names for path in _match(name) if path.is_dir()]
 
@@ -80,18 +80,18 @@ class Inputs:
 
         Raises UserError naming the file, and the place in it, that cannot be read.
         """
-        for part in self.parts:
-            yield from self._read(part, on_bytes)
+        for item in self.items:
+            yield from self._read(item, on_bytes)
 
-    def _read(self, part: InputFile | str, on_bytes: Callable[[int], None]) -> Iterator[Document]:
+    def _read(self, item: InputFile | str, on_bytes: Callable[[int], None]) -> Iterator[Document]:
         field, errors = self.source.text_field, self.source.encoding_errors
-        if isinstance(part, InputFile):
-            return read_file(part.path, part.format, field, errors, on_bytes)
-        if part == INSTALLED_DOCUMENTATION:
+        if isinstance(item, InputFile):
+            return read_file(item.path, item.format, field, errors, on_bytes)
+        if item == INSTALLED_DOCUMENTATION:
             from data_pipeline.preparing.documentation import installed_documentation
 
             return iter(installed_documentation())
-        return read_tfds(part, self.source.tfds_data_dir, field, errors)
+        return read_tfds(item, self.source.tfds_data_dir, field, errors)
 
 
 def find_inputs(source: Source) -> Inputs:
@@ -102,32 +102,35 @@ def find_inputs(source: Source) -> Inputs:
     Raises UserError naming an input that matches no file, or a file whose format is unclear.
     """
     if not source.inputs:
-        raise UserError(f"no input given; give files, folders, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}")
-    parts: list[InputFile | str] = []
+        raise UserError(
+            f"no input given; give files, directories, globs, tfds:NAME or {INSTALLED_DOCUMENTATION}"
+        )
+    items: list[InputFile | str] = []
     seen = set[Path]()
     for name in source.inputs:
         if _is_file_name(name):
             check_path(name, "the input")
             new = [path for path in find_files(name) if path.resolve() not in seen]
             seen.update(path.resolve() for path in new)
-            parts += [InputFile(path, _format_of(path, source.format)) for path in new]
+            items += [InputFile(path, _format_of(path, source.format)) for path in new]
         else:
-            parts.append(name)
-    return Inputs(source, tuple(parts))
+            items.append(name)
+    return Inputs(source, tuple(items))
 
 
 def find_files(pattern: str) -> list[Path]:
-    """Returns the files that a path or glob matches, and the non-hidden ones below matched folders, sorted.
+    """Returns the files that a path or glob matches, and the non-hidden ones below matched directories,
+    sorted.
 
     A file with several names is listed once, under a name that is not a link if it has one.
 
-    Raises UserError if there are none, OSError if a folder cannot be read.
+    Raises UserError if there are none, OSError if a directory cannot be read.
     """
     found = _match(pattern)
     files = {path for path in found if path.is_file()}
-    files |= {path for folder in found if folder.is_dir() for path in _walk(folder)}
+    files |= {path for directory in found if directory.is_dir() for path in _walk(directory)}
     if not files:
-        raise UserError(f"no file matches {pattern}; give files, folders, globs or tfds:NAME")
+        raise UserError(f"no file matches {pattern}; give files, directories, globs or tfds:NAME")
     names: dict[Path, Path] = {}
     for path in sorted(files, key=lambda path: (path.is_symlink(), path)):
         names.setdefault(path.resolve(), path)
@@ -138,15 +141,15 @@ def _format_of(path: Path, given: Format) -> FileFormat:
     return guess_format(path) if given == "auto" else given
 
 
-def _fingerprint(part: InputFile | str, source: Source) -> list[str | int]:
-    if isinstance(part, InputFile):
-        status = part.path.stat()
-        return [str(part.path), part.format, status.st_size, status.st_mtime_ns]
-    if part == INSTALLED_DOCUMENTATION:
+def _fingerprint(item: InputFile | str, source: Source) -> list[str | int]:
+    if isinstance(item, InputFile):
+        status = item.path.stat()
+        return [str(item.path), item.format, status.st_size, status.st_mtime_ns]
+    if item == INSTALLED_DOCUMENTATION:
         from data_pipeline.preparing.documentation import fingerprint
 
-        return [part, fingerprint()]
-    return [part, tfds.open_tfds(part, source.tfds_data_dir, TFDS_ADVICE).info.full_name]
+        return [item, fingerprint()]
+    return [item, tfds.open_tfds(item, source.tfds_data_dir, TFDS_ADVICE).info.full_name]
 
 
 def _is_file_name(name: str) -> bool:
@@ -159,23 +162,24 @@ def _match(pattern: str) -> list[Path]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Yields the files below a folder, following links to folders; hidden files and folders are left out.
+    """Yields the files below a directory, following links to directories; hidden files and directories are
+    left out.
 
-    No folder is visited twice, and one that is also linked is visited under its own name.
+    No directory is visited twice, and one that is also linked is visited under its own name.
     """
-    folders, seen = [root], set[tuple[int, int]]()
-    for start in folders:  # grows as links to folders are found
-        for folder, inner, names in os.walk(start, onerror=_raise):
-            status = os.stat(folder)
+    directories, seen = [root], set[tuple[int, int]]()
+    for start in directories:  # grows as links to directories are found
+        for directory, inner, names in os.walk(start, onerror=_raise):
+            status = os.stat(directory)
             key = (status.st_dev, status.st_ino)
             if key in seen:
                 inner.clear()
                 continue
             seen.add(key)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            paths = [Path(directory, name) for name in names if not name.startswith(".")]
             yield from (path for path in paths if path.is_file())
-            folders += [path for name in inner if (path := Path(folder, name)).is_symlink()]
+            directories += [path for name in inner if (path := Path(directory, name)).is_symlink()]
 
 
 def _raise(error: OSError) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
+from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
 from data_pipeline.preparing.summary import ShardSummary, Totals
 from data_pipeline.preparing.worker_pool import count_cores, worker_pool
-from data_pipeline.tokenizer import Tokenizer, load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,28 +1,28 @@
-"""The partial folder beside the output, in which a corpus grows until it is whole.
+"""The partial directory beside the output, in which a corpus grows until it is whole.
 
 It records exactly what the corpus is made from, so the same command resumes where it stopped, and another
 command cannot mix in its own shards.
 """
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from data_pipeline.atomic import write_json
-from data_pipeline.corpus import has_manifest
+from data_pipeline.corpus.documents import has_manifest
+from data_pipeline.directories import lock_file
 from data_pipeline.errors import UserError
-from data_pipeline.folders import lock_file
+from data_pipeline.json_text import load_json
 
 _RECORD_FILE = ".record.json"
 _LOCK_FILE = ".lock"
-_REPLACED_FOLDER = ".replaced"
+_REPLACED_DIRECTORY = ".replaced"
 
 
 def partial_directory(output: Path) -> Path:
-    """The folder in which the corpus `output` grows."""
+    """The directory in which the corpus `output` grows."""
     return output.with_name(f"{output.name}.partial")
 
 
@@ -36,11 +36,11 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Path]:
-    """Yields the partial folder of `output`, locked for this process while the block runs.
+    """Yields the partial directory of `output`, locked for this process while the block runs.
 
     `record` is everything that decides the result. Raises UserError if `bert-jax prepare` did not make the
-    folder or another process has locked it, and, unless `overwrite` clears the folder, if it was begun with
-    another record or its record is damaged.
+    directory or another process has locked it, and, unless `overwrite` clears the directory, if it was begun
+    with another record or its record is damaged.
     """
     directory = partial_directory(output)
     directory.mkdir(parents=True, exist_ok=True)
@@ -52,12 +52,12 @@ def claim(output: Path, record: dict[str, Any], overwrite: bool) -> Iterator[Pat
 
 
 def publish(directory: Path, output: Path) -> None:
-    """Renames the finished folder to `output`; an old corpus of that name is removed.
+    """Renames the finished directory to `output`; an old corpus of that name is removed.
 
-    The old corpus is first moved into the finished folder, because any name beside the output could be in
+    The old corpus is first moved into the finished directory, because any name beside the output could be in
     use by the user. Hidden files are removed: they served the preparation, or were left by a killed process.
     """
-    old = directory / _REPLACED_FOLDER
+    old = directory / _REPLACED_DIRECTORY
     if output.exists():
         shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed here
         output.rename(old)
@@ -67,20 +67,20 @@ def publish(directory: Path, output: Path) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Removes the folder that `claim` yielded, with everything in it."""
+    """Removes the directory that `claim` yielded, with everything in it."""
     _clear(directory)
     shutil.rmtree(directory)
 
 
 def _check_ours(directory: Path) -> None:
-    """Raises UserError if the folder holds anything and was not made by `bert-jax prepare`."""
+    """Raises UserError if the directory holds anything and was not made by `bert-jax prepare`."""
     # Listed before the check for the record, since another process may write the record in between.
     found = sorted(path.name for path in directory.iterdir())
     # A process that is killed before the record is written leaves the lock and a half-written record.
     foreign = [name for name in found if name != _LOCK_FILE and not name.startswith(f".{_RECORD_FILE}.")]
     if foreign and not (directory / _RECORD_FILE).exists():
         raise UserError(
-            f"{directory} would be the folder to work in, but it holds {foreign[0]} and was not made by "
+            f"{directory} would be the directory to work in, but it holds {foreign[0]} and was not made by "
             f"`bert-jax prepare`; rename it, or give another --output"
         )
 
@@ -98,10 +98,10 @@ def _resume_or_begin(directory: Path, record: dict[str, Any], overwrite: bool) -
 
 
 def _check_same(directory: Path, record: dict[str, Any]) -> None:
-    """Raises UserError if the folder was begun with another record, or with one that is damaged."""
+    """Raises UserError if the directory was begun with another record, or with one that is damaged."""
     file = directory / _RECORD_FILE
     try:
-        begun = json.loads(file.read_text(encoding="utf-8"))
+        begun = load_json(file)
         differing = sorted(name for name in record if begun.get(name) != record[name])
     except (ValueError, AttributeError):
         raise UserError(f"{file} is damaged; give --overwrite to start anew") from None

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_pipeline.atomic import atomically, write_json
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE
+from data_pipeline.corpus.documents import FORMAT_VERSION, MANIFEST_FILE
+from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer, load_vocabulary, take_vocabulary
+from data_pipeline.corpus.vocabulary_file import Casing, TokenizerKind, Vocabulary
+from data_pipeline.directories import check_path, follow_links
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.folders import check_path
 from data_pipeline.names import Split
 from data_pipeline.preparing.inputs import InputFile, Inputs, Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
@@ -29,8 +31,6 @@ from data_pipeline.preparing.shard_texts import (
 from data_pipeline.preparing.summary import Totals
 from data_pipeline.preparing.versions import library_versions
 from data_pipeline.preparing.vocabulary import SAMPLE_BYTES, check_vocab_size, sample_texts, train_vocabulary
-from data_pipeline.tokenizer import Tokenizer, load_tokenizer, load_vocabulary, take_vocabulary
-from data_pipeline.vocabulary_file import Casing, TokenizerKind, Vocabulary
 
 
 class Runner(Protocol):
@@ -54,7 +54,8 @@ class PrepareSettings:
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt, a SentencePiece .model, or a folder whose vocabulary is passed to `prepare`. Give exactly
+    """A vocab.txt, a SentencePiece .model, or a directory whose vocabulary is passed to `prepare`. Give
+    exactly
     one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
@@ -63,7 +64,7 @@ class PrepareSettings:
     language: str = "en"
     """Code of the language whose rules split text into sentences."""
     holdout: float = 0.01
-    """Share of the documents held out for evaluation."""
+    """Fraction of the documents held out for evaluation."""
 
     def __post_init__(self) -> None:
         if (self.vocab is None) == (self.train_vocab is None):
@@ -89,16 +90,16 @@ def prepare(
     """Makes the corpus `output` and returns its manifest.
 
     Args:
-      vocabulary: the vocabulary in the folder `settings.vocab`; None if that is a file or None.
+      vocabulary: the vocabulary in the directory `settings.vocab`; None if that is a file or None.
       runner: makes the shards; by default with one process per core of this machine.
       overwrite: replace a corpus of that name, and what an interrupted run of another command left.
 
     Raises:
       UserError: bad settings or input; nothing is left behind but shards of an earlier call.
-        Anything else that stops it leaves a folder from which the same call resumes.
+        Anything else that stops it leaves a directory from which the same call resumes.
     """
     check_path(output, "--output")
-    output = Path(output).resolve()  # if it is a link, the corpus grows beside its target, and replaces that
+    output = follow_links(Path(output))  # the corpus grows beside the target of a link, and replaces that
     check_output(output, overwrite)
     inputs = find_inputs(settings.source)
     _check_apart(output, inputs)
@@ -214,12 +215,12 @@ def _all_held_out(settings: PrepareSettings) -> UserError:
 
 
 def _check_apart(output: Path, inputs: Inputs) -> None:
-    """Raises UserError if the output lies inside an input folder, or an input inside the output."""
-    read = {part.path.parent: part.path for part in inputs.parts if isinstance(part, InputFile)}
+    """Raises UserError if the output lies inside an input directory, or an input inside the output."""
+    read = {item.path.parent: item.path for item in inputs.items if isinstance(item, InputFile)}
     for written in (output, partial_directory(output)):
-        for folder in inputs.folders():
-            if written.resolve().is_relative_to(folder.resolve()):
-                raise UserError(f"{written} lies inside the input {folder}; give an --output outside it")
-        for folder, file in read.items():
-            if folder.resolve().is_relative_to(written.resolve()):
+        for directory in inputs.directories():
+            if written.resolve().is_relative_to(directory.resolve()):
+                raise UserError(f"{written} lies inside the input {directory}; give an --output outside it")
+        for directory, file in read.items():
+            if directory.resolve().is_relative_to(written.resolve()):
                 raise UserError(f"the input {file} lies inside {written}; give another --output")

@@ -76,7 +76,7 @@ def read_single_lines(lines: Iterable[str]) -> Iterator[str]:
 
 def read_text(lines: Iterable[str]) -> Iterator[str]:
     """The whole file as one document; blank lines separate paragraphs, other line ends are only wrapping."""
-    for paragraphs in gather_lines(" ".join(part) for part in read_sentences(lines)):
+    for paragraphs in gather_lines(" ".join(paragraph) for paragraph in read_sentences(lines)):
         yield "\n".join(paragraphs)
 
 
@@ -192,5 +192,5 @@ def _cut_all(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """Yields a text as a document with one paragraph per line: in parts if too long, not at all if blank."""
+    """Yields a text as a document with one paragraph per line: in pieces if too long, not at all if blank."""
     return map("\n".join, cut_document(filter(None, map(str.strip, text.split("\n")))))

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_pipeline.corpus.shards import make_shard, write_shard
+from data_pipeline.corpus.tokenizer import Tokenizer
+from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
 from data_pipeline.names import Split
 from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.sentences import split_sentences
 from data_pipeline.preparing.summary import ShardSummary, summarize_shard
-from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.tokenizer import Tokenizer
-from data_pipeline.vocabulary_file import TOKENIZER_FOLDER
 
 SHARD_TEXT_BYTES = 2 << 20
 """Bytes of text at which a shard is full."""
@@ -32,7 +32,7 @@ class ShardJob:
     """Everything that decides the shards of a corpus: what a runner makes them from, and where."""
 
     directory: Path
-    """The folder that the shards are written to."""
+    """The directory that the shards are written to."""
     inputs: Inputs
     heldout_threshold: int
     """Documents with `Digest.split` below it are held out; the result of `find_heldout_threshold`."""
@@ -41,8 +41,8 @@ class ShardJob:
 
     @property
     def tokenizer_directory(self) -> Path:
-        """The folder in `directory` that holds the tokenizer before any shard is made."""
-        return self.directory / TOKENIZER_FOLDER
+        """The directory in `directory` that holds the tokenizer before any shard is made."""
+        return self.directory / TOKENIZER_DIRECTORY
 
     def absolute(self) -> "ShardJob":
         """The same job with absolute paths, for processes with another working directory."""
@@ -75,7 +75,7 @@ class Level(NamedTuple):
 
 
 class ShardText(NamedTuple):
-    """The documents of one shard, or of the piece of it that one part of the inputs holds."""
+    """The documents of one shard, or of the piece of it that one partition of the inputs holds."""
 
     split: Split
     number: int
@@ -133,7 +133,7 @@ def gather_shard_texts(
     """Yields the texts of shards as they fill up, and at the end the unfinished ones of both splits.
 
     `levels` says where the first document goes if it is not the first of the corpus. The first text of each
-    split is then the rest of a shard that another part began. `levels` is updated with every document.
+    split is then the rest of a shard that another partition began. `levels` is updated with every document.
     """
     levels = empty_levels() if levels is None else levels
     gathered: dict[Split, list[Document]] = {"train": [], "heldout": []}

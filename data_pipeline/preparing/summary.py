@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from data_pipeline.corpus import checksum
+from data_pipeline.corpus.documents import checksum
+from data_pipeline.corpus.shards import read_shard
 from data_pipeline.names import Split
-from data_pipeline.shards import read_shard
 
 _SKETCH_SIZE = 1 << 17
 _RUNS_AT_ONCE = 2048  # bounds memory: hashing needs several times that of its input
 
-# Shares above which a warning asks the user to look at the text.
+# Fractions above which a warning asks the user to look at the text.
 _MANY_ONE_SENTENCE_DOCUMENTS = 0.10
 _MANY_DUPLICATE_SENTENCES = 0.10
 _MANY_DUPLICATE_DOCUMENTS = 0.01
@@ -73,7 +73,7 @@ def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
 
 
 class DuplicateSketch:
-    """Estimates the share of values that repeat an earlier one.
+    """Estimates the fraction of values that repeat an earlier one.
 
     The lowest `size` different hashes tell how many different values there are (Bar-Yossef et al.
     2002), however often any of them is repeated. The number is exact while it is below `size`, and
@@ -97,8 +97,8 @@ class DuplicateSketch:
         self._total += other._total
         self._lowest = np.union1d(self._lowest, other._lowest)[: self._size]
 
-    def share(self) -> float:
-        """Repetitions as a share of all values: 0 if all differ."""
+    def fraction(self) -> float:
+        """Repetitions as a fraction of all values: 0 if all differ."""
         different = float(len(self._lowest))
         if different == self._size:
             different = (self._size - 1) / (float(self._lowest[-1]) / 2**64)
@@ -145,13 +145,13 @@ class Totals:
         return {split: _add_up(rows) for split, rows in self.rows.items()}
 
     def statistics(self) -> dict[str, float]:
-        """The shares that `warnings_about` judges, from 0 to 1."""
+        """The fractions that `warnings_about` judges, from 0 to 1."""
         entries = self.splits().values()
         documents, tokens = (sum(entry[name] for entry in entries) for name in ("documents", "tokens"))
         return {
             "one_sentence_documents": self.one_sentence_documents / max(documents, 1),
-            "duplicate_sentences": self.sentence_sketch.share(),
-            "duplicate_documents": self.document_sketch.share(),
+            "duplicate_sentences": self.sentence_sketch.fraction(),
+            "duplicate_documents": self.document_sketch.fraction(),
             "unknown_tokens": self.unknown_tokens / max(tokens, 1),
             "tokens_in_long_sentences": self.tokens_in_long_sentences / max(tokens, 1),
         }
@@ -171,7 +171,7 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
             _MANY_ONE_SENTENCE_DOCUMENTS,
             "of the documents have one sentence: next sentence prediction can only pair them at random. "
             "Is a blank line or a line end taken for the end of a document? If not, train with "
-            "--model.objective mlm --data.pairing contiguous.",
+            "--objective mlm --data.pairing contiguous.",
         ),
         (
             "duplicate_sentences",

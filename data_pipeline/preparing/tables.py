@@ -42,7 +42,7 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
 def read_parquet(
     raw: IO[bytes], path: Path, field: str, errors: EncodingErrors, on_bytes: Callable[[int], None]
 ) -> Iterator[str]:
-    """The texts of a column, without empty and null ones; `on_bytes` gets the rows' share of the file size.
+    """The texts of a column, without empty and null ones; `on_bytes` gets the rows' part of the file size.
 
     Raises:
       UserError: the open file is damaged, has no such column, or a text that is not UTF-8.
@@ -53,12 +53,12 @@ def read_parquet(
         with pa.parquet.ParquetFile(raw, pre_buffer=False, buffer_size=_BYTES_AT_ONCE) as file:
             texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
             _check_field(path, field, texts, "column of text")
-            share = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)
+            bytes_per_row = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)
             rows = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field]):
                 yield from _decode(batch.column(0), path, rows + 1, errors)
                 rows += len(batch)
-                on_bytes(round(share * len(batch)))
+                on_bytes(round(bytes_per_row * len(batch)))
     except (OSError, pa.ArrowException) as error:
         raise bad_input(error, path, f"{path} is no whole Parquet file: {error}") from None
 

@@ -6,22 +6,33 @@ import math
 from collections.abc import Iterable, Iterator
 
 import sentencepiece
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers, trainers
 
+from data_pipeline.corpus.tokenizer import SentencePiece, Tokenizer, WordPiece
+from data_pipeline.corpus.vocabulary_file import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    Casing,
+    TokenizerKind,
+)
+from data_pipeline.corpus.wordpiece import bert_normalizer, make_wordpiece
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.cutting import cut_line
-from data_pipeline.tokenizer import SentencePiece, Tokenizer, WordPiece, bert_normalizer
-from data_pipeline.vocabulary_file import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Casing, TokenizerKind
 
 # Bytes of text to learn from. Counting words for WordPiece is cheap; SentencePiece's suffix array is not.
 SAMPLE_BYTES: dict[TokenizerKind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
 
 SMALLEST_VOCABULARY = 100
+LARGEST_VOCABULARY = 1_000_000
+"""The trainer takes memory for as many pieces as it may learn."""
 
 # Rarer characters become [UNK]; otherwise a few odd documents fill a small vocabulary with their letters.
 _CHARACTER_COVERAGE = 0.9999
-_LARGEST_ALPHABET = 0.75  # share of the vocabulary
+_LARGEST_ALPHABET = 0.75  # fraction of the vocabulary
 
 # SentencePiece sums floats per thread, so another number of threads would give another vocabulary.
 _SENTENCEPIECE_THREADS = 8
@@ -40,9 +51,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> Wo
     texts = list(texts)
     pieces = _alphabet(texts, casing, int(vocab_size * _LARGEST_ALPHABET))
     alphabet = [piece for piece in pieces if len(piece) == 1]
-    learner = HuggingFaceTokenizer(models.WordPiece(unk_token=UNK))
-    learner.normalizer = bert_normalizer(casing)
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learner = make_wordpiece((), casing)
     # The trainer numbers "##x" pieces in the order of a hash table, which differs from run to run, and
     # breaks ties between merges by these numbers. Passing the pieces in advance fixes their numbers.
     trainer = trainers.WordPieceTrainer(
@@ -113,9 +122,11 @@ def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Raises UserError if `vocab_size` is too small for a vocabulary to be learned."""
-    if vocab_size < SMALLEST_VOCABULARY:
-        raise UserError(f"--vocab-size is {vocab_size}; it must be at least {SMALLEST_VOCABULARY}")
+    """Raises UserError if `vocab_size` is not one for which a vocabulary can be learned."""
+    if not SMALLEST_VOCABULARY <= vocab_size <= LARGEST_VOCABULARY:
+        raise UserError(
+            f"--vocab-size is {vocab_size}; it must be from {SMALLEST_VOCABULARY} to {LARGEST_VOCABULARY}"
+        )
 
 
 def _alphabet(texts: Iterable[str], casing: Casing, limit: int) -> list[str]:

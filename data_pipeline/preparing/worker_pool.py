@@ -6,12 +6,12 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from data_pipeline.errors import Unfinished
+from data_pipeline.interrupts import interrupts_deferred
 
 
 @contextlib.contextmanager
@@ -51,39 +51,13 @@ class _Pool(concurrent.futures.ProcessPoolExecutor):
     """
 
     def submit(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future:
-        with _interrupt_deferred():
+        with interrupts_deferred():
             return super().submit(*args, **kwargs)
 
     def terminate(self) -> None:
         """Ends the workers at once, as `terminate_workers` does from Python 3.14 on."""
         for process in list((self._processes or {}).values()):
             process.terminate()
-
-
-@contextlib.contextmanager
-def _interrupt_deferred() -> Iterator[None]:
-    """Defers Ctrl-C, and SIGTERM if it has a handler, until the block ends.
-
-    The mask blocks Ctrl-C in this thread and in what it starts; other threads can still receive the signal,
-    and Python then runs its handler in this one. So the handlers are replaced too. SIGTERM is not blocked,
-    because workers would inherit that, and SIGTERM is what ends them.
-    """
-    seen: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # Only the main thread runs handlers, and may set them.
-    is_main = threading.current_thread() is threading.main_thread()
-    put_off = {number: handler for number, handler in handlers.items() if is_main and callable(handler)}
-    for number in put_off:
-        signal.signal(number, lambda number, frame: seen.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in put_off.items():
-            signal.signal(number, handler)
-    for taken in seen:
-        signal.raise_signal(taken)
 
 
 def _start_worker() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import TaskTokenizer, encode_pairs, make_rows
-from data_pipeline.tasks.labels import all_or_none
-from data_pipeline.tasks.records import Place, Record, read_records, split_tabs
-from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, make_rows
+from data_pipeline.tasks.finetuning.labels import all_or_none
+from data_pipeline.tasks.finetuning.records import Place, Record, read_records, split_tabs
+from data_pipeline.tasks.finetuning.rows import Rows
 
 CHOICE_FIELDS = ("context", "choices")
 """Required fields of a JSON object."""
@@ -46,7 +46,7 @@ class ChoiceForm:
     """Whether a table begins with the names of its columns."""
 
 
-def open_choices(file: Path) -> ChoiceForm:
+def open_choices(file: Path, encoding: str = "utf-8") -> ChoiceForm:
     """How to read a file, decided by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
 
     - SWAG: sent1 is the context; sent2 followed by an ending is a choice (section 4.4 of the BERT paper).
@@ -61,15 +61,17 @@ def open_choices(file: Path) -> ChoiceForm:
     """
     match file.suffix:
         case ".csv":
-            return ChoiceForm(partial(read_records, file, _SWAG_COLUMNS), _swag_example, has_names=True)
+            return ChoiceForm(
+                partial(read_records, file, _SWAG_COLUMNS, encoding), _swag_example, has_names=True
+            )
         case ".tsv":
-            return ChoiceForm(partial(_codah_records, file), _codah_example, has_names=False)
-    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS), json_example, has_names=True)
+            return ChoiceForm(partial(_codah_records, file, encoding), _codah_example, has_names=False)
+    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS, encoding), json_example, has_names=True)
 
 
-def read_choices(file: Path) -> list[ChoiceExample]:
+def read_choices(file: Path, encoding: str = "utf-8") -> list[ChoiceExample]:
     """All examples of a file in one of the forms of `open_choices`."""
-    form = open_choices(file)
+    form = open_choices(file, encoding)
     return [form.example(record) for record in form.read()]
 
 
@@ -128,9 +130,9 @@ def _swag_example(record: Record) -> ChoiceExample:
     )
 
 
-def _codah_records(file: Path) -> Iterator[Record]:
+def _codah_records(file: Path, encoding: str) -> Iterator[Record]:
     whole = len(_CODAH_COLUMNS)
-    for place, values in split_tabs(file):
+    for place, values in split_tabs(file, encoding):
         if len(values) not in (whole, whole - 1):
             raise UserError(
                 f"{place} has {len(values)} columns instead of CODAH's {whole}, or {whole - 1} without label"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipeline import jsonl
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import TaskTokenizer, encode_texts, make_rows
-from data_pipeline.tasks.labels import all_or_none, parse_number
-from data_pipeline.tasks.records import Place, Record, read_records
-from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.labels import all_or_none, parse_number
+from data_pipeline.tasks.finetuning.records import Place, Record, read_records
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.splits import is_json_lines
 
 QUERY_FIELDS = ("query", "candidates")
 """Required fields of a JSON object."""
@@ -56,7 +56,11 @@ class EncodedQueries:
 
 
 def read_ranking(
-    file: Path, query: str = "query", positive: str = "positive", negative: str | None = None
+    file: Path,
+    query: str = "query",
+    positive: str = "positive",
+    negative: str | None = None,
+    encoding: str = "utf-8",
 ) -> list[RankingExample]:
     """Training examples of a .tsv, .csv or .jsonl file, read from the columns of the given names.
 
@@ -70,7 +74,7 @@ def read_ranking(
             positive=record.text(positive),
             negative=None if negative is None else record.text(negative),
         )
-        for record in read_records(file, columns)
+        for record in read_records(file, columns, encoding)
     ]
 
 
@@ -86,7 +90,7 @@ def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, m
     return make_rows(sequences, {}, sequences_per_row=len(texts) // len(examples))
 
 
-def read_queries(file: Path) -> list[RankingQuery]:
+def read_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:
     """Queries with candidates and their relevance.
 
     JSONL has {"query", "candidates": [...], "relevance": [...]} on each line. TSV and CSV have the columns
@@ -96,17 +100,17 @@ def read_queries(file: Path) -> list[RankingQuery]:
       UserError: as `read_records`; an empty text; fewer than two candidates; a relevance that is not a number
         of 0 or more; rows of one query_id that are not consecutive, or have different queries.
     """
-    return [read_relevance(group) for group in split_queries(file, ("relevance",))]
+    return [read_relevance(group) for group in split_queries(file, ("relevance",), encoding)]
 
 
-def read_test_queries(file: Path) -> list[RankingQuery]:
+def read_test_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:
     """Queries as `read_queries`, or without relevance, as `read_candidates`, if no record has one."""
-    groups = list(split_queries(file))
+    groups = list(split_queries(file, encoding=encoding))
     is_judged = all_or_none((record.place, _is_judged(record)) for group in groups for record in group)
     return [read_relevance(group) if is_judged else read_candidates(group) for group in groups]
 
 
-def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]]:
+def split_queries(file: Path, more: Sequence[str] = (), encoding: str = "utf-8") -> Iterator[list[Record]]:
     """The records of each query: one record of JSONL, or the rows of a table with its query_id.
 
     Args:
@@ -115,10 +119,10 @@ def split_queries(file: Path, more: Sequence[str] = ()) -> Iterator[list[Record]
     Raises:
       UserError: as `read_records`; an empty query_id; rows of one query_id that are not consecutive.
     """
-    if file.suffix in jsonl.SUFFIXES:
-        yield from ([record] for record in read_records(file, (*QUERY_FIELDS, *more)))
+    if is_json_lines(file):
+        yield from ([record] for record in read_records(file, (*QUERY_FIELDS, *more), encoding))
         return
-    records = read_records(file, ("query_id", "query", "candidate", *more))
+    records = read_records(file, ("query_id", "query", "candidate", *more), encoding)
     seen: set[str] = set()
     for name, group in itertools.groupby(records, lambda record: record.word("query_id")):
         found = list(group)
@@ -194,3 +198,45 @@ def _relevance(place: Place, value: object) -> float:
     if number is None or number < 0:
         raise UserError(f"{place} has the relevance {value!r}; it must be a number from 0 that float32 holds")
     return number
+
+
+def score_rankings(
+    relevance: Sequence[np.ndarray], scores: Sequence[np.ndarray], cutoff: int = 10
+) -> dict[str, float]:
+    """Means of the metrics over queries; a query without a relevant candidate counts as 0.
+
+    For mrr and recall, candidates of equal score are ranked worst first, so a model that gives all the same
+    score gains nothing from the order of a file.
+
+    Args:
+      relevance: a float array [C] for each query; above 0 is relevant, more is better.
+      scores: an array [C] for each query; the highest is ranked first. C is 2 or more.
+      cutoff: k of recall@k and ndcg@k.
+
+    Returns:
+      mrr, recall@1, recall@k and ndcg@k, from 0 to 1. recall@k is the fraction of a query's relevant
+      candidates that are among its first k; in ndcg one adds relevance / log2(1 + rank).
+    """
+    from sklearn.metrics import ndcg_score
+
+    rows = []
+    for truth, score in zip(relevance, scores, strict=True):
+        ranked = np.asarray(truth)[np.lexsort((truth, -np.asarray(score)))] > 0
+        relevant = max(ranked.sum(), 1)
+        first = ranked.argmax()
+        rows.append(
+            {
+                "mrr": ranked[first] / (first + 1),
+                "recall@1": ranked[:1].sum() / relevant,
+                f"recall@{cutoff}": ranked[:cutoff].sum() / relevant,
+                f"ndcg@{cutoff}": ndcg_score([truth], [score], k=cutoff),
+            }
+        )
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def find_degenerate_scores(scores: Sequence[np.ndarray]) -> str | None:
+    """A one-sentence warning if each query's candidates all have the same score, else None."""
+    if any(np.ptp(score) > 0 for score in scores):
+        return None
+    return "every candidate has the same score as the others of its query: the model does not tell them apart"

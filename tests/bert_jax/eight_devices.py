@@ -38,22 +38,25 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
-from bert_jax.config import Experiment, ParallelConfig
-from bert_jax.finetuning.config import FineTuningConfig
-from bert_jax.finetuning.tasks import make_task
+from bert_jax.config import ParallelConfig
+from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.mesh import BATCH_SPEC
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
+from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
-from bert_jax.parallel.sharding import BATCH_SPEC, make_mesh
-from bert_jax.pretraining.task import PretrainingTask
+from bert_jax.parallel.sharding import make_mesh
 from bert_jax.task import Batch
+from bert_jax.tasks.squad import Spans
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
-from data_pipeline.tasks.batches import training_batches
-from data_pipeline.tasks.bin_packing import Packing
-from tests.bert_jax.finetuning.small_rows import make_rows
+from data_pipeline.tasks.finetuning.batches import training_batches
+from data_pipeline.tasks.finetuning.packing import Packing
+from tests.bert_jax.tasks.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
 PROCESSES = int(os.environ["JAX_NUM_PROCESSES"])
@@ -178,13 +181,13 @@ def losses_with_dropout(start: TrainState) -> np.ndarray:
     model = dataclasses.replace(EXPERIMENT.model, dropout_rate=0.5)
     parallel = ParallelConfig(mode="pmap")
     experiment = dataclasses.replace(EXPERIMENT, model=model, parallel=parallel, global_batch_size=8)
-    program, batch = make_program(PretrainingTask(model), experiment), make_batch(0)
+    program, batch = make_program(PretrainingTask(MaskedLMAndNSP(), model), experiment), make_batch(0)
     row, padding = batch["masked_lm_weights"].sum(axis=1).argmax(), -1
 
     def loss(device: int) -> float:
         rows = np.where(np.arange(8) == device, row, padding)
         own = program.put({name: x[rows] for name, x in batch.items()})
-        return float(program.train_step(place(start, program), own, RATE).sums["mlm_loss"])
+        return float(program.train_step(place(start, program), own, RATE).sums["lm_loss"])
 
     return np.array([loss(device) for device in range(8)])
 
@@ -206,8 +209,8 @@ def _is_shape(tree: object) -> bool:
 
 def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
     """Parameters after a step on packed rows."""
-    config = FineTuningConfig(kind="spans", model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
-    program = make_program(make_task(config), config, devices)
+    config = FineTuningConfig(model=EXPERIMENT.model, global_batch_size=ROWS, parallel=parallel)
+    program = make_program(Spans(config), config, devices)
     rows, packing = make_rows("spans"), Packing(length=24, max_rows=4, unit=8)
     order = {"batch_size": ROWS, "seed": 0, "first_step": 0, "num_steps": 1}
     (batch,) = training_batches(rows, **order, packing=packing)
@@ -221,7 +224,7 @@ def main(output: str, *wanted: str) -> None:
         processes.start()
     programs = {
         mode: make_program(
-            PretrainingTask(EXPERIMENT.model),
+            PretrainingTask(MaskedLMAndNSP(), EXPERIMENT.model),
             dataclasses.replace(EXPERIMENT, parallel=parallel),
             jax.devices() if devices == 8 else jax.local_devices()[:devices],
         )

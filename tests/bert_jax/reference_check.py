@@ -10,7 +10,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface import entries
 from bert_jax.formats.tensors import from_tensors, to_tensors
 from bert_jax.model.pretraining import BertForPreTraining, abstract_params
-from bert_jax.pretraining.losses import denominators, numerators, objective_loss
+from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, Objective
 from tests.golden.make_model_golden import GOLDEN, SIZES
 
 Arrays = dict[str, np.ndarray]
@@ -28,7 +28,7 @@ def model_config(case: str) -> ModelConfig:
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
         activation="gelu_exact" if case == "gelu_exact" else "gelu_tanh",
-        objective="ltr" if case == "ltr" else "mlm_nsp",
+        attention="causal" if case == "ltr" else "bidirectional",
     )
 
 
@@ -39,13 +39,14 @@ def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> 
 
 
 def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
-    table = entries(config.num_layers)
-    params = from_tensors(weights, table, config, "bert.", GOLDEN)
-    model = BertForPreTraining(config)
-    if config.objective == "ltr":  # the reference has no pooler; ours needs one, with any values
+    table = entries(config)
+    params = from_tensors(weights, table, abstract_params(config), "bert.", GOLDEN)
+    objective = LeftToRight() if config.attention == "causal" else MaskedLMAndNSP()
+    model = objective.module(config)
+    if config.attention == "causal":  # the reference has no pooler; ours needs one, with any values
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_params(config))
         params = {**absent, **params}
-    gradient = jax.value_and_grad(functools.partial(_loss, model), has_aux=True)
+    gradient = jax.value_and_grad(functools.partial(_loss, objective, model), has_aux=True)
     (loss, (logits, states, pooled)), gradients = jax.jit(gradient)(params, batch)
     return {
         "hidden_states": np.stack(states),
@@ -57,12 +58,13 @@ def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
     }
 
 
-def _loss(model: BertForPreTraining, params: dict, batch: dict) -> tuple[jax.Array, tuple]:
+def _loss(
+    objective: Objective, model: BertForPreTraining, params: dict, batch: dict
+) -> tuple[jax.Array, tuple]:
     variables = {"params": params}
     logits = model.apply(variables, batch, deterministic=True)
-    learns = model.config.learns
     batch = {name: jnp.asarray(value) for name, value in batch.items()}
-    loss = objective_loss(numerators(logits, batch, learns), denominators(batch, learns), learns)
+    loss = objective.loss(objective.numerators(logits, batch), objective.denominators(batch))
     return loss, (logits, *model.apply(variables, batch, method=_encode))
 
 

@@ -1,4 +1,4 @@
-"""Makes the folder of a finished `bert-jax pretrain` run of a tiny model, without any training."""
+"""Makes the directory of a finished `bert-jax pretrain` run of a tiny model, without any training."""
 
 import json
 from collections.abc import Callable
@@ -7,15 +7,17 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax.config import Experiment, ModelConfig
+from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
-from bert_jax.objective import ObjectiveName
+from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.checkpoints import Checkpoints
+from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_sentencepiece
-from data_pipeline.tokenizer import Tokenizer, WordPiece
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
 TEXTS = (
@@ -37,7 +39,7 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)
 
 
-def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
+def make_experiment(objective: str, vocab_size: int) -> Experiment:
     """Two layers of width 16, float32; settings differ from the defaults, so that tests notice a lost one."""
     return Experiment(
         model=ModelConfig(
@@ -51,8 +53,9 @@ def make_experiment(objective: ObjectiveName, vocab_size: int) -> Experiment:
             attention_dropout_rate=0.3,
             layer_norm_epsilon=1e-3,
             initializer_range=0.05,
-            objective=objective,
+            attention=OBJECTIVES[objective].attention,
         ),
+        objective=OBJECTIVES[objective](),
         data=DataConfig(
             pairing="next_sentence" if objective == "mlm_nsp" else "contiguous",
             masking=MaskingConfig(rate=0.0 if objective == "ltr" else 0.15),
@@ -86,7 +89,7 @@ def trainable_params(model: ModelConfig) -> dict:
 
 def make_run(
     workdir: Path,
-    objective: ObjectiveName = "mlm_nsp",
+    objective: str = "mlm_nsp",
     kind: str = "wordpiece",
     casing: Casing = "uncased",
     make_params: Callable[[ModelConfig], dict] = random_params,
@@ -102,7 +105,7 @@ def make_run(
     write_record(workdir, RunRecord("tiny", experiment, "fingerprint"))
     row = {"step": 10, "split": "heldout", "mlm_accuracy": 0.25, "mlm_perplexity": 7.0}
     (workdir / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    checkpoints = Checkpoints(workdir, keep=3, say=print)
+    checkpoints = Checkpoints(workdir, Kept(3), print)
     checkpoints.save(10, {"params": make_params(experiment.model)})
     checkpoints.close()
     return experiment, tokenizer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_pipeline.corpus import Corpus
+from data_pipeline.corpus.documents import Corpus
 from tests.data_pipeline.small_corpus import make_corpus
 
 

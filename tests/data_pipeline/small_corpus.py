@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipeline.corpus import FORMAT_VERSION, MANIFEST_FILE, Corpus, checksum, open_corpus
-from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.tokenizer import Tokenizer, WordPiece
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
+from data_pipeline.corpus.documents import FORMAT_VERSION, MANIFEST_FILE, Corpus, checksum, open_corpus
+from data_pipeline.corpus.shards import make_shard, write_shard
+from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_DIRECTORY
 
 Document = Sequence[Sequence[int]]
 
@@ -43,7 +43,7 @@ def write_corpus(
     """Writes a corpus from the shards of each split; a shard is a list of documents."""
     tokenizer = tokenizer or make_tokenizer()
     directory.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(directory / TOKENIZER_FOLDER)
+    tokenizer.save(directory / TOKENIZER_DIRECTORY)
     manifest = {
         "format_version": FORMAT_VERSION,
         "tokenizer": {"sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},

@@ -1,4 +1,4 @@
-"""Files and folders written atomically appear whole or not at all."""
+"""Files and directories written atomically appear whole or not at all."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def fail_over(path: Path) -> None:
 def test_a_failed_block_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "file.txt"
     write_bytes(file, b"old")
-    for path in (file, tmp_path / "folder"):
+    for path in (file, tmp_path / "directory"):
         with pytest.raises(Interrupted):
             fail_over(path)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file.txt", b"old")]
@@ -46,23 +46,23 @@ def test_content_is_on_the_disk_before_it_has_its_name(
     synchronized = []
     monkeypatch.setattr(os, "fsync", lambda file: synchronized.append(os.fstat(file).st_ino))
     write_bytes(tmp_path / "file", b"new")
-    with atomically(tmp_path / "folder") as partial:
+    with atomically(tmp_path / "directory") as partial:
         (partial / "inner").mkdir(parents=True)
         (partial / "inner" / "file").touch()
-    assert synchronized == [(tmp_path / name).stat().st_ino for name in ("file", "folder/inner/file")]
+    assert synchronized == [(tmp_path / name).stat().st_ino for name in ("file", "directory/inner/file")]
 
 
-def test_a_folder_is_not_put_in_place_of_another(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "kept").touch()
-    with pytest.raises(OSError, match="not empty"), atomically(tmp_path / "folder") as partial:
+def test_a_directory_is_not_put_in_place_of_another(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "kept").touch()
+    with pytest.raises(OSError, match="not empty"), atomically(tmp_path / "directory") as partial:
         partial.mkdir()
-    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "kept"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["directory", "kept"]
 
 
 def test_what_fails_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"'\S*/no-such-folder/file'"):
-        write_bytes(tmp_path / "no-such-folder" / "file", b"text")
+    with pytest.raises(FileNotFoundError, match=r"'\S*/no-such-directory/file'"):
+        write_bytes(tmp_path / "no-such-directory" / "file", b"text")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.conll import Columns, has_tags, read_columns, write_columns
-from data_pipeline.tasks.names import PartName
-from data_pipeline.tasks.parts import find_part, require_part
-from data_pipeline.tasks.records import read_records
-from data_pipeline.tasks.squad import read_squad
-from data_pipeline.tasks.texts import read_table
+from data_pipeline.tasks.classify import read_table
+from data_pipeline.tasks.finetuning.records import read_records
+from data_pipeline.tasks.finetuning.splits import SplitName, find_split, require_split
+from data_pipeline.tasks.squad.questions import read_squad
+from data_pipeline.tasks.tagging.columns import Columns, has_tags, read_columns, write_columns
 from data_pipeline.tfds import TfdsSplit
 from tests.data_pipeline.tasks.files import squad_json, write
 from tests.data_pipeline.tiny_tfds import conll_features, squad_features, store, table_features
@@ -31,11 +30,14 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def data_sets(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("tfds")
+    directory = tmp_path_factory.mktemp("tfds")
     rows = [{"text": "the cat", "label": "b"}, {"text": "ein Hund ü", "label": "a"}]
     unlabelled = [{"text": "the mat", "label": -1}]
     store(
-        folder, "table", table_features(["a", "b"]), {"train": rows, "validation": rows, "test": unlabelled}
+        directory,
+        "table",
+        table_features(["a", "b"]),
+        {"train": rows, "validation": rows, "test": unlabelled},
     )
     flat = [
         {
@@ -45,17 +47,17 @@ def data_sets(tmp_path_factory: pytest.TempPathFactory) -> None:
         }
         for question in QUESTIONS
     ]
-    store(folder, "squad_like", squad_features(), {"dev": flat})
+    store(directory, "squad_like", squad_features(), {"dev": flat})
     sentences = [
         {"tokens": ["Ann", "left"], "pos": ["B", "A"], "chunks": ["A", "A"], "ner": ["B-PER", "O"]},
         {"tokens": ["Rome"], "pos": ["B"], "chunks": ["B"], "ner": ["B-LOC"]},
     ]
-    store(folder, "conll_like", conll_features(["O", "B-PER", "B-LOC"]), {"train": sentences})
-    tfds.core.add_data_dir(str(folder))
+    store(directory, "conll_like", conll_features(["O", "B-PER", "B-LOC"]), {"train": sentences})
+    tfds.core.add_data_dir(str(directory))
 
 
-def split(name: str, part: PartName = "train") -> TfdsSplit:
-    found = require_part(f"tfds:{name}", part)
+def split(name: str, part: SplitName = "train") -> TfdsSplit:
+    found = require_split(f"tfds:{name}", part)
     assert isinstance(found, TfdsSplit)
     return found
 
@@ -101,10 +103,10 @@ def test_conll_has_the_columns_of_its_file(tmp_path: Path, columns: Columns) -> 
 
 
 def test_a_part_that_is_not_there_is_named() -> None:
-    assert find_part("tfds:conll_like", "test") is None
+    assert find_split("tfds:conll_like", "test") is None
     with pytest.raises(
         UserError, match="tfds:conll_like has no split dev or val or valid or validation; it has"
     ):
         split("conll_like", "dev")
-    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a folder"):
+    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a directory"):
         split("no_such_set")

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 
 def store(
-    folder: Path,
+    directory: Path,
     name: str,
     features: Mapping[str, Any],
     parts: Mapping[str, Sequence[dict]],
@@ -23,7 +23,7 @@ def store(
         config=config,
         features=tfds.features.FeaturesDict(dict(features)),
         split_datasets={part: list(enumerate(examples)) for part, examples in parts.items()},
-        data_dir=str(folder),
+        data_dir=str(directory),
         disable_shuffling=True,
     )
 

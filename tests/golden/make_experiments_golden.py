@@ -5,16 +5,26 @@ from pathlib import Path
 from bert_jax.cli.experiments import describe
 from experiments import EXPERIMENTS
 
-FOLDER = Path(__file__).parent / "experiments"
+DIRECTORY = Path(__file__).parent / "experiments"
+
+
+def golden(name: str) -> str:
+    """All values of `base`; of another experiment the lines that differ from those of `base`."""
+    lines, of_base = (describe(EXPERIMENTS[n]).splitlines() for n in (name, "base"))
+    if name == "base":
+        return "\n".join(lines) + "\n"
+    paths = {line.partition(" = ")[0] for line in lines}
+    gone = [line.partition(" = ")[0] for line in of_base if line.partition(" = ")[0] not in paths]
+    return "".join([f"{line}\n" for line in lines if line not in of_base] + [f"without {x}\n" for x in gone])
 
 
 def main() -> None:
     """Writes a file for each experiment and removes files of experiments that are gone."""
-    FOLDER.mkdir(exist_ok=True)
-    for path in FOLDER.glob("*.txt"):
+    DIRECTORY.mkdir(exist_ok=True)
+    for path in DIRECTORY.glob("*.txt"):
         path.unlink()
-    for name, experiment in EXPERIMENTS.items():
-        (FOLDER / f"{name}.txt").write_text(describe(experiment), encoding="utf-8")
+    for name in EXPERIMENTS:
+        (DIRECTORY / f"{name}.txt").write_text(golden(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

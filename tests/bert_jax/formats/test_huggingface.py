@@ -1,7 +1,11 @@
-"""Hugging Face's folders, read and written back."""
+"""Hugging Face's directories, read and written back."""
 
 import json
+import pickle
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +16,19 @@ from bert_jax.formats.convert import convert
 from bert_jax.formats.huggingface import entries
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.tensors import to_tensors
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, Vocabulary
-from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
+from tests.bert_jax.formats.foreign_directories import PIECES, stored_weights, write_huggingface
 
+WORDS = "bert.embeddings.word_embeddings.weight"
 ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
-def written_back(folder: Path) -> dict[str, np.ndarray]:
+def written_back(directory: Path) -> dict[str, np.ndarray]:
     """The tensors after conversion to this project's npz format and back."""
-    convert(folder, folder / "npz", "npz")
-    convert(folder / "npz", folder / "back", "hf")
-    return load_file(folder / "back" / "model.safetensors")
+    convert(directory, directory / "npz", "npz")
+    convert(directory / "npz", directory / "back", "hf")
+    return load_file(directory / "back" / "model.safetensors")
 
 
 def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -32,29 +37,29 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 
 def test_every_tensor_comes_back_byte_by_byte(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    assert_same(written_back(folder), stored_weights())
-    config = json.loads((folder / "back" / "config.json").read_text())
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    assert_same(written_back(directory), stored_weights())
+    config = json.loads((directory / "back" / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
     assert config["hidden_act"] == "gelu"
-    assert (folder / "back" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
+    assert (directory / "back" / "vocab.txt").read_bytes() == (directory / "vocab.txt").read_bytes()
 
 
 def test_an_array_that_the_format_does_not_know_is_not_left_out(tmp_path: Path) -> None:
     model = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
     learnt = {"encoder": {**model.params["encoder"], "relative_positions": np.zeros(3, np.float32)}}
     with pytest.raises(UserError, match="no place for encoder/relative_positions, which the model has"):
-        to_tensors({**model.params, **learnt}, entries(model.config.num_layers))
+        to_tensors({**model.params, **learnt}, entries(model.config))
 
 
 def test_a_bert_model_without_prefix_or_heads(tmp_path: Path) -> None:
     bare = {name.removeprefix("bert."): array for name, array in stored_weights().items()}
     bare = {name: array for name, array in bare.items() if name.startswith(ENCODER)}
-    folder = write_huggingface(tmp_path / "hf", bare | {"embeddings.position_ids": np.arange(20)[None]})
-    model = open_model(folder)
+    directory = write_huggingface(tmp_path / "hf", bare | {"embeddings.position_ids": np.arange(20)[None]})
+    model = open_model(directory)
     assert model.missing == ("language_model", "next_sentence")
     assert model.left_out == ()
-    assert_same(written_back(folder), bare)
+    assert_same(written_back(directory), bare)
 
 
 def test_names_of_2019_and_other_heads(tmp_path: Path) -> None:
@@ -63,8 +68,8 @@ def test_names_of_2019_and_other_heads(tmp_path: Path) -> None:
         for name, array in stored_weights().items()
         if not name.startswith(("cls.", "bert.pooler"))
     }
-    folder = write_huggingface(tmp_path / "hf", old | {"classifier.weight": np.ones((9, 16), np.float32)})
-    model = open_model(folder)
+    directory = write_huggingface(tmp_path / "hf", old | {"classifier.weight": np.ones((9, 16), np.float32)})
+    model = open_model(directory)
     assert model.missing == ("pooler", "language_model", "next_sentence")
     assert model.left_out == ("classifier.weight",)
     norm = model.params["encoder"]["layer_1"]["output_layer_norm"]["scale"]
@@ -72,27 +77,27 @@ def test_names_of_2019_and_other_heads(tmp_path: Path) -> None:
 
 
 def test_shards(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    (folder / "model.safetensors").unlink()
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    (directory / "model.safetensors").unlink()
     names = sorted(stored_weights())
     weight_map = {name: f"model-0000{1 + i % 3}-of-00003.safetensors" for i, name in enumerate(names)}
     for file in set(weight_map.values()):
         part = {name: stored_weights()[name] for name in names if weight_map[name] == file}
-        save_file(part, folder / file)
+        save_file(part, directory / file)
     index = {"metadata": {}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert_same(written_back(folder), stored_weights())
-    (folder / "model-00002-of-00003.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert_same(written_back(directory), stored_weights())
+    (directory / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00003\.safetensors cannot be read"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_a_left_to_right_model_stays_one(tmp_path: Path) -> None:
     weights = {n: a for n, a in stored_weights().items() if "pooler" not in n and "seq_relationship" not in n}
-    folder = write_huggingface(tmp_path / "hf", weights, is_decoder=True)
-    assert open_model(folder).config.attention == "causal"
-    assert_same(written_back(folder), weights)
-    config = json.loads((folder / "back" / "config.json").read_text())
+    directory = write_huggingface(tmp_path / "hf", weights, is_decoder=True)
+    assert open_model(directory).config.attention == "causal"
+    assert_same(written_back(directory), weights)
+    config = json.loads((directory / "back" / "config.json").read_text())
     assert (config["is_decoder"], config["architectures"]) == (True, ["BertLMHeadModel"])
 
 
@@ -100,18 +105,20 @@ def test_a_tied_decoder_is_known_and_another_one_refused(tmp_path: Path) -> None
     weights = stored_weights()
     words = weights["bert.embeddings.word_embeddings.weight"]
     tied = {"cls.predictions.decoder.weight": words, "cls.predictions.decoder.bias": words[:, 0]}
-    folder = write_huggingface(tmp_path / "tied", weights | tied)
-    assert_same(written_back(folder), weights)
-    folder = write_huggingface(tmp_path / "untied", weights | {"cls.predictions.decoder.weight": words + 1})
+    directory = write_huggingface(tmp_path / "tied", weights | tied)
+    assert_same(written_back(directory), weights)
+    directory = write_huggingface(
+        tmp_path / "untied", weights | {"cls.predictions.decoder.weight": words + 1}
+    )
     with pytest.raises(UserError, match="only tied ones"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
     weights = stored_weights()
     bias = weights.pop("cls.predictions.bias")
-    folder = write_huggingface(tmp_path / "hf", weights | {"cls.predictions.decoder.bias": bias})
-    assert_same(written_back(folder), stored_weights())
+    directory = write_huggingface(tmp_path / "hf", weights | {"cls.predictions.decoder.bias": bias})
+    assert_same(written_back(directory), stored_weights())
 
 
 @pytest.mark.parametrize(
@@ -126,18 +133,128 @@ def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
 )
 def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
     torch = pytest.importorskip("torch")
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    (folder / "model.safetensors").unlink()
-    torch.save(content, folder / "pytorch_model.bin")
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    (directory / "model.safetensors").unlink()
+    torch.save(content, directory / "pytorch_model.bin")
     with pytest.raises(UserError, match=message):
-        open_model(folder)
+        open_model(directory)
+
+
+def write_torch(directory: Path, content: object) -> Path:
+    """A directory whose weights are a `pytorch_model.bin`, of these bytes or of what torch saves."""
+    torch = pytest.importorskip("torch")
+    write_huggingface(directory, {})
+    (directory / "model.safetensors").unlink()
+    file = directory / "pytorch_model.bin"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    return directory
+
+
+def quantized(words: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(words, 0.1, 0, torch.qint8)
+
+
+def torch_weights() -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    return {name: torch.tensor(array) for name, array in stored_weights().items()}
+
+
+def test_parameters_that_torch_saved_are_read(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    weights = {name: torch.nn.Parameter(tensor) for name, tensor in torch_weights().items()}
+    assert_same(written_back(write_torch(tmp_path / "hf", weights)), stored_weights())
+
+
+def test_a_damaged_file_of_torch_is_one_line_that_does_not_advise_to_trust_it(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch_weights(), tmp_path / "new")
+    torch.save(torch_weights(), tmp_path / "old", _use_new_zipfile_serialization=False)
+    new, old = ((tmp_path / name).read_bytes() for name in ("new", "old"))
+    cut = [whole[:size] for whole in (new, old) for size in (0, 1, 5, 30, 1000, len(whole) - 10)]
+    code = pickle.dumps({"a": Path("b")})
+    for number, content in enumerate([*cut, b"some text\n", code]):
+        with pytest.raises(
+            UserError, match=r"pytorch_model\.bin cannot be read: it was truncated, or"
+        ) as caught:
+            open_model(write_torch(tmp_path / str(number), content))
+        assert "trust" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda words: {1: words}, r"holds 1, which is no tensor; it must"),
+        (lambda words: {WORDS: words.to_sparse()}, "sparse, nested, quantized, complex or without"),
+        (lambda words: {WORDS: words.to("meta")}, "sparse, nested, quantized, complex or without"),
+        (lambda words: {WORDS: words.cfloat()}, "sparse, nested, quantized, complex or without"),
+        (lambda words: {WORDS: quantized(words)}, "sparse, nested, quantized, complex or without"),
+        (lambda words: {WORDS: words.char()}, "is int8 instead of float"),
+    ],
+)
+def test_tensors_of_torch_that_are_no_weights_are_refused(
+    tmp_path: Path, change: Callable[[Any], dict], message: str
+) -> None:
+    weights = torch_weights()
+    with pytest.raises(UserError, match=message):
+        open_model(write_torch(tmp_path / "hf", {**weights, **change(weights[WORDS])}))
+
+
+def test_float8_is_refused(tmp_path: Path) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    entry = {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}
+    header = json.dumps({"bert.x": entry}).encode()
+    (directory / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"00")
+    with pytest.raises(UserError, match=r"model\.safetensors has a dtype that numpy lacks .*float8"):
+        open_model(directory)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda words: words.astype(np.complex64), "is complex64 instead of float"),
+        (lambda words: words.astype(np.int8), "is int8 instead of float"),
+        (lambda words: words * np.nan, rf"hf: {WORDS} holds NaN or infinity"),
+        (lambda words: np.where(words == words.max(), np.inf, words), "holds NaN or infinity"),
+    ],
+)
+def test_weights_must_be_finite_floats(
+    tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    weights = stored_weights()
+    with pytest.raises(UserError, match=message):
+        open_model(write_huggingface(tmp_path / "hf", {**weights, WORDS: change(weights[WORDS])}))
+
+
+@pytest.mark.parametrize("weight_map", [None, ["a"], {"a": 1}, {"a": None}, {"a": ["b"]}])
+def test_an_index_must_name_files(tmp_path: Path, weight_map: object) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(UserError, match=r"index\.json has no weight_map from tensors to the names"):
+        open_model(directory)
+
+
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_not_converted(tmp_path: Path) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("zebra\n")
+    with pytest.raises(UserError, match="tokens beyond the model's 61 word embeddings, such as 'zebra'"):
+        convert(directory, tmp_path / "npz", "npz")
+    assert not (tmp_path / "npz").exists()
 
 
 def test_half_precision_becomes_single(tmp_path: Path) -> None:
     weights = {name: array.astype(np.float16) for name, array in stored_weights().items()}
-    folder = write_huggingface(tmp_path / "hf", weights)
+    directory = write_huggingface(tmp_path / "hf", weights)
     expected = {name: array.astype(np.float32) for name, array in weights.items()}
-    assert_same(written_back(folder), expected)
+    assert_same(written_back(directory), expected)
 
 
 @pytest.mark.parametrize(
@@ -147,23 +264,32 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
         ({"position_embedding_type": "relative_key"}, "'relative_key'; valid: 'absolute'"),
         ({"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
         ({"add_cross_attention": True}, "add_cross_attention True"),
-        ({"hidden_size": "16"}, "a setting that is no number"),
+        (
+            {"hidden_size": "16"},
+            r"config\.json: hidden_size is '16'; it must be a whole number from 1 to 2147",
+        ),
+        ({"num_hidden_layers": 2.5}, r"num_hidden_layers is 2\.5; it must be a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True; it must be a whole number"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; it must be a whole number"),
+        ({"num_attention_heads": 3}, r"config\.json: model\.num_heads \(3\) does not divide"),
+        ({"hidden_dropout_prob": "0.1"}, r"config\.json has a setting that is no number"),
+        ({"is_decoder": "no"}, "is_decoder 'no'; valid: False, True"),
         ({"num_hidden_layers": 3}, r"layer\.2\.attention\.self\.query\.weight is missing;.* and 13 more"),
         ({"num_hidden_layers": 1}, r"layer\.1\.\S+ has no place in it;.* and 13 more"),
         ({"intermediate_size": 25}, r"intermediate\.dense\.weight is \[24, 16\] instead of \[25, 16\]"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict, message: str) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights(), **changes)
+    directory = write_huggingface(tmp_path / "hf", stored_weights(), **changes)
     with pytest.raises(UserError, match=message) as caught:
-        open_model(folder)
+        open_model(directory)
     assert "\n" not in str(caught.value)
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", {"transformer.wte.weight": np.ones((61, 16), np.float32)})
+    directory = write_huggingface(tmp_path / "hf", {"transformer.wte.weight": np.ones((61, 16), np.float32)})
     with pytest.raises(UserError, match=r"bert\.embeddings\.word_embeddings\.weight is missing; .* 34 more"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_half_a_head_is_refused(tmp_path: Path) -> None:
@@ -174,43 +300,44 @@ def test_half_a_head_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    weights = folder / "model.safetensors"
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
-        open_model(folder)
+        open_model(directory)
     weights.unlink()
     with pytest.raises(UserError, match=r"no weights; looked for model\.safetensors, .*pytorch_model\.bin"):
-        open_model(folder)
+        open_model(directory)
     save_file(stored_weights(), weights)
-    (folder / "vocab.txt").write_bytes(b"na\xefve\n")
+    (directory / "vocab.txt").write_bytes(b"na\xefve\n")
     with pytest.raises(UserError, match=r"/vocab\.txt is not UTF-8 at byte 2"):
-        open_model(folder)
-    (folder / "vocab.txt").unlink()
+        open_model(directory)
+    (directory / "vocab.txt").unlink()
     with pytest.raises(UserError, match=r"no tokenizer; looked for tokenizer\.json and vocab\.txt"):
-        open_model(folder)
-    (folder / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config\.json cannot be read"):
-        open_model(folder)
+        open_model(directory)
+    for content in ("{", "[" * 2000):
+        (directory / "config.json").write_text(content)
+        with pytest.raises(UserError, match=r"config\.json cannot be read"):
+            open_model(directory)
 
 
-def test_casing_of_a_folder_with_a_vocabulary_alone(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "a", "[SEP]"]
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
-    (folder / "tokenizer_config.json").unlink()
+def test_casing_of_a_directory_with_a_vocabulary_alone(tmp_path: Path) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    assert open_model(directory).tokenizer.encode("A").tokens == ["[CLS]", "a", "[SEP]"]
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert open_model(directory).tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    (directory / "tokenizer_config.json").unlink()
     capital = ["A" if piece == "a" else piece for piece in PIECES]
-    (folder / "vocab.txt").write_text("\n".join(capital) + "\n")
-    assert open_model(folder).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]
+    (directory / "vocab.txt").write_text("\n".join(capital) + "\n")
+    assert open_model(directory).tokenizer.encode("A").tokens == ["[CLS]", "A", "[SEP]"]
 
 
-def write_accented(folder: Path) -> Path:
-    """A Hugging Face folder whose vocabulary has an accent and a Chinese character."""
-    write_huggingface(folder, stored_weights())
+def write_accented(directory: Path) -> Path:
+    """A Hugging Face directory whose vocabulary has an accent and a Chinese character."""
+    write_huggingface(directory, stored_weights())
     pieces = {"b": "ä", "c": "北"}
-    (folder / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
-    return folder
+    (directory / "vocab.txt").write_text("".join(f"{pieces.get(piece, piece)}\n" for piece in PIECES))
+    return directory
 
 
 @pytest.mark.parametrize(
@@ -222,13 +349,13 @@ def write_accented(folder: Path) -> Path:
         ({"do_lower_case": True, "strip_accents": None}, ["a", "北", "a"]),
     ],
 )
-def test_settings_of_a_folder_with_a_vocabulary_are_kept(
+def test_settings_of_a_directory_with_a_vocabulary_are_kept(
     tmp_path: Path, settings: dict, tokens: list[str]
 ) -> None:
-    folder = write_accented(tmp_path / "hf")
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    convert(folder, tmp_path / "out")
-    for model in (open_model(folder), open_model(tmp_path / "out")):
+    directory = write_accented(tmp_path / "hf")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    convert(directory, tmp_path / "out")
+    for model in (open_model(directory), open_model(tmp_path / "out")):
         assert model.tokenizer.encode("Ä北a").tokens[1:-1] == tokens
         assert (model.vocabulary is None) is (tokens != ["a", "北", "a"])
 
@@ -248,43 +375,43 @@ LISTED = {
 
 @pytest.mark.parametrize("files", [ADDED, ADDED_AND_SPECIAL, LISTED])
 def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str, dict]) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
     for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-    model = open_model(folder)
+        (directory / name).write_text(json.dumps(content))
+    model = open_model(directory)
     assert model.tokenizer.encode("a [E1] Covid").ids[1:-1] == [5, 61, 62]
     assert [token.special for _, token in sorted(model.tokenizer.get_added_tokens_decoder().items())][5:] == [
         files is not ADDED,
         False,
     ]
     assert model.vocabulary is None  # vocab.txt lacks the added tokens
-    model.tokenizer.save(str(folder / "tokenizer.json"))  # as transformers does
-    assert open_model(folder).vocabulary is None
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocab.txt").write_text("\n".join(PIECES[:-1]) + "\n")
+    model.tokenizer.save(str(directory / "tokenizer.json"))  # as transformers does
+    assert open_model(directory).vocabulary is None
+    (directory / "tokenizer.json").unlink()
+    (directory / "vocab.txt").write_text("\n".join(PIECES[:-1]) + "\n")
     with pytest.raises(UserError, match=r"'\[E1\]' with id 61; after its vocab\.txt .* would get 60"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_berts_own_added_tokens_change_nothing(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
     listed = {str(index): {"content": token, "special": True} for index, token in enumerate(SPECIAL_TOKENS)}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
-    assert open_model(folder).vocabulary is not None
-    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": [1]}))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    assert open_model(directory).vocabulary is not None
+    (directory / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": [1]}))
     with pytest.raises(UserError, match=r"tokenizer_config\.json lists added tokens in another form"):
-        open_model(folder)
+        open_model(directory)
 
 
 def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    open_model(folder).tokenizer.save(str(folder / "tokenizer.json"))  # which lower-cases
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    open_model(directory).tokenizer.save(str(directory / "tokenizer.json"))  # which lower-cases
     for name, piece in (("BertTokenizer", "[UNK]"), ("BertTokenizerFast", "[UNK]"), ("Other", "a")):
         settings = {"tokenizer_class": name, "do_lower_case": False}
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-        assert open_model(folder).tokenizer.encode("A").tokens[1] == piece
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    assert open_model(folder).tokenizer.encode("A").tokens[1] == "a"
+        (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert open_model(directory).tokenizer.encode("A").tokens[1] == piece
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert open_model(directory).tokenizer.encode("A").tokens[1] == "a"
 
 
 @pytest.mark.parametrize(
@@ -298,11 +425,11 @@ def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> Non
 def test_a_vocabulary_of_another_tokenizer_is_refused(
     tmp_path: Path, file: str, content: dict, message: str
 ) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    before = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
-    (folder / file).write_text(json.dumps(before | content))
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    before = json.loads((directory / file).read_text()) if (directory / file).exists() else {}
+    (directory / file).write_text(json.dumps(before | content))
     with pytest.raises(UserError, match=message):
-        open_model(folder)
+        open_model(directory)
 
 
 @pytest.mark.parametrize(
@@ -318,24 +445,24 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
 def test_settings_beside_a_tokenizer_file_overrule_it_one_by_one(
     tmp_path: Path, settings: dict, tokens: list[str]
 ) -> None:
-    folder = write_accented(tmp_path / "hf")
-    tokenizer = open_model(folder).tokenizer
+    directory = write_accented(tmp_path / "hf")
+    tokenizer = open_model(directory).tokenizer
     rules = {"lowercase": True, "strip_accents": False, "handle_chinese_chars": False}
     tokenizer.normalizer = normalizers.BertNormalizer(**rules)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "BertTokenizer", **settings})
     )
-    assert open_model(folder).tokenizer.encode("Ä a北a").tokens[1:-1] == tokens
+    assert open_model(directory).tokenizer.encode("Ä a北a").tokens[1:-1] == tokens
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", None, "PreTrainedTokenizerFast"])
 def test_a_tokenizer_file_of_berts_class_gets_its_special_tokens(tmp_path: Path, name: str | None) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    spec = json.loads(open_model(folder).tokenizer.to_str())
-    (folder / "tokenizer.json").write_text(json.dumps({**spec, "post_processor": None}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
-    encoding = open_model(folder).tokenizer.encode("a", "b")
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(directory).tokenizer.to_str())
+    (directory / "tokenizer.json").write_text(json.dumps({**spec, "post_processor": None}))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
+    encoding = open_model(directory).tokenizer.encode("a", "b")
     if name == "PreTrainedTokenizerFast":
         assert encoding.tokens == ["a", "b"]
     else:
@@ -359,44 +486,44 @@ BERT_PROCESSING = {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]",
     ],
 )
 def test_a_wordpiece_with_rules_of_its_own_is_exported_as_it_is(tmp_path: Path, changes: dict) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    spec = json.loads(open_model(folder).tokenizer.to_str())
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(directory).tokenizer.to_str())
     for part, values in changes.items():
         spec[part] = values if "cls" in values else spec[part] | values
-    (folder / "tokenizer.json").write_text(json.dumps(spec))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (directory / "tokenizer.json").write_text(json.dumps(spec))
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     is_plain = changes in ({}, BERT_PROCESSING)
-    assert (open_model(folder).vocabulary is not None) is is_plain
-    convert(folder, tmp_path / "out")
+    assert (open_model(directory).vocabulary is not None) is is_plain
+    convert(directory, tmp_path / "out")
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert settings["tokenizer_class"] == ("BertTokenizer" if is_plain else "PreTrainedTokenizerFast")
     for text in ("abcdef a", "a1 b"):
-        ids = open_model(folder).tokenizer.encode(text).ids
+        ids = open_model(directory).tokenizer.encode(text).ids
         assert open_model(tmp_path / "out").tokenizer.encode(text).ids == ids
 
 
 def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    tokenizer = open_model(folder).tokenizer
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    tokenizer = open_model(directory).tokenizer
     tokenizer.enable_padding(length=12)
     tokenizer.enable_truncation(12)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    tokenizer = open_model(folder).tokenizer
+    tokenizer.save(str(directory / "tokenizer.json"))
+    tokenizer = open_model(directory).tokenizer
     assert [len(tokenizer.encode("a " * n)) for n in (1, 14)] == [3, 16]
 
 
 def test_the_vocabulary_is_found_in_a_tokenizer_file_alone(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    content = (folder / "vocab.txt").read_bytes()
-    tokenizer = open_model(folder).tokenizer
-    (folder / "vocab.txt").unlink()
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    content = (directory / "vocab.txt").read_bytes()
+    tokenizer = open_model(directory).tokenizer
+    (directory / "vocab.txt").unlink()
     for uncased, casing in ((True, "uncased"), (False, "cased")):
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=uncased)
-        tokenizer.save(str(folder / "tokenizer.json"))
-        assert open_model(folder).vocabulary == Vocabulary("wordpiece", casing, content)
+        tokenizer.save(str(directory / "tokenizer.json"))
+        assert open_model(directory).vocabulary == Vocabulary("wordpiece", casing, content)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    assert open_model(folder).vocabulary is None
-    convert(folder, tmp_path / "out")
+    tokenizer.save(str(directory / "tokenizer.json"))
+    assert open_model(directory).vocabulary is None
+    convert(directory, tmp_path / "out")
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"

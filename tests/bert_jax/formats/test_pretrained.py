@@ -1,4 +1,4 @@
-"""Opening a model by its folder, and the errors for folders that are not models."""
+"""Opening a model by its directory, and the errors for directories that are not models."""
 
 import json
 import shutil
@@ -11,21 +11,21 @@ from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.training.checkpoints import saved_steps
 from data_pipeline.errors import UserError
-from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
+from tests.bert_jax.formats.foreign_directories import stored_weights, write_huggingface
 from tests.bert_jax.small_run import make_run
 
 
 def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has neither config\.json .* nor bert_config\.json"):
         open_model(tmp_path)
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="is not a directory"):
         open_model(tmp_path / "absent")
     (tmp_path / "config.json").write_text('{"experiment": {}}')
     with pytest.raises(UserError, match="is not a run's"):
         open_model(tmp_path)
 
 
-def test_a_run_is_named_by_its_folder_and_the_step_that_was_asked_for(
+def test_a_run_is_named_by_its_directory_and_the_step_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "seed-1")
@@ -49,6 +49,11 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.npz cannot be read"):
         open_model(copy)
     config = json.loads((copy / "config.json").read_text())
+    for heads in (2.5, 0, 2**31):
+        config["model"]["num_heads"] = heads
+        (copy / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be a whole number from 1"):
+            open_model(copy)
     del config["model"]["num_heads"]
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"config\.json is not of this format: KeyError\('num_heads'\)"):
@@ -56,10 +61,10 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
 
 
 def test_a_token_without_word_embedding_is_refused_where_it_occurs(tmp_path: Path) -> None:
-    folder = write_huggingface(tmp_path / "hf", stored_weights())
-    with (folder / "vocab.txt").open("a") as file:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    with (directory / "vocab.txt").open("a") as file:
         file.write("zebra\n")
-    model = bert_jax.load_model(folder)
+    model = bert_jax.load_model(directory)
     assert model.pretrained.tokens_without_embedding == ["zebra"]
     assert model.encode(["a b"]).tokens == [["[CLS]", "a", "b", "[SEP]"]]
     for use in (model.encode, lambda texts: model.fill_mask(texts[0] + "[MASK]")):

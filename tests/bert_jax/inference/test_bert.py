@@ -14,9 +14,9 @@ from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.inference.bert import Bert, Encoded, _forward, tokenize
 from bert_jax.inference.fill_mask import _masked_logits
 from bert_jax.model.encoder import Encoder
+from data_pipeline.corpus.vocabulary_file import read_vocabulary
 from data_pipeline.errors import UserError
-from data_pipeline.vocabulary_file import read_vocabulary
-from tests.bert_jax.formats.foreign_folders import PIECES, stored_weights, write_huggingface
+from tests.bert_jax.formats.foreign_directories import PIECES, stored_weights, write_huggingface
 from tests.bert_jax.small_run import make_tokenizer as make_text_tokenizer
 
 EVERYTHING = ("pooled_output", "sequence_output", "embedding_output", "hidden_states", "attention_maps")

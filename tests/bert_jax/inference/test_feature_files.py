@@ -10,37 +10,44 @@ import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.inference.bert import Bert
 from bert_jax.names import Pooling
-from tests.bert_jax.formats.foreign_folders import stored_weights, write_huggingface
+from tests.bert_jax.formats.foreign_directories import stored_weights, write_huggingface
 
 LINES = ["a b c", "d e\tf", "", *("g " * (i % 9) + "h" for i in range(200))]
 TEXTS = [tuple(line.split("\t")) if "\t" in line else line for line in LINES]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("features")
-    write_huggingface(folder / "hf", stored_weights())
-    (folder / "texts.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return folder
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("features")
+    write_huggingface(directory / "hf", stored_weights())
+    (directory / "texts.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return directory
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> Bert:
-    return bert_jax.load_model(folder / "hf")
+def model(directory: Path) -> Bert:
+    return bert_jax.load_model(directory / "hf")
 
 
-def command(folder: Path, output: Path, *flags: str) -> list[str]:
-    given = ["--model", str(folder / "hf"), "--input", str(folder / "texts.txt"), "--output", str(output)]
+def command(directory: Path, output: Path, *flags: str) -> list[str]:
+    given = [
+        "--model",
+        str(directory / "hf"),
+        "--input",
+        str(directory / "texts.txt"),
+        "--output",
+        str(output),
+    ]
     return ["features", *given, *flags]
 
 
 @pytest.mark.parametrize("pooling", ["none", "mean", "cls"])
 def test_both_formats_hold_what_encode_gives(
-    folder: Path, model: Bert, tmp_path: Path, pooling: Pooling
+    directory: Path, model: Bert, tmp_path: Path, pooling: Pooling
 ) -> None:
     for suffix in (".npz", ".parquet"):
         flags = ("--layers=-1,0", "--pooling", pooling)
-        assert main(command(folder, tmp_path / f"out{suffix}", *flags)) == 0
+        assert main(command(directory, tmp_path / f"out{suffix}", *flags)) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npz", "out.parquet"]
     encoded = model.encode(TEXTS, ["hidden_states"])
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
@@ -60,16 +67,16 @@ def test_both_formats_hold_what_encode_gives(
         np.testing.assert_array_equal(in_table, arrays[f"layer_{layer}"])
 
 
-def test_cut_texts_are_counted(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cut_texts_are_counted(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "long.txt").write_text("a\n" + "b " * 30 + "\n")
     flags = ["--input", str(tmp_path / "long.txt"), "--pooling", "cls"]
-    assert main(command(folder, tmp_path / "out.npz", *flags)) == 0
+    assert main(command(directory, tmp_path / "out.npz", *flags)) == 0
     assert "warning: 1 of 2 texts were cut to 20 tokens" in capsys.readouterr().out
     assert np.load(tmp_path / "out.npz")["layer_-1"].shape == (2, 16)
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"tabs": b"a\n" * 70 + b"b\tc\td\n", "latin": b"a\n\xe9\n", "empty": b""}
     for name, content in files.items():
@@ -78,15 +85,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     before = sorted(tmp_path.iterdir())
     output = tmp_path / "out.parquet"
     for argv, message in (
-        (command(folder, output, "--input", str(tmp_path / "tabs")), "line 71 of"),
-        (command(folder, output, "--input", str(tmp_path / "latin")), "is not UTF-8"),
-        (command(folder, output, "--input", str(tmp_path / "empty")), "is empty"),
-        (command(folder, output, "--input", str(tmp_path / "absent")), "is not a file"),
-        (command(folder, tmp_path / "out.csv"), "must end in .npz or .parquet"),
-        (command(folder, tmp_path / "there.npz"), "exists; name a file that does not"),
-        (command(folder, output, "--layers=-1,4"), "no layer 4; valid: -3 to 2"),
-        (command(folder, tmp_path / "new" / "folder" / "x.npz", "--layers=9"), "no layer 9"),
-        (command(folder, output, "--layers=last"), "--layers is 'last'"),
+        (command(directory, output, "--input", str(tmp_path / "tabs")), "line 71 of"),
+        (command(directory, output, "--input", str(tmp_path / "latin")), "is not UTF-8"),
+        (command(directory, output, "--input", str(tmp_path / "empty")), "is empty"),
+        (command(directory, output, "--input", str(tmp_path / "absent")), "is not a file"),
+        (command(directory, tmp_path / "out.csv"), "must end in .npz or .parquet"),
+        (command(directory, tmp_path / "there.npz"), "exists; name a file that does not"),
+        (command(directory, output, "--layers=-1,4"), "no layer 4; valid: -3 to 2"),
+        (command(directory, tmp_path / "new" / "directory" / "x.npz", "--layers=9"), "no layer 9"),
+        (command(directory, output, "--layers=last"), "--layers is 'last'"),
     ):
         assert main(argv) == 2, argv
         error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Guessing masked tokens from an export and from a run's folder."""
+"""Guessing masked tokens from an export and from a run's directory."""
 
 import dataclasses
 import math
@@ -17,17 +17,17 @@ from tests.bert_jax.small_run import make_run
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in `run` and its export in `model`."""
-    folder = tmp_path_factory.mktemp("fill_mask")
-    make_run(folder / "run")
-    convert(folder / "run", folder / "model")
-    return folder
+    directory = tmp_path_factory.mktemp("fill_mask")
+    make_run(directory / "run")
+    convert(directory / "run", directory / "model")
+    return directory
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> PretrainedModel:
-    return open_model(folder / "model")
+def model(directory: Path) -> PretrainedModel:
+    return open_model(directory / "model")
 
 
 def test_every_mask_gets_its_likeliest_tokens(model: PretrainedModel) -> None:
@@ -54,9 +54,9 @@ def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> Non
     assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
 
 
-def test_a_work_directory_gives_what_its_export_gives(folder: Path, model: PretrainedModel) -> None:
+def test_a_work_directory_gives_what_its_export_gives(directory: Path, model: PretrainedModel) -> None:
     text = "a [MASK] saw the dog"
-    assert fill_mask(open_model(folder / "run"), text) == fill_mask(model, text)
+    assert fill_mask(open_model(directory / "run"), text) == fill_mask(model, text)
 
 
 def test_a_comma_is_told_from_the_commas_between() -> None:
@@ -82,8 +82,8 @@ def test_an_encoder_alone_is_refused(model: PretrainedModel) -> None:
         fill_mask(encoder, "the [MASK]")
 
 
-def test_command_prints_tables_or_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["fill-mask", "--model", str(folder / "model"), "--top-k", "2"]
+def test_command_prints_tables_or_one_line(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["fill-mask", "--model", str(directory / "model"), "--top-k", "2"]
     assert main([*flags, "the [MASK] sat", "[MASK] [MASK]"]) == 0
     out = capsys.readouterr().out
     assert "the [MASK] sat" in out

@@ -34,7 +34,7 @@ MASK = np.arange(LENGTH) < np.array([[100], [LENGTH]])
 INSTANCES = np.where(np.arange(LENGTH) < 40, 0, 40) * np.ones((ROWS, 1), int)
 BIASES = {
     "padded": attention_bias(ModelConfig(), jnp.asarray(MASK)),
-    "causal": attention_bias(ModelConfig(objective="ltr"), jnp.asarray(MASK)),
+    "causal": attention_bias(ModelConfig(attention="causal"), jnp.asarray(MASK)),
     "packed": attention_bias(ModelConfig(), jnp.asarray(MASK), jnp.asarray(INSTANCES)),
 }
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import DType, ModelConfig
+from bert_jax.config import Attention, DType, ModelConfig, Positions
 from bert_jax.model.dropout import Dropout
-from bert_jax.model.encoder import Encoder, layer_norm
+from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
-from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.objective import Objective, ObjectiveName
+from bert_jax.model.normalization import make_norm
+from bert_jax.model.pretraining import BertForNextTokens, BertForPreTraining
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.reference_check import differences
-from tests.bert_jax.small_run import random_params
+from tests.bert_jax.small_run import random_params, trainable_params
 from tests.golden.make_model_golden import CASES, GOLDEN
 
 TINY = ModelConfig(
@@ -52,7 +52,8 @@ def init(config: ModelConfig) -> dict:
 
 @functools.partial(jax.jit, static_argnums=0)
 def apply(config: ModelConfig, params: dict, batch: dict) -> tuple[jax.Array, jax.Array]:
-    return BertForPreTraining(config).apply({"params": params}, batch, deterministic=True)
+    kind = BertForNextTokens if config.attention == "causal" else BertForPreTraining
+    return kind(config).apply({"params": params}, batch, deterministic=True)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,7 +69,7 @@ def test_matches_stored_numbers_of_hugging_face(case: str) -> None:
 
 
 def test_left_to_right_gradient_from_the_future_is_exactly_zero() -> None:
-    config = dataclasses.replace(TINY, objective="ltr")
+    config = dataclasses.replace(TINY, attention="causal")
     encoder, batch = Encoder(config), make_batch(rows=1)
     params = init(config)["encoder"]
     position = 4
@@ -85,9 +86,9 @@ def test_left_to_right_gradient_from_the_future_is_exactly_zero() -> None:
     assert (influence[: position + 1] > 0).all()
 
 
-@pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
-def test_padding_never_changes_an_output(objective: str) -> None:
-    config = dataclasses.replace(TINY, objective=objective)
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+def test_padding_never_changes_an_output(attention: Attention) -> None:
+    config = dataclasses.replace(TINY, attention=attention)
     params, batch = init(config), make_batch()
     short = {**batch, "input_mask": batch["input_mask"].copy()}
     short["input_mask"][:, 7:] = 0
@@ -179,12 +180,12 @@ def test_initial_parameters() -> None:
 def test_layer_norm_adds_its_epsilon_to_the_variance(dtype: DType) -> None:
     config = dataclasses.replace(TINY, dtype=dtype, layer_norm_epsilon=0.5)
     x = np.array([[-1.0, 1.0, 3.0, 5.0]], np.float32)  # of mean 2 and variance 5
-    ours, _ = layer_norm(config, "layer_norm").init_with_output(jax.random.key(0), x)
+    ours, _ = make_norm(config, "layer_norm").init_with_output(jax.random.key(0), x)
     np.testing.assert_allclose(ours.astype(np.float32), (x - 2) / np.sqrt(5.5), rtol=1e-2)
 
 
 def test_gelu_flavours_differ_and_are_what_they_say() -> None:
-    from bert_jax.model.encoder import activation
+    from bert_jax.model.feed_forward import activation
 
     x = jnp.linspace(-4, 4, 81)
     exact = activation(dataclasses.replace(TINY, activation="gelu_exact"), x)
@@ -220,24 +221,21 @@ def test_bfloat16_logits_are_added_up_in_float32() -> None:
     assert (logits != logits.astype(jnp.bfloat16).astype(jnp.float32)).any()
 
 
-@pytest.mark.parametrize("objective", ["mlm", "ltr"])
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_last_layer_at_some_positions_is_what_it_is_there(objective: ObjectiveName, packed: bool) -> None:
-    config = dataclasses.replace(TINY, objective=objective)
+@pytest.mark.parametrize("kind", get_args(Positions))
+def test_the_last_layer_at_some_positions_is_what_it_is_there(
+    attention: Attention, packed: bool, kind: Positions
+) -> None:
+    config = dataclasses.replace(TINY, attention=attention, positions=kind)
     batch = make_batch()
     if packed:
         batch["instance_starts"] = np.array([[0, 6]] * 2, np.int32)
     positions = np.array([[7, 0, 3], [9, 9, 5]], np.int32)
-    encode = functools.partial(Encoder(config).apply, {"params": init(TINY)["encoder"]}, batch, True)
+    # Of a scale at which scores depend on positions.
+    params = trainable_params(config)["encoder"]
+    encode = functools.partial(Encoder(config).apply, {"params": params}, batch, True)
     expected = jnp.take_along_axis(encode(), positions[..., None], axis=1)
     np.testing.assert_allclose(encode(positions), expected, atol=1e-6)
     one = positions[:, :1]
     np.testing.assert_allclose(encode(one), expected[:, :1], atol=1e-6)
-
-
-@pytest.mark.parametrize("predicts", ["masked_tokens", "next_tokens"])
-def test_a_pair_is_not_predicted_from_a_position_that_sees_nothing(
-    predicts: Literal["masked_tokens", "next_tokens"],
-) -> None:
-    with pytest.raises(ValueError, match=r"next_sentence needs bidirectional attention: .* \[CLS\]"):
-        Objective("causal", predicts, next_sentence=True)

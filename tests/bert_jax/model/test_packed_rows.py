@@ -2,17 +2,18 @@
 
 import dataclasses
 import functools
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import Positions
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.packed_rows import instance_of_each_position, instance_weights
-from bert_jax.objective import ObjectiveName
-from bert_jax.pretraining.task import PretrainingTask
+from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives.task import PretrainingTask
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY
 
@@ -61,8 +62,7 @@ def make_batches() -> tuple[Batch, Batch]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def sums_and_gradient(config: ModelConfig, params: dict, batch: Batch) -> tuple[dict, dict]:
-    task = PretrainingTask(config)
+def sums_and_gradient(task: PretrainingTask, params: dict, batch: Batch) -> tuple[dict, dict]:
 
     def loss(params: dict) -> tuple[jax.Array, dict]:
         totals = task.denominators(batch)
@@ -73,17 +73,20 @@ def sums_and_gradient(config: ModelConfig, params: dict, batch: Batch) -> tuple[
     return sums, gradient
 
 
+@pytest.mark.parametrize("positions", get_args(Positions))
 @pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
-def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: ObjectiveName) -> None:
-    config = dataclasses.replace(CONFIG, objective=objective)
-    single, packed = (sums_and_gradient(config, trainable_params(config), batch) for batch in make_batches())
+def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: str, positions: Positions) -> None:
+    kind = OBJECTIVES[objective]
+    config = dataclasses.replace(CONFIG, attention=kind.attention, positions=positions)
+    task, params = PretrainingTask(kind(), config), trainable_params(config)
+    single, packed = (sums_and_gradient(task, params, batch) for batch in make_batches())
     assert single[0]["examples"] == sum(map(len, ROWS))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), packed, single)
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
 def test_gradient_from_another_instance_is_exactly_zero(attention: str) -> None:
-    config = dataclasses.replace(CONFIG, objective="ltr" if attention == "causal" else "mlm")
+    config = dataclasses.replace(CONFIG, attention=attention)
     encoder, params = Encoder(config), trainable_params(config)["encoder"]
     ids = jnp.arange(LENGTH)[None] + 5  # each position has a row of the word embeddings to itself
     batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}

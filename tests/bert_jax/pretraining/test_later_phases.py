@@ -8,16 +8,19 @@ import jax.monitoring
 import numpy as np
 import pytest
 
-from bert_jax.config import Experiment, ParallelConfig, ParallelMode
+from bert_jax.config import ParallelConfig, ParallelMode
+from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.compiler_memory import COMPILED
 from bert_jax.pretraining.later_phases import compile_later_phases
-from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.training.program import make_program
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
 
 SHORT = Phase(max_seq_length=8, max_predictions_per_seq=2, fraction=0.5)
 LONG = Phase(max_seq_length=12, max_predictions_per_seq=4, fraction=0.5)
+TASK = PretrainingTask(MaskedLMAndNSP(), TINY)
 EXPERIMENT = Experiment(
     model=TINY, data=DataConfig(phases=(SHORT, LONG)), num_train_steps=20, global_batch_size=4
 )
@@ -42,14 +45,14 @@ def compilations() -> Iterator[list[float]]:
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
-    program = make_program(PretrainingTask(TINY), experiment)
+    program = make_program(TASK, experiment)
     said: list[str] = []
     assert compile_later_phases(program, experiment, 9, said.append) > 0
     assert said == ["compiling the step for length 12, which begins at step 10"]
 
     batch = {
         name: np.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in abstract_batch(LONG, rows=4, max_instances_per_row=1).items()
+        for name, leaf in TASK.abstract_batch(LONG, rows=4, max_instances_per_row=1).items()
     }
     state = program.init()
     with compilations() as seen:
@@ -60,5 +63,5 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
 @pytest.mark.parametrize("step", [10, 15, 20])
 def test_a_phase_that_has_begun_is_not_compiled_ahead(step: int) -> None:
     said: list[str] = []
-    compile_later_phases(make_program(PretrainingTask(TINY), EXPERIMENT), EXPERIMENT, step, said.append)
+    compile_later_phases(make_program(TASK, EXPERIMENT), EXPERIMENT, step, said.append)
     assert said == []

@@ -5,16 +5,17 @@ import math
 import jax
 import pytest
 
-from bert_jax.config import Experiment, ModelConfig
+from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
+from bert_jax.model.size import encoder_parameters, pooler_parameters
+from bert_jax.objectives import OBJECTIVES, MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.accounting import (
-    encoder_parameters,
     flops_left,
-    flops_per_row,
     peak_flops,
     run_flops,
     run_tokens,
-    total_parameters,
 )
 from data_pipeline.config import DataConfig, Phase
 from experiments import EXPERIMENTS
@@ -27,10 +28,17 @@ def count(tree: dict) -> int:
 @pytest.mark.parametrize(("name", "published"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_parameter_counts(name: str, published: int) -> None:
     model = EXPERIMENTS[name].model
-    assert encoder_parameters(model) == published
+    assert encoder_parameters(model) + pooler_parameters(model) == published
     params = abstract_params(model)
     assert count(params["encoder"]) + count(params["pooler"]) == published
-    assert count(params) == total_parameters(model)
+    assert count(params) == MaskedLMAndNSP().num_parameters(model)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_counts_the_parameters_of_its_module(name: str) -> None:
+    model = ModelConfig(vocab_size=7, num_layers=2, hidden_size=4, num_heads=2, intermediate_size=6)
+    task = PretrainingTask(OBJECTIVES[name](), model)
+    assert task.objective.num_parameters(model) == count(task.abstract_params())
 
 
 def test_operations_of_a_model_small_enough_to_count() -> None:
@@ -41,9 +49,9 @@ def test_operations_of_a_model_small_enough_to_count() -> None:
     feed_forward = 2 * (2 * length * 4 * 8)
     heads = 2 * predictions * 4 * (4 + 7) + 2 * 4 * (4 + 2)
     forward = projections + attention + feed_forward + heads
-    assert flops_per_row(model, length, predictions) == 3 * forward
+    assert MaskedLMAndNSP().flops(model, length, predictions, 1) == 3 * forward
     pooling = 2 * 4 * (4 + 2)
-    assert flops_per_row(model, length, predictions, instances=3) == 3 * (forward + 2 * pooling)
+    assert MaskedLMAndNSP().flops(model, length, predictions, 3) == 3 * (forward + 2 * pooling)
 
 
 def test_a_run_adds_up_its_phases() -> None:
@@ -51,7 +59,7 @@ def test_a_run_adds_up_its_phases() -> None:
     long = Phase(max_seq_length=16, max_predictions_per_seq=4, fraction=0.25)
     experiment = Experiment(data=DataConfig(phases=(short, long)), num_train_steps=100, global_batch_size=4)
     assert run_tokens(experiment) == 4 * (75 * 8 + 25 * 16)
-    each = [flops_per_row(experiment.model, *shape) for shape in ((8, 2), (16, 4))]
+    each = [experiment.objective.flops(experiment.model, *shape, 1) for shape in ((8, 2), (16, 4))]
     assert run_flops(experiment) == 4 * (75 * each[0] + 25 * each[1])
     assert flops_left(experiment, 70) == 4 * (5 * each[0] + 25 * each[1])
     assert flops_left(experiment, 90) == 4 * 10 * each[1]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bert_jax.parallel import processes
-from bert_jax.training.checkpoints import FOLDER, Checkpoints, find_fault, load_params, saved_steps
+from bert_jax.training.checkpoints import DIRECTORY, Checkpoints, find_fault, load_params, saved_steps
+from bert_jax.training.retention import Kept
 from data_pipeline.errors import Unfinished, UserError
 from tests.bert_jax.full_disk import files_no_larger_than
 
@@ -25,7 +26,7 @@ ABSTRACT = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, shardin
 
 
 def save(workdir: Path, *steps: int) -> None:
-    checkpoints = Checkpoints(workdir, keep=2, say=print)
+    checkpoints = Checkpoints(workdir, Kept(2), print)
     for step in steps:
         checkpoints.save(step, state(step))
     checkpoints.close()
@@ -33,7 +34,7 @@ def save(workdir: Path, *steps: int) -> None:
 
 def restore(workdir: Path, say: Callable[[str], None] = print) -> int | None:
     """The step restored, after comparing every array with what was saved."""
-    checkpoints = Checkpoints(workdir, keep=2, say=say)
+    checkpoints = Checkpoints(workdir, Kept(2), say)
     restored = checkpoints.restore_newest(ABSTRACT)
     checkpoints.close()
     if restored is None:
@@ -52,7 +53,7 @@ def test_the_newest_is_restored_and_old_ones_are_deleted(tmp_path: Path) -> None
 
 def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     for steps in ((10, 20, 30, 40), (50, 60, 65, 70)):
-        checkpoints = Checkpoints(tmp_path, keep=2, say=print, keep_every=(20, 30))
+        checkpoints = Checkpoints(tmp_path, Kept(2, (20, 30)), print)
         for step in steps:
             checkpoints.save(step, state(step))
         checkpoints.close()
@@ -85,7 +86,7 @@ def truncate(path: Path) -> None:
 @pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink])
 def test_a_damaged_file_means_the_checkpoint_before(damage: Callable, tmp_path: Path) -> None:
     save(tmp_path, 10, 20)
-    damage(data_files(tmp_path / FOLDER / "20")[0])
+    damage(data_files(tmp_path / DIRECTORY / "20")[0])
     said: list[str] = []
     assert restore(tmp_path, said.append) == 10
     assert len(said) == 1
@@ -95,7 +96,7 @@ def test_a_damaged_file_means_the_checkpoint_before(damage: Callable, tmp_path: 
 
 def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path) -> None:
     save(tmp_path, 10, 20)
-    file = data_files(tmp_path / FOLDER / "20")[0]
+    file = data_files(tmp_path / DIRECTORY / "20")[0]
     good = file.rename(tmp_path / "good")
     file.symlink_to("/proc/self/mem")  # opens, but reading its beginning is an input/output error
     with pytest.raises(Unfinished, match=r"step 20 cannot be read \(.*Input/output error.*again"):
@@ -106,38 +107,48 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path) -> 
 
 def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    folder = tmp_path / FOLDER / "10"
-    for path in data_files(folder):
+    directory = tmp_path / DIRECTORY / "10"
+    for path in data_files(directory):
         content = path.read_bytes()
         flip_a_bit(path)
-        assert find_fault(folder) is not None, path
+        assert find_fault(directory) is not None, path
         path.write_bytes(content)
-    assert find_fault(folder) is None
+    assert find_fault(directory) is None
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]"])
 def test_damaged_checksums_mean_a_damaged_checkpoint(content: str | None, tmp_path: Path) -> None:
     save(tmp_path, 10, 20)
-    path = tmp_path / FOLDER / "20" / "checksums.json"
+    path = tmp_path / DIRECTORY / "20" / "checksums.json"
     path.unlink() if content is None else path.write_text(content)
     assert restore(tmp_path) == 10
 
 
 def test_a_step_can_be_saved_again_after_its_damage(tmp_path: Path) -> None:
     save(tmp_path, 10, 20)
-    flip_a_bit(data_files(tmp_path / FOLDER / "20")[0])
+    flip_a_bit(data_files(tmp_path / DIRECTORY / "20")[0])
     assert restore(tmp_path) == 10
     save(tmp_path, 20)
     assert restore(tmp_path) == 20
+
+
+def test_damaged_checkpoints_of_one_step_are_numbered(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    for step in (1000, 100, 10, 10, 10):
+        save(tmp_path, step)
+        flip_a_bit(data_files(tmp_path / DIRECTORY / str(step))[0])
+        assert restore(tmp_path) == 1
+    aside = {path.name for path in (tmp_path / "damaged-checkpoints").iterdir()}
+    assert aside == {"1000", "100", "10", "10.1", "10.2"}
 
 
 def test_a_checkpoint_that_another_process_put_aside_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, 10, 20)
-    checkpoints = Checkpoints(tmp_path, keep=2, say=print)
+    checkpoints = Checkpoints(tmp_path, Kept(2), print)
     # Process 0 found step 20 damaged; this process's listing, over a network, still has it.
-    monkeypatch.setattr(processes, "by_first", lambda _: 10)
+    monkeypatch.setattr(processes, "broadcast_from_first", lambda _: 10)
     restored = checkpoints.restore_newest(ABSTRACT)
     assert restored is not None
     assert int(restored["step"]) == 10
@@ -148,14 +159,14 @@ def test_a_checkpoint_that_another_process_put_aside_does_not_count(
 
 def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    flip_a_bit(data_files(tmp_path / FOLDER / "10")[0])
+    flip_a_bit(data_files(tmp_path / DIRECTORY / "10")[0])
     with pytest.raises(UserError, match="every checkpoint"):
         restore(tmp_path)
 
 
 def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    leftover = tmp_path / FOLDER / "20.orbax-checkpoint-tmp"
+    leftover = tmp_path / DIRECTORY / "20.orbax-checkpoint-tmp"
     (leftover / "default").mkdir(parents=True)
     assert saved_steps(tmp_path) == [10]
     assert restore(tmp_path) == 10
@@ -166,7 +177,7 @@ def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    checkpoints = Checkpoints(tmp_path, keep=2, say=print)
+    checkpoints = Checkpoints(tmp_path, Kept(2), print)
 
     def save_and_wait() -> None:
         checkpoints.save(20, state(20, size=100_000))
@@ -184,12 +195,13 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> None:
     said: list[str] = []
-    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints = Checkpoints(tmp_path, Kept(2), said.append)
     checkpoints.save(5, state(5))
     checkpoints.save(10, state(10))
     with files_no_larger_than(50_000):
         checkpoints.save(20, state(20, size=100_000))
-        while checkpoints._manager._is_finishing():  # it fails before its result is asked for
+        assert checkpoints._save is not None
+        while not checkpoints._save.done():  # it fails before its result is asked for
             time.sleep(0.01)
     checkpoints.save(30, state(30))
     assert saved_steps(tmp_path) == [10, 30]
@@ -203,7 +215,7 @@ def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Path) -> None:
     said: list[str] = []
-    checkpoints = Checkpoints(tmp_path, keep=2, say=said.append)
+    checkpoints = Checkpoints(tmp_path, Kept(2), said.append)
     checkpoints.save(10, state(10))
     with files_no_larger_than(50_000):
         checkpoints.save(20, state(20, size=100_000))
@@ -233,7 +245,7 @@ def test_loading_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 
 def test_checksums_cover_every_data_file(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    folder = tmp_path / FOLDER / "10"
-    sums = json.loads((folder / "checksums.json").read_text())
-    written = {str(p.relative_to(folder)) for p in data_files(folder) if p.name != "commit_success.txt"}
+    directory = tmp_path / DIRECTORY / "10"
+    sums = json.loads((directory / "checksums.json").read_text())
+    written = {str(p.relative_to(directory)) for p in data_files(directory) if p.name != "commit_success.txt"}
     assert set(sums) - {"default/commit_success.txt"} == written

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.cli import pretraining_run
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.pretraining import evaluation
+from bert_jax.pretraining import data as run_data
+from bert_jax.pretraining import run as pretraining_run
 from bert_jax.pretraining.later_phases import compile_later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
@@ -31,9 +31,9 @@ from bert_jax.training.prefetch import Prefetch
 from bert_jax.training.program import Program
 from bert_jax.training.train_step import TrainState
 from bert_jax.workdir.record import read_record, write_record
-from data_pipeline.batches import training_batches
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.pretraining.batches import training_batches
 from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, final_state, write_corpus
 
 
@@ -149,7 +149,7 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
 def test_an_evaluation_that_fails_does_not_cost_the_checkpoint(
     finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "evaluate", raise_no_evaluation)
+    monkeypatch.setattr(run_data, "evaluate", raise_no_evaluation)
     with pytest.raises(RuntimeError, match="no evaluation"):
         main(arguments(tmp_path, corpus))
     monkeypatch.undo()
@@ -376,9 +376,9 @@ def test_evaluations_on_another_corpus_stand_beside_those_on_the_runs_own(
         assert main(["evaluate", "--workdir", str(finished), "--data.corpus", str(copy)]) == 0
     rows = json.loads((finished / "evaluation-200.json").read_text())
     assert sorted(row["corpus"] for row in rows) == sorted(map(str, (corpus, copy)))
-    folder = shutil.copytree(finished, tmp_path / "damaged")
-    (folder / "evaluation-200.json").write_text("[")
-    assert main(["evaluate", "--workdir", str(folder)]) == 2
+    directory = shutil.copytree(finished, tmp_path / "damaged")
+    (directory / "evaluation-200.json").write_text("[")
+    assert main(["evaluate", "--workdir", str(directory)]) == 2
 
 
 def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> None:
@@ -420,7 +420,8 @@ def test_prefetch_passes_errors_on_and_counts_waiting() -> None:
     batches = Prefetch(slow_then_broken(), lambda batch: batch)
     idle = jnp.zeros(())
     batches.next(idle)
-    assert batches.seconds_waited > 0.1
+    assert batches.take_seconds_waited() > 0.1
+    assert batches.take_seconds_waited() == 0
     with pytest.raises(RuntimeError, match="shard gone"):
         batches.next(idle)
     batches.close()

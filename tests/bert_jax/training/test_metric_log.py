@@ -1,5 +1,6 @@
 """The curves of a run: TensorBoard shows what `metrics.jsonl` holds, whatever happened to its own files."""
 
+import math
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.bert_jax.full_disk import files_no_larger_than
 
 
 def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
-    """(curve, step) -> (value, wall time), as TensorBoard reads the folder."""
+    """(curve, step) -> (value, wall time), as TensorBoard reads the directory."""
     points = {}
     for file in sorted((workdir / "tensorboard").glob("events.*")):
         for event in tf.compat.v1.train.summary_iterator(str(file)):
@@ -48,6 +49,16 @@ def test_curves_that_are_lost_come_back_with_the_next_start(tmp_path: Path) -> N
     assert [row["step"] for row in read_rows(tmp_path / METRICS_FILE)] == [1, 2, 3, 4, 5, 6]
 
 
+def test_any_number_and_any_name_can_be_drawn(tmp_path: Path) -> None:
+    log, name = MetricLog(tmp_path, 0), "recall@10 of " + "ü" * 200
+    values = {"loss": 1e-30, "perplexity": 1e300, "accuracy": 1, name: -0.25, "gap": float("nan")}
+    log.write({"step": 1_000_000, "split": "heldout", **values})
+    log.close()
+    drawn = {curve: value for (curve, step), (value, _) in shown(tmp_path).items() if step == 1_000_000}
+    expected = {f"heldout/{key}": value for key, value in values.items()} | {"heldout/perplexity": math.inf}
+    assert drawn == pytest.approx(expected, nan_ok=True)
+
+
 def test_a_disk_that_fails_the_curves_is_told_to_the_run(tmp_path: Path) -> None:
     threads = threading.active_count()
     log = MetricLog(tmp_path, 0)
@@ -58,7 +69,7 @@ def test_a_disk_that_fails_the_curves_is_told_to_the_run(tmp_path: Path) -> None
     log.close()
 
 
-def test_what_else_lies_in_tensorboards_folder_stays(tmp_path: Path) -> None:
+def test_what_else_lies_in_tensorboards_directory_stays(tmp_path: Path) -> None:
     recording = tmp_path / "tensorboard" / "plugins" / "profile" / "now" / "host.xplane.pb"
     recording.parent.mkdir(parents=True)
     recording.touch()

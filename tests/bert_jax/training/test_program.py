@@ -9,13 +9,15 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import Experiment, ModelConfig, ParallelConfig
+from bert_jax.config import ModelConfig, ParallelConfig
+from bert_jax.objectives import LeftToRight, MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.sharding import join_blocks, make_mesh
-from bert_jax.pretraining.task import PretrainingTask, abstract_batch
 from bert_jax.training.program import COMPILER_OPTIONS, compiler_options, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from tests.bert_jax.tpu_compiler.small_step import MODEL, PHASE
+from tests.bert_jax.tpu.small_step import MODEL, PHASE
 
 ROOT = Path(__file__).parents[3]
 MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_everywhere", "pmap_then_jit")
@@ -40,12 +42,14 @@ def assert_equal(results: dict[str, np.ndarray], mode: str, part: str, tolerance
         np.testing.assert_allclose(ours, array, atol=tolerance, rtol=tolerance, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["params", "sums"])
 @pytest.mark.parametrize("mode", MODES)
 def test_two_steps_equal_those_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
     assert_equal(results, mode, part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["evaluation", "outputs"])
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mode: str, part: str) -> None:
@@ -53,17 +57,20 @@ def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mo
     assert_equal(results, mode, part, tolerance=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndarray], mode: str) -> None:
     assert_equal(results, mode, "packed", tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
     assert results["one_device/sums/steps"] == 2
     assert results["one_device/sums/examples"] == 2 * 14
     assert np.abs(results["one_device/params/language_model/bias"]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["one_device", "pmap", "fsdp", "tensor_accumulated"])
 @pytest.mark.parametrize("name", ["encoder/embeddings/word_embeddings/embedding", "language_model/bias"])
 def test_rows_of_new_tokens_are_drawn_and_all_others_given(
@@ -76,32 +83,38 @@ def test_rows_of_new_tokens_are_drawn_and_all_others_given(
     np.testing.assert_allclose(grown[21:], drawn[21:], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sharded_states_are_sharded(results: dict[str, np.ndarray]) -> None:
     modes = ("jit", "pmap", "fsdp", "tensor_accumulated")
     shapes = [tuple(results[f"{mode}/shard_shape"]) for mode in modes]
     assert shapes == [(32, 16), (32, 16), (32, 4), (16, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["one_device", *MODES])
 def test_abstract_state_describes_the_state(results: dict[str, np.ndarray], mode: str) -> None:
     assert results[f"{mode}/is_as_abstract"]
 
 
+@pytest.mark.slow
 def test_devices_drop_different_elements(results: dict[str, np.ndarray]) -> None:
     left = results["dropout/8/rbg"]
     assert len(np.unique(left, axis=0)) == len(left)
     assert abs(left.mean() - 1) < 0.12  # four standard deviations
 
 
+@pytest.mark.slow
 def test_devices_of_pmap_drop_different_elements(results: dict[str, np.ndarray]) -> None:
     losses = results["pmap/dropout"]
     assert np.diff(np.sort(losses)).min() > 1e-4
 
 
+@pytest.mark.slow
 def test_threefry_drops_the_same_elements_however_rows_are_spread(results: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(results["dropout/8/threefry2x32"], results["dropout/1/threefry2x32"])
 
 
+@pytest.mark.slow
 def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
     results: dict[str, np.ndarray],
 ) -> None:
@@ -132,7 +145,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
     )
     devices = jax.devices()[:1] * 4  # only their number matters here
     with pytest.raises(UserError, match=r"multiple of 20 .* such as 20"):
-        make_program(PretrainingTask(experiment.model), experiment, devices)
+        make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
 
 
 def test_a_mesh_that_does_not_fit_is_refused() -> None:
@@ -143,23 +156,35 @@ def test_a_mesh_that_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) -> None:
     model = ModelConfig(
-        vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, objective="ltr"
+        vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, attention="causal"
     )
     phase = Phase(max_seq_length=16, max_predictions_per_seq=0)
     data = DataConfig(pairing="contiguous", masking=MaskingConfig(rate=0.0), phases=(phase,))
-    experiment = Experiment(model=model, data=data, global_batch_size=4, parallel=ParallelConfig(mode=mode))
-    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(phase, 4, 1).items()}
-    program = make_program(PretrainingTask(model), experiment)
+    task = PretrainingTask(LeftToRight(), model)
+    experiment = Experiment(
+        objective=task.objective,
+        model=model,
+        data=data,
+        global_batch_size=4,
+        parallel=ParallelConfig(mode=mode),
+    )
+    batch = {name: np.ones(x.shape, x.dtype) for name, x in task.abstract_batch(phase, 4, 1).items()}
+    assert "masked_lm_ids" not in batch
+    program = make_program(task, experiment)
     state = program.train_step(program.init(), program.put(batch), 1e-3)
     assert np.isfinite(float(state.sums["grad_norm"]))
-    assert program.rows.counted_here(batch)["masked_lm_ids"].shape == (4, 0)
+    empty = {"masked_lm_ids": np.zeros((4, 0), np.int32)}
+    assert program.rows.counted_here(empty)["masked_lm_ids"].shape == (4, 0)
 
 
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_lengths_of_the_attention_kernel_are_traced_in_both_modes(mode: Literal["jit", "pmap"]) -> None:
     experiment = Experiment(model=MODEL, global_batch_size=2, parallel=ParallelConfig(mode=mode))
-    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in abstract_batch(PHASE, 2, 1).items()}
-    program = make_program(PretrainingTask(MODEL), experiment)
+    batch = {
+        name: np.ones(shape.shape, shape.dtype)
+        for name, shape in PretrainingTask(MaskedLMAndNSP(), MODEL).abstract_batch(PHASE, 2, 1).items()
+    }
+    program = make_program(PretrainingTask(MaskedLMAndNSP(), MODEL), experiment)
     # Every platform's branch is traced on any platform. That once raised under pmap, which has its own mesh.
     program.lower_train_step(program.put(batch))
 

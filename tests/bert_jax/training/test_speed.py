@@ -39,7 +39,7 @@ def test_an_evaluation_before_the_first_step_is_left_out(
 ) -> None:
     now, said = [100.0], []
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    clock, stopwatch = StartClock(said.append), Stopwatch(jax.devices(), work_left)
+    clock, stopwatch = StartClock(said.append, time.perf_counter()), Stopwatch(jax.devices(), work_left)
     now[0] += 50
     clock.exclude(45)
     clock.stop(stopwatch)

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ModelConfig, OptimizerConfig, OptimizerName, Remat
-from bert_jax.pretraining.task import PretrainingTask
+from bert_jax.objectives import MaskedLM, MaskedLMAndNSP
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import TrainState, eval_step, init_state, train_step
 from tests.bert_jax.tiny_model import TINY
 
 CONFIG = dataclasses.replace(TINY, dropout_rate=0.0, attention_dropout_rate=0.0)
 RATE = np.float32(1e-2)
-NUMERATORS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
-DENOMINATORS = ("mlm_weight", "examples", "tokens")
+NUMERATORS = ("lm_loss", "lm_correct", "nsp_loss", "nsp_correct")
+DENOMINATORS = ("lm_weight", "examples", "tokens")
 
 
 def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
@@ -37,13 +38,13 @@ def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
 @jax.jit
 def initial_state(seed: int) -> TrainState:
     """Initial parameters depend neither on dropout nor on the compute dtype, so all tests share these."""
-    return init_state(PretrainingTask(CONFIG), make_optimizer(OptimizerConfig()), seed)
+    return init_state(PretrainingTask(MaskedLMAndNSP(), CONFIG), make_optimizer(OptimizerConfig()), seed)
 
 
 @functools.cache
 def compiled(config: ModelConfig, remat: Remat = "none"):  # type: ignore[no-untyped-def]
     """(a state at step 0, step(state, batch, key), evaluate(params, batch))."""
-    task = PretrainingTask(config)
+    task = PretrainingTask(MaskedLMAndNSP(), config)
     tx = make_optimizer(OptimizerConfig())
 
     def step(state: TrainState, batch: dict, key: jax.Array = jax.random.key(0)) -> TrainState:  # noqa: B008
@@ -97,7 +98,7 @@ def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:
     batch = make_batch()
 
     def loss(state: TrainState, seed: int) -> float:
-        return float(step(state, batch, jax.random.key(seed)).sums["mlm_loss"])
+        return float(step(state, batch, jax.random.key(seed)).sums["lm_loss"])
 
     later = state.replace(step=jnp.int32(1))
     assert loss(state, 0) == loss(state, 0)
@@ -108,7 +109,7 @@ def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:
 
 def test_every_micro_batch_draws_its_own_dropout() -> None:
     task, tx = (
-        PretrainingTask(dataclasses.replace(CONFIG, dropout_rate=0.5)),
+        PretrainingTask(MaskedLMAndNSP(), dataclasses.replace(CONFIG, dropout_rate=0.5)),
         make_optimizer(OptimizerConfig()),
     )
     step = jax.jit(functools.partial(train_step, task=task, tx=tx, accumulation_steps=2))
@@ -118,7 +119,7 @@ def test_every_micro_batch_draws_its_own_dropout() -> None:
         rows = {name: np.zeros_like(x[:2]) for name, x in make_batch().items()}
         for name, x in make_batch().items():
             rows[name][micro_batch] = x[0]
-        return float(step(initial_state(3), rows, RATE, jax.random.key(0)).sums["mlm_loss"])
+        return float(step(initial_state(3), rows, RATE, jax.random.key(0)).sums["lm_loss"])
 
     assert loss(0) == loss(0)
     assert abs(loss(0) - loss(1)) > 0.01
@@ -130,13 +131,13 @@ def test_training_learns_a_batch_by_heart() -> None:
     for _ in range(60):
         state = step(state, make_batch())
     after = evaluate(state.params, make_batch())
-    assert float(after["mlm_loss"]) < 0.1 * float(before["mlm_loss"])
+    assert float(after["lm_loss"]) < 0.1 * float(before["lm_loss"])
     assert float(after["nsp_loss"]) < 0.1 * float(before["nsp_loss"])
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_parts_that_an_objective_does_not_train_stay_as_they_were_drawn(optimizer: OptimizerName) -> None:
-    task = PretrainingTask(dataclasses.replace(CONFIG, objective="mlm"))
+    task = PretrainingTask(MaskedLM(), CONFIG)
     tx = make_optimizer(OptimizerConfig(name=optimizer, bias_correction="adam"))
     state = jax.jit(functools.partial(init_state, task, tx))(3)
     step = jax.jit(functools.partial(train_step, task=task, tx=tx))
@@ -154,8 +155,8 @@ def test_bfloat16_keeps_float32_state_and_losses() -> None:
     assert {x.dtype for x in floats} == {jnp.dtype("float32")}
     _, reference_step, _ = compiled(CONFIG)
     reference = reference_step(state, make_batch())
-    np.testing.assert_allclose(after.sums["mlm_loss"], reference.sums["mlm_loss"], rtol=0.01)
-    assert float(after.sums["mlm_loss"]) != float(reference.sums["mlm_loss"])
+    np.testing.assert_allclose(after.sums["lm_loss"], reference.sums["lm_loss"], rtol=0.01)
+    assert float(after.sums["lm_loss"]) != float(reference.sums["lm_loss"])
 
 
 def test_initial_parameters_depend_on_the_seed() -> None:

@@ -5,19 +5,20 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.finetuning.cells import Programs
-from bert_jax.finetuning.config import FineTuningConfig
+from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.tasks.classify import Classification
+from bert_jax.tasks.finetuning.trials import Programs
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.errors import UserError
-from tests.bert_jax.finetuning.small_batch import MODEL
 from tests.bert_jax.small_run import random_params
+from tests.bert_jax.tasks.small_batch import MODEL
 
 CONFIG = FineTuningConfig(model=MODEL, global_batch_size=4, num_train_steps=10)
 
 
 @pytest.fixture(scope="module")
 def programs() -> Programs:
-    return Programs()
+    return Programs(Classification)
 
 
 def test_encoder_and_pooler_are_taken_over_and_the_head_is_new(programs: Programs) -> None:

@@ -10,37 +10,37 @@ from bert_jax.workdir import provenance
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit that stands in for the one with this package's code."""
-    folder = tmp_path / "bert_jax"
-    folder.mkdir()
-    (folder / "a.py").write_text("one = 1\n")
+    directory = tmp_path / "bert_jax"
+    directory.mkdir()
+    (directory / "a.py").write_text("one = 1\n")
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    monkeypatch.setattr(provenance, "__file__", str(folder / "provenance.py"))
-    return folder
+    monkeypatch.setattr(provenance, "__file__", str(directory / "provenance.py"))
+    return directory
 
 
 def start() -> dict[str, Any]:
     return provenance.this_start()
 
 
-def test_uncommitted_code_is_another_code(folder: Path) -> None:
+def test_uncommitted_code_is_another_code(directory: Path) -> None:
     committed = start()
     assert "uncommitted changes" not in provenance.code(committed)
-    (folder.parent / "notes.txt").write_text("no code")
+    (directory.parent / "notes.txt").write_text("no code")
     assert provenance.code(start()) == provenance.code(committed)
     codes = []
     for name, text in (("a.py", "one = 2\n"), ("b.py", "two = 2\n"), ("b.py", "two = 3\n")):
-        (folder / name).write_text(text)
+        (directory / name).write_text(text)
         codes.append(provenance.code(start())["uncommitted changes"])
     assert len(set(codes)) == 3
     (note,) = provenance.describe_code_changes(committed, start())
     assert f"uncommitted changes unset -> {codes[-1]}: the run goes on, but it may not be" in note
 
 
-def test_other_flags_of_the_compiler_are_noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_flags_of_the_compiler_are_noted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     before = start()
     assert provenance.describe_code_changes(before, start()) == []

@@ -1,4 +1,4 @@
-"""A run's `config.json`: it describes the run, and a different run in the folder is refused."""
+"""A run's `config.json`: it describes the run, and a different run in the directory is refused."""
 
 import dataclasses
 import json
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.config import Experiment
-from bert_jax.config_text import flatten
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.retention import Kept
+from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.record import (
     CONFIG_FILE,
     BranchPoint,
@@ -86,7 +86,8 @@ def keeping(newest: int, every: int | None) -> Experiment:
 
 def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> None:
     """Whether the previous start or an even earlier one asked for it."""
-    record = dataclasses.replace(RECORD, experiment=keeping(10, 50_000))
+    first = keeping(10, 50_000)
+    record = dataclasses.replace(RECORD, experiment=first, kept=Kept.asked_for_by(first))
     for now, kept in (
         (keeping(3, None), Kept(10, (50_000,))),
         (keeping(3, 20_000), Kept(10, (20_000, 50_000))),
@@ -179,12 +180,17 @@ def test_a_setting_newer_than_the_file_has_its_default(tmp_path: Path) -> None:
     (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
     assert read_record(tmp_path) == RECORD
     missing = dict(content["experiment"]["model"])
-    for name in ("num_heads", "objective"):
+    for name in ("num_heads", "attention"):
         content["experiment"]["model"] = {key: missing[key] for key in missing if key != name}
         (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
         with pytest.raises(UserError, match=name):
             read_record(tmp_path)
     content["experiment"]["model"] = missing
+    objective = content["experiment"].pop("objective")
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="objective"):
+        read_record(tmp_path)
+    content["experiment"]["objective"] = objective
     del content["corpus_fingerprint"]
     (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
     with pytest.raises(UserError, match="corpus_fingerprint"):
@@ -203,7 +209,7 @@ def test_a_value_where_an_object_should_stand_is_refused(tmp_path: Path) -> None
     content = json.loads((tmp_path / CONFIG_FILE).read_text())
     content["branched_from"] = "first at step 30"
     (tmp_path / CONFIG_FILE).write_text(json.dumps(content))
-    with pytest.raises(UserError, match="'first at step 30' stands where run, step should"):
+    with pytest.raises(UserError, match="'first at step 30' stands where the settings of BranchPoint should"):
         read_record(tmp_path)
     content["branched_from"] = ""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(content))

@@ -22,5 +22,5 @@ WIKI_DOCUMENTS = ["Salt is white. It is old <sic>.\nPepper is black.", "Not the 
 
 
 def read(*inputs: object, **settings: str) -> list[Document]:
-    """The documents of some inputs, which are files, folders, globs or names."""
+    """The documents of some inputs, which are files, directories, globs or names."""
     return list(find_inputs(Source(tuple(map(str, inputs)), **settings)).documents())

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import zstandard
 
+from bert_jax.cli.flags.prepare import parse
 from bert_jax.cli.main import main
-from bert_jax.cli.prepare import parse
+from data_pipeline.corpus.tokenizer import load_vocabulary
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_DIRECTORY
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import shard_texts
 from data_pipeline.preparing.inputs import Inputs, Source
@@ -25,8 +27,6 @@ from data_pipeline.preparing.partial import partial_directory
 from data_pipeline.preparing.prepare import PrepareSettings, Runner, prepare
 from data_pipeline.preparing.shard_texts import ShardJob
 from data_pipeline.preparing.summary import warnings_about
-from data_pipeline.tokenizer import load_vocabulary
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_FOLDER
 from tests.data_pipeline.preparing.small_text import WORDS
 from tests.data_pipeline.tiny_tfds import store, text_features
 
@@ -45,8 +45,8 @@ def direct(*options: str) -> Runner:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    """Makes every input file a part of its own."""
-    monkeypatch.setattr("data_pipeline.preparing.parts.PART_BYTES", 1)
+    """Makes every input file a partition of its own."""
+    monkeypatch.setattr("data_pipeline.preparing.partitions.PARTITION_BYTES", 1)
 
 
 @pytest.fixture
@@ -62,22 +62,22 @@ def vocabulary(tmp_path):
     return str(path)
 
 
-def write_files(folder: Path, form: str) -> Path:
+def write_files(directory: Path, form: str) -> Path:
     """Seven files, one of them without a document, with unknown words and documents that repeat."""
     draw = np.random.default_rng(5)
-    folder.mkdir()
+    directory.mkdir()
     for number in range(7):
         documents = [
             [" ".join(draw.choice([*WORDS, "zebra"], draw.integers(1, 12))) + "." for _ in range(sentences)]
             for sentences in draw.integers(1, 6, 40 if number != 3 else 0)
         ]
         content = encode([*documents, *documents[:10]], form).encode()
-        (folder / f"part-{number}.{form}").write_bytes(content)
+        (directory / f"part-{number}.{form}").write_bytes(content)
     for number, suffix, compress in ((1, "gz", gzip.compress), (4, "zst", zstandard.compress)):
-        path = folder / f"part-{number}.{form}"
+        path = directory / f"part-{number}.{form}"
         path.with_name(f"{path.name}.{suffix}").write_bytes(compress(path.read_bytes()))
         path.unlink()
-    return folder
+    return directory
 
 
 def encode(documents: list[list[str]], form: str) -> str:
@@ -98,11 +98,11 @@ def contents(corpus: Path) -> dict[str, object]:
     return {**found, "manifest.json": {**json.loads(str(found["manifest.json"], "utf-8")), "command": ""}}
 
 
-def assert_same_corpus(settings: PrepareSettings, folder: Path, runner: Runner) -> dict:
-    prepare(settings, folder / "local", runner=ONE_WORKER)
-    manifest = prepare(settings, folder / "beam", runner=runner)
-    assert contents(folder / "beam") == contents(folder / "local")
-    assert not list(folder.glob("*.partial"))
+def assert_same_corpus(settings: PrepareSettings, directory: Path, runner: Runner) -> dict:
+    prepare(settings, directory / "local", runner=ONE_WORKER)
+    manifest = prepare(settings, directory / "beam", runner=runner)
+    assert contents(directory / "beam") == contents(directory / "local")
+    assert not list(directory.glob("*.partial"))
     return manifest
 
 
@@ -143,8 +143,8 @@ def test_workers_in_other_processes_make_the_same_corpus(tmp_path, vocabulary):
 
 @needs_beam
 def test_the_command_reports_and_prints_no_warning_of_beams(tmp_path, vocabulary):
-    folder = write_files(tmp_path / "in", "jsonl")
-    flags = [str(folder), "--output", str(tmp_path / "made"), "--vocab", vocabulary, "--runner", "direct"]
+    directory = write_files(tmp_path / "in", "jsonl")
+    flags = [str(directory), "--output", str(tmp_path / "made"), "--vocab", vocabulary, "--runner", "direct"]
     command = [sys.executable, "-m", "bert_jax.cli.main", "prepare", *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -152,7 +152,7 @@ def test_the_command_reports_and_prints_no_warning_of_beams(tmp_path, vocabulary
 
 
 @needs_beam
-def test_workers_in_another_folder_find_the_inputs(tmp_path, vocabulary, monkeypatch):
+def test_workers_in_another_directory_find_the_inputs(tmp_path, vocabulary, monkeypatch):
     write_files(tmp_path / "in", "sentences")
     monkeypatch.chdir(tmp_path)
 
@@ -167,11 +167,11 @@ def test_workers_in_another_folder_find_the_inputs(tmp_path, vocabulary, monkeyp
 
 @needs_beam
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, vocabulary, small_shards):
-    folder = write_files(tmp_path / "in", "sentences")
+    directory = write_files(tmp_path / "in", "sentences")
     for name in ("part-2", "part-5"):
-        with (folder / f"{name}.sentences").open("ab") as file:
+        with (directory / f"{name}.sentences").open("ab") as file:
             file.write(b"the \xff\n")
-    source = Source((str(folder),), format="sentences")
+    source = Source((str(directory),), format="sentences")
     with pytest.raises(UserError, match=r"part-2\.sentences is not UTF-8 at byte \d+; convert it"):
         prepare(PrepareSettings(source, vocab=vocabulary), tmp_path / "made", runner=direct())
     assert not list(tmp_path.glob("made*"))
@@ -228,7 +228,7 @@ def test_a_pipeline_that_is_cancelled_leaves_no_corpus(tmp_path, vocabulary, mon
 
 
 @needs_beam
-def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, vocabulary, monkeypatch):
+def test_workers_with_other_versions_are_refused_and_the_directory_stays(tmp_path, vocabulary, monkeypatch):
     from data_pipeline.preparing import beam_runner
 
     source = Source((str(write_files(tmp_path / "in", "sentences")),), format="sentences")
@@ -242,18 +242,18 @@ def test_workers_with_other_versions_are_refused_and_the_folder_stays(tmp_path, 
 
 @needs_beam
 def test_inputs_that_a_worker_does_not_see_leave_what_is_finished(tmp_path, vocabulary, small_shards):
-    folder = write_files(tmp_path / "in", "sentences")
-    settings = PrepareSettings(Source((str(folder),), format="sentences"), vocab=vocabulary, holdout=0.3)
+    directory = write_files(tmp_path / "in", "sentences")
+    settings = PrepareSettings(Source((str(directory),), format="sentences"), vocab=vocabulary, holdout=0.3)
     output = tmp_path / "beam"
 
     def unmount_when_workers_start(name: str, done: int, total: int | None) -> None:
         if name == "tokenising (direct)":
-            folder.rename(tmp_path / "unmounted")
+            directory.rename(tmp_path / "unmounted")
 
     with pytest.raises(Unfinished, match=r"part-0\.sentences: No such file .* on a worker; .* to resume"):
         prepare(settings, output, runner=direct(), on_progress=unmount_when_workers_start)
     assert partial_directory(output).exists()
-    (tmp_path / "unmounted").rename(folder)
+    (tmp_path / "unmounted").rename(directory)
     assert_same_corpus(settings, tmp_path, direct())
 
 
@@ -266,7 +266,7 @@ def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp
     plan = Plan(ShardJob(tmp_path, Inputs(Source(()), ()), 0, "en"), (), {})
     plan.scratch.mkdir()
     (plan.scratch / "plan").write_bytes(pickle.dumps(plan))
-    load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_FOLDER)
+    load_vocabulary(Path(vocabulary), "uncased").save(tmp_path / TOKENIZER_DIRECTORY)
     finish = _Finish(plan.scratch)
     finish.setup()
     shard = tmp_path / "train-00000.arrow"
@@ -318,11 +318,11 @@ def test_documented_options_are_beams_own():
 
 
 def documented_commands() -> Iterator[list[str]]:
-    """The shell blocks of the documentation that name a runner."""
-    for path in (ROOT / "README.md", ROOT / "docs" / "preparing.md"):
-        for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
-            lines = block.replace("\\\n", " ").splitlines()
-            yield from (shlex.split(line) for line in lines if "--runner" in line)
+    """The commands of the documentation that name a runner."""
+    text = (ROOT / "docs" / "preparing.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        lines = block.replace("\\\n", " ").splitlines()
+        yield from (shlex.split(line) for line in lines if "--runner" in line)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Inputs: what a folder, a glob or a name stands for, and how unchanged inputs are recognised."""
+"""Inputs: what a directory, a glob or a name stands for, and how unchanged inputs are recognised."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ from tests.data_pipeline.preparing.read_inputs import WIKI, read
 from tests.data_pipeline.tiny_tfds import store, text_features
 
 
-def test_folders_and_globs_are_walked_in_order_without_hidden_files(tmp_path):
+def test_directories_and_globs_are_walked_in_order_without_hidden_files(tmp_path):
     for name in ("b/2.txt", "b/1.txt", "a/3.txt", ".hidden/x.txt", "a/.x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
@@ -21,7 +21,7 @@ def test_folders_and_globs_are_walked_in_order_without_hidden_files(tmp_path):
     assert read(f"{tmp_path}/**", format="text") == ["a/3.txt", "b/1.txt", "b/2.txt"]
 
 
-def test_linked_folders_are_walked_once(tmp_path):
+def test_linked_directories_are_walked_once(tmp_path):
     for name in ("in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
@@ -38,7 +38,7 @@ def test_a_file_is_read_once_however_it_is_named(tmp_path):
     (tmp_path / "in" / "0.txt").symlink_to("b/3.txt")
     (tmp_path / "link").symlink_to("in/b")
     found = find_inputs(Source((str(tmp_path / "in"),), format="text"))
-    assert [str(part)[len(str(tmp_path)) :] for part in found.parts] == [
+    assert [str(item)[len(str(tmp_path)) :] for item in found.items] == [
         "/in/1.txt",
         "/in/b/2.txt",
         "/in/b/3.txt",
@@ -49,7 +49,7 @@ def test_a_file_is_read_once_however_it_is_named(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+def test_a_directory_that_may_not_be_read_is_named(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(PermissionError, match="closed"):
@@ -57,7 +57,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path):
 
 
 def test_a_bucket_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"the input s3://bucket/\*\.txt is not a folder; mount"):
+    with pytest.raises(UserError, match=r"the input s3://bucket/\*\.txt is not a directory; mount"):
         read("s3://bucket/*.txt", format="text")
 
 

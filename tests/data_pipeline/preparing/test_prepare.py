@@ -17,7 +17,10 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from data_pipeline.corpus import open_corpus
+from data_pipeline.corpus.documents import open_corpus
+from data_pipeline.corpus.shards import make_shard, write_shard
+from data_pipeline.corpus.tokenizer import load_vocabulary
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import local_runner, shard_texts
 from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
@@ -35,9 +38,6 @@ from data_pipeline.preparing.shard_texts import (
 )
 from data_pipeline.preparing.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.preparing.worker_pool import worker_pool
-from data_pipeline.shards import make_shard, write_shard
-from data_pipeline.tokenizer import load_vocabulary
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS
 from tests.data_pipeline.preparing.small_text import WORDS, write_text
 
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ def vocabulary(tmp_path):
 
 @pytest.fixture
 def command(tmp_path, text, vocabulary):
-    """Arguments of a program that prepares `text` into the folder appended to them."""
+    """Arguments of a program that prepares `text` into the directory appended to them."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     settings = ("--format", "sentences", "--vocab", str(vocabulary), "--holdout", "0.1")
@@ -110,13 +110,13 @@ def wait_for_shards(process: subprocess.Popen, directory: Path, count: int) -> N
 def living(process: subprocess.Popen) -> list[int]:
     """The ids of the processes in its session that still run. (Each started process leads a session.)"""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            state, _, _, session = (directory / "stat").read_text().rpartition(")")[2].split()[:4]
         except OSError:  # it has just ended
             continue
         if session == str(process.pid) and state != "Z":
-            found.append(int(folder.name))
+            found.append(int(directory.name))
     return found
 
 
@@ -280,14 +280,14 @@ def test_capitals_in_a_vocabulary_for_uncased_text_are_noticed(tmp_path, text, v
 @pytest.fixture
 def model(tmp_path, vocabulary):
     """The tokenizer of a cased model of Hugging Face's; reading it needs no weights."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "vocab.txt").write_bytes(vocabulary.read_bytes())
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    return folder
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "vocab.txt").write_bytes(vocabulary.read_bytes())
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return directory
 
 
-def test_the_vocabulary_and_the_casing_of_a_models_folder(tmp_path, text, vocabulary, model):
+def test_the_vocabulary_and_the_casing_of_a_models_directory(tmp_path, text, vocabulary, model):
     flags = ["prepare", str(text), "--format", "sentences", "--holdout", "0.1", "--workers", "1"]
     assert (
         main([*flags, "--vocab", str(vocabulary), "--casing", "cased", "--output", str(tmp_path / "a")]) == 0
@@ -300,7 +300,7 @@ def test_the_vocabulary_and_the_casing_of_a_models_folder(tmp_path, text, vocabu
     assert manifests[1]["settings"]["vocab"] == str(model)
 
 
-def test_a_models_folder_that_does_not_do_is_one_line(tmp_path, text, model, capsys):
+def test_a_models_directory_that_does_not_do_is_one_line(tmp_path, text, model, capsys):
     flags = ["prepare", str(text), "--output", str(tmp_path / "made"), "--vocab", str(model)]
     assert main([*flags, "--casing", "uncased"]) == 2
     assert "is cased, not uncased: drop --casing" in " ".join(capsys.readouterr().err.split())
@@ -424,9 +424,9 @@ def test_share_of_duplicates_is_exact_or_close(size):
     sketch = DuplicateSketch(size)
     for part in np.array_split(draw.permutation(stream), 37):
         sketch.add(part)
-    assert sketch.share() == pytest.approx(0.5, abs=1e-12 if size > 50_000 else 0.02)
+    assert sketch.fraction() == pytest.approx(0.5, abs=1e-12 if size > 50_000 else 0.02)
     assert len(sketch._lowest) <= size
-    assert DuplicateSketch().share() == 0
+    assert DuplicateSketch().fraction() == 0
 
 
 def test_summary_hashes_tell_sentences_and_documents_apart(tmp_path):
@@ -531,16 +531,16 @@ def test_changed_inputs_do_not_mix_into_a_partial_corpus(tmp_path, command, text
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_of_someone_else_is_left_alone(tmp_path, text, vocabulary, overwrite):
-    folder = tmp_path / "made.partial"
-    folder.mkdir()
-    (folder / "wiki.txt").write_text("the cat sat")
+def test_a_directory_of_someone_else_is_left_alone(tmp_path, text, vocabulary, overwrite):
+    directory = tmp_path / "made.partial"
+    directory.mkdir()
+    (directory / "wiki.txt").write_text("the cat sat")
     with pytest.raises(UserError, match=r"made\.partial .* holds wiki\.txt and was not made by"):
         prepare(settings_for(text, vocabulary), tmp_path / "made", overwrite=overwrite)
-    assert [path.name for path in folder.iterdir()] == ["wiki.txt"]
+    assert [path.name for path in directory.iterdir()] == ["wiki.txt"]
 
 
-def test_a_folder_that_was_only_begun_is_taken(tmp_path):
+def test_a_directory_that_was_only_begun_is_taken(tmp_path):
     (tmp_path / "made.partial").mkdir()
     for name in (".lock", "..record.json.0123456789abcdef.partial"):
         (tmp_path / "made.partial" / name).touch()
@@ -592,7 +592,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
 def test_a_bucket_is_refused(tmp_path, text, vocabulary, monkeypatch, output):
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
-    with pytest.raises(UserError, match=rf"--output {output} is not a folder; mount the bucket"):
+    with pytest.raises(UserError, match=rf"--output {output} is not a directory; mount the bucket"):
         prepare(settings_for(text, vocabulary), output)
     assert set(tmp_path.iterdir()) == before
 
@@ -627,15 +627,15 @@ def test_an_existing_output_is_kept_unless_told_otherwise(tmp_path, text, vocabu
 
 
 @pytest.mark.parametrize(("overwrite", "message"), [(False, "exists already"), (True, "is not a corpus")])
-def test_a_folder_that_appears_meanwhile_is_kept(tmp_path, text, vocabulary, overwrite, message):
+def test_a_directory_that_appears_meanwhile_is_kept(tmp_path, text, vocabulary, overwrite, message):
     settings, output = settings_for(text, vocabulary), tmp_path / "made"
 
-    def make_folder(name: str, done: int, total: int | None) -> None:
+    def make_directory(name: str, done: int, total: int | None) -> None:
         output.mkdir(exist_ok=True)
         (output / "notes.txt").touch()
 
     with pytest.raises(UserError, match=message):
-        prepare(settings, output, runner=LocalRunner(1), overwrite=overwrite, on_progress=make_folder)
+        prepare(settings, output, runner=LocalRunner(1), overwrite=overwrite, on_progress=make_directory)
     assert [path.name for path in output.iterdir()] == ["notes.txt"]
     output.rename(tmp_path / "notes")
     made = shards(partial_directory(output))
@@ -730,7 +730,11 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
         ({"train_vocab": "wordpiece", "vocab_size": 200}, "give exactly one of --vocab FILE and"),
         ({"vocab": None, "train_vocab": "wordpiece"}, "--train-vocab needs --vocab-size N"),
         ({"vocab_size": 200}, "--vocab goes without it"),
-        ({"vocab": None, "train_vocab": "wordpiece", "vocab_size": -5}, "--vocab-size is -5; it must be at"),
+        (
+            {"vocab": None, "train_vocab": "wordpiece", "vocab_size": -5},
+            "--vocab-size is -5; it must be from",
+        ),
+        ({"vocab": None, "train_vocab": "wordpiece", "vocab_size": 10**18}, "it must be from 100 to 1000000"),
         ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
         ({"language": "english"}, "--language is 'english'; it must be a code"),
     ],
@@ -741,17 +745,17 @@ def test_impossible_settings_are_refused(text, vocabulary, changes, message):
 
 
 def test_an_output_inside_the_input_is_refused(tmp_path, text, vocabulary):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    text.rename(folder / "text.txt")
-    for name in (folder, f"{tmp_path}/i?"):
+    directory = tmp_path / "in"
+    directory.mkdir()
+    text.rename(directory / "text.txt")
+    for name in (directory, f"{tmp_path}/i?"):
         with pytest.raises(UserError, match=r"in/made lies inside the input .*/in;"):
-            prepare(settings_for(name, vocabulary), folder / "made", runner=LocalRunner(1))
-    folder = folder.rename(tmp_path / "made.partial")
-    for name in (folder, folder / "text.txt", f"{folder}/*.txt"):
+            prepare(settings_for(name, vocabulary), directory / "made", runner=LocalRunner(1))
+    directory = directory.rename(tmp_path / "made.partial")
+    for name in (directory, directory / "text.txt", f"{directory}/*.txt"):
         with pytest.raises(UserError, match=r"lies inside .*; give "):
             prepare(settings_for(name, vocabulary), tmp_path / "made", overwrite=True)
-    assert [path.name for path in folder.iterdir()] == ["text.txt"]
+    assert [path.name for path in directory.iterdir()] == ["text.txt"]
 
 
 def test_workers_must_be_positive(tmp_path, text, vocabulary):

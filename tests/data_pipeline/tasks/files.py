@@ -7,7 +7,7 @@ from typing import Any
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Writes a file, in UTF-8 if it is text, and makes its parent folders."""
+    """Writes a file, in UTF-8 if it is text, and makes its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_pipeline.tasks.rows import Rows
+from data_pipeline.tasks.finetuning.rows import Rows
 
 
 def make_rows(lengths: Sequence[int], width: int = 1) -> Rows:

@@ -5,9 +5,9 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bert_jax.formats import huggingface_tokenizer
-from data_pipeline.tasks.encode import TaskTokenizer, make_task_tokenizer
-from data_pipeline.tokenizer import WordPiece
-from data_pipeline.vocabulary_file import SPECIAL_TOKENS, read_vocabulary
+from data_pipeline.corpus.tokenizer import WordPiece
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, read_vocabulary
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789")
 SIGNS = ("[", "]", ".", ",", '"', "'", "-")

@@ -7,8 +7,8 @@ import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices
-from data_pipeline.tasks.folds import split_fold
-from data_pipeline.tasks.records import Place
+from data_pipeline.tasks.finetuning.folds import split_fold
+from data_pipeline.tasks.finetuning.records import Place
 from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 

@@ -4,15 +4,15 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.tasks.glue import read_glue
-from data_pipeline.tasks.glue_submission import (
+from data_pipeline.tasks.finetuning.labels import label_ids, label_values
+from data_pipeline.tasks.glue.files import read_glue
+from data_pipeline.tasks.glue.submission import (
     join_submissions,
     placeholders,
     submission_text,
     write_submission,
 )
-from data_pipeline.tasks.glue_tasks import GLUE_TASKS
-from data_pipeline.tasks.labels import label_ids, label_values
+from data_pipeline.tasks.glue.tasks import GLUE_TASKS
 from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tiny_tfds import cola_features, store
 
@@ -179,7 +179,7 @@ def test_tfds_gives_glues_own_order_and_words(tmp_path):
         assert [example.label for example in examples] == labels
     with pytest.raises(UserError, match="tfds:cola_like has no column premise; it has"):
         read_glue("tfds:cola_like", GLUE_TASKS["mnli"], "dev")
-    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; give the folder"):
+    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; give the directory"):
         read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev")
 
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.encode import TaskTokenizer
-from data_pipeline.tasks.records import Place
-from data_pipeline.tasks.relation import Entity, RelationExample, read_relations, read_semeval
-from data_pipeline.tasks.relation_rows import relation_rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer
+from data_pipeline.tasks.finetuning.records import Place
+from data_pipeline.tasks.relation import Entity, RelationExample, read_relations, read_semeval, relation_rows
 from tests.data_pipeline.tasks.files import write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 

@@ -1,0 +1,28 @@
+"""The experiment that a command line names, with the objective of `--objective`.
+
+Both are read before the other flags, since they decide which settings there are, and their defaults.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from bert_jax.cli.parsing import take_name
+from bert_jax.objectives import find_objective
+from bert_jax.objectives.experiment import Experiment
+from experiments import ALIASES, EXPERIMENTS
+
+
+def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str, Experiment]:
+    """The experiment's name and values; the arguments are those of `take_name`.
+
+    Raises:
+      UserError: no name, an unknown one, or an unknown objective.
+      SystemExit: with status 0, after printing the page for --help.
+    """
+    name = take_name(argv, {**EXPERIMENTS, **ALIASES}, what="experiment", usage=usage, page=page)
+    name = ALIASES.get(name, name)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--objective", nargs="?")
+    objective = parser.parse_known_args(argv[1:])[0].objective
+    experiment = EXPERIMENTS[name]
+    return name, experiment.with_objective(find_objective(objective)()) if objective else experiment

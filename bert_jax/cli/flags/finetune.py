@@ -1,0 +1,50 @@
+"""The flags of `bert-jax finetune`."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from bert_jax.cli.parsing import parse_flags, take_name
+from bert_jax.formats.model_source import ModelSource
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning.flags import Finetune
+
+_HELP = """\
+usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
+
+Fine-tune a pretrained model. Run the same command again to resume where it
+stopped. `bert-jax finetune TASK --help` lists a task's flags.
+
+  bert-jax finetune cola --model exported/mine --data glue/ --output runs/cola
+  bert-jax finetune classify --model runs/mine --data my_tables/ \\
+      --output runs/mine-topics --text-column title --label-column topic
+
+Several values of --learning-rate, --batch-size or --epochs make a grid;
+--grid takes the paper's for those not given. --seeds N repeats every trial.
+
+tasks:
+"""
+
+
+def parse(argv: Sequence[str]) -> Finetune[Any]:
+    """Reads the command line; the task's name comes first and decides the flags.
+
+    Raises:
+      UserError: unknown task, unknown flag, impossible value.
+    """
+    page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items())
+    usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
+    name = take_name(argv, TASKS, what="task", usage=usage, page=page)
+    missing: Any = tyro.MISSING_NONPROP
+    settings: Any = TASKS[name].settings()
+    default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=settings)
+    # The settings' own class tells tyro which flags there are.
+    kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
+    summary = TASKS[name].summary
+    about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(settings)}"
+    description = f"{about}\n\n{inspect.getdoc(Finetune)}"
+    return parse_flags(
+        kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description
+    )

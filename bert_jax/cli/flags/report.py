@@ -1,0 +1,30 @@
+"""The flags of `bert-jax report`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Compare runs: the final metrics of each, and the settings that differ.
+
+    For pretraining runs it shows the last held-out metrics; runs that differ only in the seed share a
+    line. For fine-tuned models it shows the score on the development set by model, task and data, with the
+    hyperparameters that are best on average. Metrics of several seeds are mean ± standard deviation.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """Work directories of `bert-jax pretrain`, or output directories of `bert-jax finetune`."""
+    csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write the table as CSV, with a line for each run or trial."""
+    plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also draw held-out accuracy and perplexity of pretraining runs: .png, .svg or .pdf (extra [plot])."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UserError("name the directory of a run, or of several")

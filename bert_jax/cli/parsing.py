@@ -1,0 +1,215 @@
+"""Reads command-line flags into a dataclass, with tyro; every error becomes a one-line UserError.
+
+tyro has no interface for what is wrong with a command line: it prints a screen and exits. So the line is
+taken from the screen, whose form a test in tests/test_cli.py checks; setup.cfg bounds the version.
+"""
+
+import contextlib
+import difflib
+import inspect
+import io
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+import tyro
+
+from data_pipeline.errors import UserError
+
+T = TypeVar("T")
+
+_LEAST_HELP_COLUMN = 8
+_RULE = re.compile(r"^ *-{10,} *$", re.MULTILINE)
+_INVALID_CHOICE = re.compile(r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)\.")
+_IN_PLAIN_WORDS = (
+    (r"^Error parsing (-\S+): ", r"\1: "),
+    (r"^Error parsing \S+: ", ""),
+    (r"invalid literal for int\(\) with base 10: |could not convert string to float: ", "invalid value "),
+    # tyro says of each type that a flag may have why the value is none.
+    (r"no type matching .*? instantiated from \[(.*?)\]\..*", r"invalid value \1"),
+    (r"\. Expected 1 values\.", ""),
+)
+"""What tyro writes, and what its place is taken by."""
+
+
+def parse_flags(
+    kind: type[T],
+    argv: Sequence[str],
+    *,
+    command: str,
+    default: T | None = None,
+    description: str | None = None,
+) -> T:
+    """Reads flags into an instance of `kind`.
+
+    Args:
+      kind: a dataclass; fields become flags, their docstrings the help text.
+      argv: the arguments after the command.
+      command: the command itself, such as "bert-jax predict", for the help text.
+      default: values of flags that are not given; None: the dataclass's own defaults.
+      description: beginning of the help text; None: the dataclass's docstring.
+
+    Raises:
+      UserError: an unknown flag, a value of the wrong type, a missing flag, an impossible value.
+      SystemExit: with status 0, after printing the help text for --help.
+    """
+    page, screen = io.StringIO(), io.StringIO()
+    start = tyro.MISSING_NONPROP if default is None else default
+    about = inspect.getdoc(kind) if description is None else description
+    try:
+        with _page_width(), contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
+            value, unknown = tyro.cli(
+                kind,
+                args=argv,
+                prog=command,
+                description=_join_lines(about or ""),
+                default=start,
+                return_unknown_args=True,
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            print(_wrap(page.getvalue()))
+            raise
+        raise UserError(_one_line(screen.getvalue())) from None
+    if unknown:
+        raise UserError(_name_unknown(unknown[0], kind, command, default))
+    return value
+
+
+def given_flags(argv: Sequence[str]) -> frozenset[str]:
+    """The names of the fields whose flags stand on a command line, such as `model.num_layers`."""
+    flags = (word.removeprefix("--") for word in argv if word.startswith("--"))
+    return frozenset(flag.partition("=")[0].replace("-", "_") for flag in flags)
+
+
+def choices(names: Any) -> str:
+    """The values of a Literal in the form of a help text, for a flag that may also be None."""
+    return f"{{{','.join(get_args(names))}}}"
+
+
+def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: str, page: str) -> str:
+    """Returns the name that a command line begins with, before its flags.
+
+    Args:
+      argv: the arguments after the command.
+      valid: the valid names.
+      what: the kind of name, for messages: experiment, task.
+      usage: the form of the command, for messages.
+      page: the text to print for --help.
+
+    Raises:
+      UserError: no name, or an unknown one.
+      SystemExit: with status 0, after printing the page for --help.
+    """
+    if argv and argv[0] in ("-h", "--help"):
+        print(page)
+        sys.exit(0)
+    if not argv or argv[0].startswith("-"):
+        raise UserError(f"name the {what} first: {usage}")
+    check_name(argv[0], valid, what)
+    return argv[0]
+
+
+def list_names(summaries: Mapping[str, str]) -> str:
+    """A line for each name, for the end of the page given to `take_name`."""
+    width = max(map(len, summaries))
+    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
+
+
+def check_name(name: str, valid: Collection[str], what: str) -> None:
+    """Raises UserError, with the most similar valid names or else with all, if a name is not valid."""
+    if name not in valid:
+        near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
+        known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
+        raise UserError(f"unknown {what} {name!r}; {known}")
+
+
+def _join_lines(text: str) -> str:
+    """Joins each paragraph into one line, since tyro keeps some line breaks of a docstring and drops others.
+
+    Indented paragraphs, such as commands, are left as they are.
+    """
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p if p.startswith(" ") else " ".join(p.split()) for p in paragraphs)
+
+
+@contextlib.contextmanager
+def _page_width() -> Iterator[None]:
+    """Makes tyro lay out its pages for 80 columns; from 130 on it would set the text in two columns."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _wrap(text: str) -> str:
+    """tyro's help text, with long lines and the help of each flag wrapped at 80 columns.
+
+    tyro keeps the line breaks that the help of a flag has in the source.
+    """
+    lines: list[tuple[str, int]] = []  # with the column in which a line goes on when it is wrapped
+    above = ""
+    for line in (line.rstrip() for line in text.rstrip().splitlines()):
+        column = len(line) - len(line.lstrip())
+        if _goes_on(above, line, column):
+            lines[-1] = f"{lines[-1][0]} {line.strip()}", column
+        elif line or above:  # no two blank lines
+            lines.append((line, 2 if line.startswith("usage:") else 0))
+        above = line
+    return "\n".join(_wrap_line(*line) for line in lines)
+
+
+def _goes_on(above: str, line: str, column: int) -> bool:
+    """Whether a line that begins at a column goes on with the help of a flag that the line above has."""
+    if column < _LEAST_HELP_COLUMN or not above[column:]:
+        return False
+    return above[column - 2 : column] == "  " and not above[column:].startswith(" ")
+
+
+def _wrap_line(line: str, indent: int) -> str:
+    return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=" " * indent))
+
+
+def _name_unknown(argument: str, kind: type[T], command: str, default: T | None) -> str:
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; `{command} --help` lists what is valid"
+    flag = argument.partition("=")[0].replace("_", "-")
+    near = difflib.get_close_matches(flag, _known_flags(kind, command, default), n=3, cutoff=0.5)
+    hint = f"nearest: {', '.join(near)}; " if near else ""
+    return f"unknown flag {flag}; {hint}`{command} --help` lists all"
+
+
+def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
+    screen = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(screen):
+        parse_flags(kind, ["--help"], command=command, default=default)
+    return sorted(set(re.findall(r"^ *(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
+
+
+def _one_line(screen: str) -> str:
+    """Extracts one line from tyro's message, where lines of dashes separate title, error and further help."""
+    _, wrong, *more = [part.strip("\n").splitlines() for part in _RULE.split(screen)]
+    message = " ".join(" ".join(wrong).split())
+    if message.startswith("Missing from"):
+        # Names are indented by six blanks, their help texts by ten.
+        return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
+    if choice := _INVALID_CHOICE.fullmatch(message):
+        value, flag, listed = choice.groups()
+        return f"{flag}: invalid value {value}; valid: {', '.join(_names_in(listed))}"
+    for pattern, plain in _IN_PLAIN_WORDS:
+        message = re.sub(pattern, plain, message)
+    expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)
+    return f"{message}; expected {expected}" if expected else message
+
+
+def _names_in(listed: str) -> list[str]:
+    """The values in tyro's list of choices, sorted, since the order of some is not always the same."""
+    return sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})

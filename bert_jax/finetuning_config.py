@@ -1,0 +1,141 @@
+"""The configuration of a fine-tuning run, which is written to the `config.json` of its directory.
+
+Needs the standard library alone, as `bert_jax.config` does, so that flags parse fast.
+"""
+
+import dataclasses
+from typing import Literal
+
+from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
+from data_pipeline.errors import UserError
+
+Combination = Literal["concat", "sum", "weighted"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRates:
+    """Learning rates by depth: embeddings are 0, layers 1 to L, head and pooler L + 1."""
+
+    layer_decay: float = 1.0
+    """Learning rate of a layer, as a fraction of the rate of the one above (Clark et al. 2020: 0.8, 0.9)."""
+    frozen_layers: int | None = None
+    """Number of lowest layers to freeze, besides the embeddings; 0: the embeddings alone; None: nothing."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"layer_decay is {self.layer_decay}; it must be above 0 and at most 1")
+        if self.frozen_layers is not None and self.frozen_layers < 0:
+            raise UserError(f"frozen_layers is {self.frozen_layers}; it must be at least 0")
+
+    def scale(self, path: tuple[str, ...], num_layers: int) -> float:
+        """The factor of the learning rate for the parameter at a path of the tree."""
+        depth = _depth(path, num_layers)
+        if self.frozen_layers is not None and depth <= self.frozen_layers:
+            return 0.0
+        return self.layer_decay ** (num_layers + 1 - depth)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """What the head sees of the encoder. The default is the last layer alone, as in fine-tuning."""
+
+    layers: tuple[int, ...] = (-1,)
+    """Numbers of the layers to use: 0 is the embedding output, -1 the last layer."""
+    combine: Combination = "concat"
+    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
+    lstm_layers: int = 0
+    """BiLSTM layers on top; 2 in the paper."""
+    lstm_width: int = 768
+    """Units of each direction of the BiLSTM."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise UserError("layers is empty; name at least one, such as -1")
+        if self.lstm_layers < 0 or self.lstm_width < 1:
+            raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
+
+    def are_plain(self, num_layers: int) -> bool:
+        """Whether the head sees the last layer unchanged; without a BiLSTM, `lstm_width` has no effect."""
+        return self.layers in ((-1,), (num_layers,)) and not self.lstm_layers and self.combine != "weighted"
+
+    def check(self, num_layers: int) -> None:
+        """Raises UserError if `layers` names one that the model does not have."""
+        for layer in self.layers:
+            if not -num_layers - 1 <= layer <= num_layers:
+                raise UserError(f"layers names {layer}; the model has {-num_layers - 1} to {num_layers}")
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig(RunConfig):
+    """Configuration of one run: a model, what its head sees, and how it is trained."""
+
+    model: ModelConfig = ModelConfig()
+    num_labels: int = 2
+    """Number of labels that the head tells apart; 1 where the data has none."""
+    rates: LayerRates = LayerRates()
+    features: FeatureConfig = FeatureConfig()
+    """What the head sees of the encoder."""
+    warmup_proportion: float = 0.1
+    """Fraction of the steps in which the learning rate rises."""
+    pack: bool = True
+    """Whether short rows may share lines of training batches (`data_pipeline.tasks.finetuning.packing`)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("num_labels", self.num_labels)
+        if not 0 <= self.warmup_proportion < 1:
+            raise UserError(
+                f"warmup_proportion is {self.warmup_proportion:g}; it must be at least 0 and below 1"
+            )
+        self.features.check(self.model.num_layers)
+        if (self.rates.frozen_layers or 0) > self.model.num_layers:
+            raise UserError(
+                f"frozen_layers is {self.rates.frozen_layers}; the model has {self.model.num_layers} layers"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One choice of hyperparameters, such as one of the paper's grid."""
+
+    learning_rate: float
+    batch_size: int
+    epochs: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_positive("batch_size", self.batch_size)
+        for name in ("learning_rate", "epochs"):
+            check_above_zero(name, getattr(self, name))
+
+    @property
+    def name(self) -> str:
+        """Name of the trial's directory; trials of different hyperparameters have different names."""
+        rate, epochs = (f"{value!r}".removesuffix(".0") for value in (self.learning_rate, self.epochs))
+        return f"lr{rate}-batch{self.batch_size}-epochs{epochs}-seed{self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformersHead:
+    """Which class of Hugging Face transformers computes the same as a head, so that it can be exported."""
+
+    class_name: str
+    layer: str
+    """The class's name for the layer that is new in fine-tuning."""
+    problem_type: str | None = None
+    """transformers' setting of that name, such as `regression`."""
+
+
+def make_optimizer_config(base: FineTuningConfig, trial: Trial, num_train_steps: int) -> OptimizerConfig:
+    """The optimizer of `base` with the trial's learning rate, and with its warm-up in steps."""
+    warmup = int(num_train_steps * base.warmup_proportion)
+    return dataclasses.replace(base.optimizer, learning_rate=trial.learning_rate, warmup_steps=warmup)
+
+
+def _depth(path: tuple[str, ...], num_layers: int) -> int:
+    match path:
+        case ("encoder", "embeddings", *_):
+            return 0
+        case ("encoder", layer, *_):
+            return int(layer.removeprefix("layer_")) + 1
+    return num_layers + 1

@@ -1,0 +1,10 @@
+"""The pretraining objectives, one file each; `register` adds another."""
+
+from bert_jax.objectives.base import OBJECTIVES as OBJECTIVES
+from bert_jax.objectives.base import Objective as Objective
+from bert_jax.objectives.base import find_objective as find_objective
+from bert_jax.objectives.base import objective_name as objective_name
+from bert_jax.objectives.base import register as register
+from bert_jax.objectives.ltr import LeftToRight as LeftToRight
+from bert_jax.objectives.mlm import MaskedLM as MaskedLM
+from bert_jax.objectives.mlm_nsp import MaskedLMAndNSP as MaskedLMAndNSP

@@ -1,0 +1,47 @@
+"""All settings of a pretraining run, as one frozen dataclass.
+
+An `Experiment` is a value: hashable, comparable, printable. Files in `experiments/` hold such values and
+nothing else.
+"""
+
+import dataclasses
+
+from bert_jax.config import ModelConfig, RunConfig, check_positive
+from bert_jax.objectives import MaskedLMAndNSP, Objective, objective_name
+from data_pipeline.config import DataConfig
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment(RunConfig):
+    """All settings of a pretraining run, except the directory it writes to."""
+
+    objective: Objective = MaskedLMAndNSP()
+    """What the model learns."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    eval_examples: int = 10_000
+    """Most held-out sequences in an evaluation; always the same ones with the same masks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("eval_examples", self.eval_examples)
+        longest = max(phase.max_seq_length for phase in self.data.phases)
+        if longest > self.model.max_position_embeddings:
+            raise UserError(
+                f"a phase's max_seq_length ({longest}) is longer than "
+                f"model.max_position_embeddings ({self.model.max_position_embeddings})"
+            )
+        name = objective_name(self.objective)
+        if self.model.attention != self.objective.attention:
+            raise UserError(
+                f"model.attention is {self.model.attention}; "
+                f"it must be {self.objective.attention} with objective {name}"
+            )
+        self.objective.check(self.data)
+
+    def with_objective(self, objective: Objective) -> "Experiment":
+        """The same experiment with another objective, and the attention, pairs and masks that it needs."""
+        model = dataclasses.replace(self.model, attention=objective.attention)
+        data = objective.required_data(self.data)
+        return dataclasses.replace(self, objective=objective, model=model, data=data)

@@ -1,0 +1,97 @@
+"""What objectives that predict tokens share: sums, means, FLOPs and parameters of a language model head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from etils import epy
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.size import encoder_flops, encoder_parameters, pooler_parameters
+from bert_jax.task import Batch, Metric, Sums
+
+with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    from bert_jax import cross_entropy
+    from bert_jax.model import packed_rows
+
+if TYPE_CHECKING:
+    import jax
+
+# Keeps the mean finite in a batch without predictions (run_pretraining.py:279).
+_WEIGHT_EPSILON = 1e-5
+# Larger losses are reported with the perplexity of this one, 5.5e34; exp overflows a float above 709.
+_LARGEST_LOSS = 80.0
+
+
+def token_metrics(prefix: str, label: str) -> tuple[Metric, Metric]:
+    """Accuracy and perplexity of predicted tokens, as `token_means` names them."""
+    return (
+        Metric(
+            f"{prefix}_accuracy",
+            f"{label} accuracy",
+            "{:.1%}",
+            guess="the most frequent token",
+            panel="held-out accuracy, %",
+        ),
+        Metric(f"{prefix}_perplexity", "perplexity", better="lower", panel="held-out perplexity"),
+    )
+
+
+def count_examples(batch: Batch) -> Sums:
+    """float32 scalars `examples` (instances; unless rows are packed, the rows that are not padding) and
+    `tokens` (real positions)."""
+    return {
+        "examples": packed_rows.instance_weights(batch).sum(),
+        "tokens": batch["input_mask"].astype("float32").sum(),
+    }
+
+
+def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Sums:
+    """Summed cross-entropies (nats) and numbers of correct predictions.
+
+    Args:
+      logits: float32 [B, P, V].
+      targets: int [B, P], the right ids.
+      weights: float32 [B, P], 1 for real predictions and 0 for empty slots.
+
+    Returns:
+      float32 scalars `lm_loss`, `lm_correct`.
+    """
+    # As rows [B x P, V]: TPUs lay out [B, P, V] in tiles of eight, into which P rarely divides, and
+    # XLA would copy all logits from one layout to the other.
+    targets, weights = targets.reshape(-1), weights.reshape(-1)
+    loss, correct = cross_entropy.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
+    return {"lm_loss": (loss * weights).sum(), "lm_correct": (correct * weights).sum()}
+
+
+def token_loss(sums: Sums, totals: Sums) -> jax.Array:
+    """The mean of the sums of `token_sums` over `lm_weight` predictions."""
+    return sums["lm_loss"] / (totals["lm_weight"] + _WEIGHT_EPSILON)
+
+
+def token_means(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
+    """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `prefix`."""
+    weight = max(sums["lm_weight"], 1.0)
+    loss = sums["lm_loss"] / weight
+    return {
+        "loss": loss,
+        f"{prefix}_loss": loss,
+        f"{prefix}_perplexity": math.exp(min(loss, _LARGEST_LOSS)),
+        f"{prefix}_accuracy": sums["lm_correct"] / weight,
+    }
+
+
+def language_model_flops(model: ModelConfig, length: int, predictions: int) -> int:
+    """FLOPs of training encoder and language model head on one row with `predictions` logits."""
+    width = model.hidden_size
+    return encoder_flops(model, length) + 3 * 2 * predictions * width * (width + model.vocab_size)
+
+
+def num_parameters_with_heads(model: ModelConfig) -> int:
+    """Parameters of `BertForPreTraining`: encoder, pooler, language model and next sentence heads."""
+    width = model.hidden_size
+    language_model = width * width + width + 2 * width + model.vocab_size
+    next_sentence = 2 * width + 2
+    return encoder_parameters(model) + pooler_parameters(model) + language_model + next_sentence

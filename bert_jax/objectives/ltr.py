@@ -1,0 +1,79 @@
+"""Left-to-right language modelling: Table 5's "LTR & no NSP" (paper, section 5.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from etils import epy
+
+from bert_jax.config import ModelConfig
+from bert_jax.objectives import language_model
+from bert_jax.objectives.base import Objective, register
+from bert_jax.task import Batch, Sums
+from data_pipeline.config import DataConfig
+from data_pipeline.errors import UserError
+
+with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import numpy as np
+
+    from bert_jax.model import packed_rows, pretraining
+
+if TYPE_CHECKING:
+    import jax
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LeftToRight(Objective):
+    """Predicts each token from those to its left, with causal attention and without masks."""
+
+    name = "ltr"
+    attention = "causal"
+    metrics = language_model.token_metrics("lm", "LM")
+    batch_arrays = ("input_ids", "input_mask", "segment_ids")
+    trained_parts = frozenset(("encoder", "language_model"))
+    transformers_class = "BertLMHeadModel"
+
+    def required_data(self, data: DataConfig) -> DataConfig:
+        return dataclasses.replace(data, masking=dataclasses.replace(data.masking, rate=0.0))
+
+    def check(self, data: DataConfig) -> None:
+        if data.masking.rate:
+            raise UserError(f"data.masking.rate is {data.masking.rate}; it must be 0 with objective ltr")
+
+    def module(self, model: ModelConfig) -> pretraining.BertForNextTokens:
+        return pretraining.BertForNextTokens(model)
+
+    def denominators(self, batch: Batch) -> Sums:
+        return {"lm_weight": _targets(batch)[1].sum(), **language_model.count_examples(batch)}
+
+    def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
+        return language_model.token_sums(outputs[0], *_targets(batch))
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return language_model.token_loss(sums, totals)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return language_model.token_means(sums, "lm")
+
+    def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        targets, weights = _targets(batch)  # type: ignore[arg-type]
+        return {"lm_accuracy": (np.asarray(targets), np.asarray(weights) > 0)}
+
+    def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
+        return language_model.language_model_flops(model, length, length - 1)
+
+    def num_parameters(self, model: ModelConfig) -> int:
+        return language_model.num_parameters_with_heads(model)
+
+
+def _targets(batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The next id of each position, int [B, T - 1], and float32 weights: 0 for padding, and for the first
+    token of the next instance in a packed row."""
+    targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype("float32")
+    instances = packed_rows.instances_of(batch)
+    if instances is not None:
+        weights *= instances[:, 1:] == instances[:, :-1]
+    return targets, weights

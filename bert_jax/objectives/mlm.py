@@ -1,0 +1,76 @@
+"""Masked language modelling alone: Table 5's "no NSP" (paper, section 3.1, task 1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from etils import epy
+
+from bert_jax.config import ModelConfig
+from bert_jax.objectives import language_model
+from bert_jax.objectives.base import Objective, register
+from bert_jax.task import Batch, Metric, Sums
+from data_pipeline.config import DataConfig, MaskingConfig
+from data_pipeline.errors import UserError
+
+with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    from bert_jax.model import pretraining
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MaskedLM(Objective):
+    """Predicts the masked tokens of a bidirectional encoder's input."""
+
+    name = "mlm"
+    metrics: ClassVar[tuple[Metric, ...]] = language_model.token_metrics("mlm", "MLM")
+    batch_arrays: ClassVar[tuple[str, ...]] = (
+        *("input_ids", "input_mask", "segment_ids"),
+        *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+    )
+    trained_parts = frozenset(("encoder", "language_model"))
+    transformers_class = "BertForMaskedLM"
+
+    def required_data(self, data: DataConfig) -> DataConfig:
+        masking = data.masking if data.masking.rate else MaskingConfig()
+        return dataclasses.replace(data, masking=masking)
+
+    def check(self, data: DataConfig) -> None:
+        if not data.masking.rate:
+            raise UserError(f"data.masking.rate is 0; it must be above 0 with objective {self.name}")
+        for phase in data.phases:
+            if not phase.max_predictions_per_seq:
+                raise UserError(
+                    f"max_predictions_per_seq is 0 in the phase of length {phase.max_seq_length}; it must be "
+                    f"at least 1 with data.masking.rate {data.masking.rate}"
+                )
+
+    def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
+        return pretraining.BertForPreTraining(model)
+
+    def denominators(self, batch: Batch) -> Sums:
+        return {"lm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
+
+    def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
+        return language_model.token_sums(outputs[0], batch["masked_lm_ids"], batch["masked_lm_weights"])
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return language_model.token_loss(sums, totals)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return language_model.token_means(sums, "mlm")
+
+    def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        return {"mlm_accuracy": (batch["masked_lm_ids"], batch["masked_lm_weights"] > 0)}
+
+    def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
+        return language_model.language_model_flops(model, length, predictions)
+
+    def num_parameters(self, model: ModelConfig) -> int:
+        return language_model.num_parameters_with_heads(model)

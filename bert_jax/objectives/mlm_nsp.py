@@ -1,0 +1,79 @@
+"""Masked language modelling and next sentence prediction, as in the paper (section 3.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from etils import epy
+
+from bert_jax.config import ModelConfig
+from bert_jax.objectives.base import register
+from bert_jax.objectives.mlm import MaskedLM
+from bert_jax.task import Batch, Metric, Sums
+from data_pipeline.config import DataConfig
+from data_pipeline.errors import UserError
+
+with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from bert_jax import cross_entropy
+    from bert_jax.model import packed_rows
+
+if TYPE_CHECKING:
+    import jax
+
+    from bert_jax.model.pretraining import Logits
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MaskedLMAndNSP(MaskedLM):
+    """Predicts the masked tokens, and from [CLS] whether the second segment followed the first in the text.
+
+    The loss is the sum of the two means.
+    """
+
+    name = "mlm_nsp"
+    metrics = (
+        MaskedLM.metrics[0],
+        Metric("nsp_accuracy", "NSP accuracy", "{:.1%}", guess="the more frequent label"),
+        MaskedLM.metrics[1],
+    )
+    batch_arrays = (*MaskedLM.batch_arrays, "next_sentence_labels")
+    trained_parts = MaskedLM.trained_parts | {"pooler", "next_sentence"}
+    transformers_class = "BertForPreTraining"
+
+    def required_data(self, data: DataConfig) -> DataConfig:
+        return dataclasses.replace(super().required_data(data), pairing="next_sentence")
+
+    def check(self, data: DataConfig) -> None:
+        super().check(data)
+        if data.pairing != "next_sentence":
+            raise UserError("objective mlm_nsp needs data.pairing next_sentence")
+
+    def numerators(self, outputs: Logits, batch: Batch) -> Sums:
+        is_instance = packed_rows.instance_weights(batch)
+        loss, correct = cross_entropy.cross_entropy(outputs[1], batch["next_sentence_labels"])
+        nsp = {"nsp_loss": (loss * is_instance).sum(), "nsp_correct": (correct * is_instance).sum()}
+        return super().numerators(outputs, batch) | nsp
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return super().loss(sums, totals) + sums["nsp_loss"] / jnp.maximum(totals["examples"], 1.0)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        row, examples = super().means(sums), max(sums["examples"], 1.0)
+        nsp_loss = sums["nsp_loss"] / examples
+        nsp = {"nsp_loss": nsp_loss, "nsp_accuracy": sums["nsp_correct"] / examples}
+        return {**row, **nsp, "loss": row["loss"] + nsp_loss}
+
+    def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        counts = np.asarray(packed_rows.instance_weights(batch)) > 0  # type: ignore[arg-type]
+        return super().predicted(batch) | {"nsp_accuracy": (batch["next_sentence_labels"], counts)}
+
+    def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
+        width = model.hidden_size
+        next_sentence = 3 * 2 * instances * width * (width + 2)
+        return super().flops(model, length, predictions, instances) + next_sentence

@@ -1,0 +1,78 @@
+"""A checkpoint of a run measured on held-out documents, at the sequence length of every phase."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bert_jax.config import ParallelConfig
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parallel.compilation_cache import keep_compiled
+from bert_jax.pretraining.corpus import check_same_vocabulary
+from bert_jax.pretraining.data import heldout_batches
+from bert_jax.pretraining.evaluation import evaluate
+from bert_jax.training.checkpoints import load_params
+from bert_jax.training.program import make_program
+from bert_jax.workdir.directory import corpus_of
+from bert_jax.workdir.record import read_record
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
+
+_ROWS_OF_A_DEVICE = 32
+
+
+def evaluate_run(
+    workdir: Path, step: int | None, corpus: str, examples: int | None
+) -> tuple[list[dict[str, Any]], Path]:
+    """Evaluates on all devices of this machine and adds the rows to WORKDIR/evaluation-STEP.json.
+
+    Args:
+      workdir: the work directory of the run.
+      step: of the checkpoint; None for the newest.
+      corpus: whose held-out documents are used; empty for that of the run.
+      examples: most sequences for each phase; None for as many as in the run.
+
+    Returns:
+      A row of metrics for each phase, and the file.
+
+    Raises:
+      UserError: no run, no such checkpoint, a corpus of another vocabulary or without held-out documents.
+    """
+    record = read_record(workdir)
+    experiment = dataclasses.replace(
+        record.experiment,
+        parallel=ParallelConfig(),
+        global_batch_size=_ROWS_OF_A_DEVICE * jax.device_count(),
+        eval_examples=record.experiment.eval_examples if examples is None else examples,
+    )
+    corpus = corpus or corpus_of(workdir, experiment.data.corpus)
+    check_same_vocabulary(workdir, record, corpus)
+    step, params = load_params(workdir, step)
+    file = workdir / f"evaluation-{step}.json"
+    earlier = _rows_of_others(file, corpus)
+    keep_compiled(workdir)
+    program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
+    heldout = heldout_batches(program, experiment, corpus)
+    if heldout is None:
+        raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
+    on_devices = program.put_params(params)
+    rows = [
+        {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}
+        | evaluate(program, on_devices, heldout(phase))
+        for phase in experiment.data.phases
+    ]
+    write_json(file, earlier + rows)
+    return rows, file
+
+
+def _rows_of_others(file: Path, corpus: str) -> list[dict[str, Any]]:
+    """The rows in an earlier evaluation's file for other corpora. Raises UserError if it cannot be read."""
+    try:
+        rows = load_json(file)
+        return [row for row in rows if row["corpus"] != corpus]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise bad_input(error, file, f"{file} is no evaluation of a run; remove it") from None

@@ -1,0 +1,209 @@
+"""`bert-jax pretrain --init-from MODEL`: takes over a model's shape, and checks that the corpus fits it."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from bert_jax.config import MODEL_SHAPE
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.objectives.experiment import Experiment
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus.store import find_vocabulary, is_prepared, vocabulary_size
+from data_pipeline.errors import UserError
+
+# Most tokens that a message lists.
+_SHOWN = 3
+
+
+def open_initial(
+    directory: Path, experiment: Experiment, given: Collection[str]
+) -> tuple[PretrainedModel, Experiment]:
+    """Reads the model that a run starts from, and gives the experiment its shape.
+
+    Args:
+      directory: a directory that `bert_jax.formats.open_model` takes.
+      experiment: the experiment with the flags' settings.
+      given: names of the fields that flags set, such as `model.num_layers`.
+
+    Raises:
+      UserError: the directory is not a model, or the experiment cannot start from this model.
+    """
+    if experiment.data.corpus == INSTALLED_DOCUMENTATION:
+        raise UserError(
+            "--init-from needs a corpus that was made with the model's vocabulary: pass --data.corpus DIR"
+        )
+    model = open_model(directory)
+    if model.has_assumed_activation and "model.activation" in given:
+        model = model.with_activation(experiment.model.activation)
+    return model, take_shape(experiment, given, model)
+
+
+def take_shape(experiment: Experiment, given: Collection[str], model: PretrainedModel) -> Experiment:
+    """The experiment with the shape of the model that it starts from.
+
+    There may be more word embeddings than the model has: as many as a flag asks for, or else as many as
+    the corpus's vocabulary needs.
+
+    Args:
+      experiment: the experiment with the flags' settings.
+      given: names of the fields that flags set.
+      model: the model that it starts from.
+
+    Raises:
+      UserError: a flag asks for another shape than the model's, a phase has longer sequences than the model
+        takes, or the corpus does not exist.
+    """
+    theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
+    wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
+    asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
+    rows = wanted["vocab_size"] if "vocab_size" in asked else _num_tokens(experiment.data.corpus)
+    shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
+    differing = [
+        f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]
+    ]
+    if differing:
+        raise UserError(
+            f"the model of --init-from, {model.name}, has another shape: {'; '.join(differing)}; "
+            f"leave these flags out, and the run takes its shape"
+        )
+    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
+
+
+def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], None]) -> None:
+    """Checks that the corpus's vocabulary is the model's, possibly with tokens appended.
+
+    Raises:
+      UserError: a token has another id in the model, an id another token, or the corpus was made with other
+        rules of casing or splitting; the corpus does not exist.
+    """
+    ours, theirs = find_vocabulary(corpus), model.vocabulary
+    if ours is None:
+        say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")
+        return
+    tokens, expected = _ids_of_tokens(corpus), model.tokenizer.get_vocab()
+    difference = _first_difference(tokens, expected)
+    if difference is None and theirs is None and is_prepared(corpus):
+        _check_normalizer(model, make_tokenizer(ours), corpus)
+    # Compared for prepared corpora only: the casing of TFRecords is a guess.
+    if difference is None and theirs and theirs.casing != ours.casing and is_prepared(corpus):
+        difference = f"it is {ours.casing}, the model {theirs.casing}"
+    if difference is not None:
+        file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
+        raise UserError(
+            f"{corpus} has another vocabulary than {model.name} of --init-from: {difference}; prepare the "
+            f"text with the model's own (--vocab {file} beside it, --casing {casing}), to which tokens "
+            f"may be appended"
+        )
+    if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
+        say(
+            f"note: {corpus} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's tokenizer "
+            f"will not have them"
+        )
+
+
+def describe_start(model: PretrainedModel) -> str:
+    """One line that names the model that a run starts from, and the heads drawn from the seed."""
+    drawn = [head.replace("_", " ") for head in model.missing]
+    lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
+    assumed = (
+        f"; its GELU is assumed to be {model.config.activation}, see --model.activation"
+        if model.has_assumed_activation
+        else ""
+    )
+    return f"starting from {model.name}{lacking}{assumed}"
+
+
+def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> list[str]:
+    """Lines that say which tokens of the corpus are new to the model, and where their rows come from.
+
+    Args:
+      model: the model that a run starts from.
+      num_rows: number of the run's word embeddings.
+      corpus: a corpus that passes `check_vocabulary`.
+    """
+    theirs, known = model.config.vocab_size, model.tokenizer.get_vocab()
+    ids = _ids_of_tokens(corpus)
+    new = sorted(ids.keys() - known.keys(), key=ids.__getitem__)
+    spare, drawn = [t for t in new if ids[t] < theirs], [t for t in new if ids[t] >= theirs]
+    lines = []
+    if spare:
+        lines.append(f"{_count(spare, 'new ')}, {_show(spare)}, taken from rows that the model has to spare")
+    if num_rows > theirs:
+        whose = f" for {_count(drawn, 'new ')}, {_show(drawn)}" if drawn else ""
+        lines.append(f"model.vocab_size {theirs} -> {num_rows}: rows drawn from the seed{whose}")
+    return lines
+
+
+def _num_tokens(corpus: str) -> int:
+    """Size of the corpus's vocabulary, 0 if unknown. Raises UserError if the corpus does not exist."""
+    return vocabulary_size(corpus) or 0
+
+
+def _ids_of_tokens(corpus: str) -> dict[str, int]:
+    """The id of each token in the corpus's vocabulary; empty if the vocabulary is unknown."""
+    vocabulary = find_vocabulary(corpus)
+    return make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
+
+
+def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:
+    """Raises UserError if case, accents or Chinese are handled otherwise in the corpus than by the model.
+
+    Used if the model's tokenizer is more than a vocabulary and a casing.
+    """
+    wanted, found = _rules(model.tokenizer), _rules(ours)
+    if wanted is None or found is None or wanted == found:
+        return
+    differing = [
+        f"{name} is {str(found[name]).lower()}, not {str(value).lower()}"
+        for name, value in wanted.items()
+        if value != found[name]
+    ]
+    uncased = wanted["lowercase"]
+    if wanted["strip_accents"] == uncased and wanted["handle_chinese_chars"]:
+        way = f"prepare it with --casing {'uncased' if uncased else 'cased'}"
+    else:
+        way = "`bert-jax prepare` cannot follow the model's, so no corpus fits it"
+    raise UserError(
+        f"the text of {corpus} was cut by other rules than those of {model.name} of --init-from: "
+        f"{', '.join(differing)}; {way}"
+    )
+
+
+def _rules(tokenizer: Tokenizer) -> dict[str, bool] | None:
+    """The rules of a tokenizer's BertNormalizer; None if its normalizer is another one."""
+    rules = json.loads(tokenizer.to_str())["normalizer"] or {}
+    if rules.get("type") != "BertNormalizer":
+        return None
+    lowers = rules["lowercase"]
+    accents = lowers if rules["strip_accents"] is None else rules["strip_accents"]
+    return {
+        "lowercase": lowers,
+        "strip_accents": accents,
+        "handle_chinese_chars": rules["handle_chinese_chars"],
+    }
+
+
+def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
+    """Describes the first id whose token, or token whose id, differs in the model; None if none does."""
+    names = {index: token for token, index in expected.items()}
+    for token, index in sorted(tokens.items(), key=lambda item: item[1]):
+        if names.get(index, token) != token:
+            return f"its id {index}, {token!r}, is {names[index]!r} in the model"
+        if expected.get(token, index) != index:
+            # For example, a word was appended that the vocabulary has already: its trained row would be lost.
+            return f"its id {index}, {token!r}, is id {expected[token]} in the model"
+    return None
+
+
+def _count(tokens: Sequence[str], kind: str = "") -> str:
+    return f"{len(tokens)} {kind}token{'s' if len(tokens) > 1 else ''}"
+
+
+def _show(tokens: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, tokens[:_SHOWN]))
+    return f"{shown}, ..." if len(tokens) > _SHOWN else shown

@@ -1,0 +1,1 @@
+"""Comparing the arms of an ablation."""

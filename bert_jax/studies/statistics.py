@@ -1,0 +1,183 @@
+"""The difference between two arms of a study, with an interval over seeds and test items.
+
+Seeds and test items are both samples, and every seed is tested on the same items. As in the multi-bootstrap
+(Sellam et al. 2022, "The MultiBERTs", arXiv 2106.16163), items are resampled with replacement, the same draws
+for both arms and all seeds. Seeds are not resampled: three of them, taken for the population, differ too
+little from one another. Their variance is estimated as it is where several radiologists read the same cases
+(Obuchowski and Rockette 1995):
+
+    variance of the difference = variance between seeds / S + covariance of two seeds over draws of items
+
+The first term has the interaction of seed and item in it, which draws of both would count three times. Half
+the interval is the root of the sum times the mean of Student's quantiles for S - 1 and N - 1 degrees of
+freedom, weighted by the terms (Cochran and Cox 1950).
+
+How often 95% intervals held the truth in 600 simulations each, with 300 items, in seven situations in which
+seeds, items or their interaction differ most (`benchmarks/interval_coverage.py`; standard error 0.9%):
+
+| seeds | these intervals | percentiles of the multi-bootstrap |
+|---|---|---|
+| 3 | 93.7 to 97.7% | 80.8 to 100% |
+| 5 | 94.8 to 97.0% | 89.8 to 99.7% |
+| 10 | 93.3 to 95.5% | 91.3 to 100% |
+
+Where each seed has one number, Student's paired interval held it in 95.0 to 96.7%, percentiles over 3 seeds
+in 75.8%. Degrees of freedom after Satterthwaite (Hillis 2007) fall to 92% for 3 seeds. No interval is right
+if a seed in ten fails: this one held the truth in 87.0, 77.7 and 73.0% for 3, 5 and 10 seeds, since many
+samples have no failure in them.
+
+Shapes: S seeds, N items, R resamples.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+from scipy import stats
+
+FEWEST_SEEDS = 3
+"""With fewer there is no interval."""
+
+_WEIGHTS_AT_ONCE = 1 << 23
+
+Statistic: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""A metric of every seed for several weightings of the items.
+
+Takes scores or predictions [S, N, ...] and float64 weights [R, N], how often each item counts; returns
+float64 [R, S].
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Treatment minus baseline, in units of the metric."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    """None with fewer than `FEWEST_SEEDS` seeds: how much seeds differ is then unknown."""
+    num_seeds: int
+    num_items: int | None
+    """None where each seed has one number: the interval then is for these test items alone."""
+
+    @property
+    def is_distinguishable(self) -> bool | None:
+        """Whether the interval excludes 0; None if there is no interval."""
+        return None if self.interval is None else not self.interval[0] <= 0 <= self.interval[1]
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            seeds = "1 seed" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
+            return f"{self.mean:+.4g} ({seeds}; an interval needs {FEWEST_SEEDS})"
+        return f"{self.mean:+.4g} [{self.interval[0]:+.4g}, {self.interval[1]:+.4g}]"
+
+
+def mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The `Statistic` of metrics that are means over items, such as accuracy: of scores [S, N]."""
+    return _sums(scores, weights) / weights.sum(axis=1, keepdims=True)
+
+
+def f1(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The `Statistic` F1 of class 1; 0 where it is neither predicted nor right.
+
+    Args:
+      outcomes: 0 or 1 [S, N, 2], predictions and targets.
+      weights: [R, N].
+    """
+    predicted, target = np.moveaxis(outcomes, -1, 0)
+    both = _sums(predicted * target, weights)
+    return _ratio(2 * both, _sums(predicted, weights) + _sums(target, weights))
+
+
+def matthews(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The `Statistic` Matthews correlation, with the arguments of `f1`; 0 where either is constant."""
+    predicted, target = np.moveaxis(outcomes, -1, 0)
+    rate_predicted, rate_target = mean(predicted, weights), mean(target, weights)
+    covariance = mean(predicted * target, weights) - rate_predicted * rate_target
+    variances = rate_predicted * (1 - rate_predicted) * rate_target * (1 - rate_target)
+    return _ratio(covariance, np.sqrt(variances))
+
+
+def paired_difference(
+    baseline: np.ndarray,
+    treatment: np.ndarray,
+    statistic: Statistic = mean,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> Difference:
+    """Compares two arms that were run with the same seeds and tested on the same items.
+
+    `benchmarks/interval_coverage.py` simulates arms whose true difference is known.
+
+    Args:
+      baseline, treatment: [S, N, ...], what `statistic` takes, with one row for each seed in the same order;
+        or [S], the metric of each seed, which gives Student's paired interval over seeds.
+      statistic: of each seed; the arms' metrics are its means over seeds.
+      confidence: of the interval.
+      num_resamples: draws of the items.
+      seed: of these draws.
+
+    Raises:
+      ValueError: the arms differ in shape, are empty, or hold a number that is not finite.
+    """
+    baseline, treatment = np.asarray(baseline), np.asarray(treatment)
+    if baseline.shape != treatment.shape or not baseline.ndim or not baseline.size:
+        raise ValueError(f"arms of shapes {baseline.shape} and {treatment.shape} are not pairs of seeds")
+    if not (np.isfinite(baseline).all() and np.isfinite(treatment).all()):
+        raise ValueError("the scores of an arm are not all finite")
+    num_seeds, num_items = baseline.shape[0], None if baseline.ndim == 1 else baseline.shape[1]
+
+    def differences(weights: np.ndarray) -> np.ndarray:
+        return statistic(treatment, weights) - statistic(baseline, weights)
+
+    by_seed = treatment - baseline if num_items is None else differences(np.ones((1, num_items)))[0]
+    interval = None
+    if num_seeds >= FEWEST_SEEDS:
+        of_items = 0.0
+        if num_items is not None:
+            draws = [differences(weights) for weights in _resamples(num_items, num_resamples, seed)]
+            of_items = _covariance_of_seeds(np.concatenate(draws))
+        half = _half_width(by_seed, of_items, num_items, confidence)
+        interval = float(by_seed.mean() - half), float(by_seed.mean() + half)
+    return Difference(float(by_seed.mean()), interval, num_seeds, num_items)
+
+
+def _sums(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return weights @ scores.T.astype(np.float64)
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+
+
+def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:
+    """`count` times how often each item is drawn, float64 [some, N], a few megabytes at once."""
+    random = np.random.default_rng(seed)
+    at_once = max(_WEIGHTS_AT_ONCE // num_items, 1)
+    for start in range(0, count, at_once):
+        drawn = random.multinomial(num_items, np.full(num_items, 1 / num_items), min(at_once, count - start))
+        yield drawn.astype(np.float64)
+
+
+def _covariance_of_seeds(draws_RS: np.ndarray) -> float:
+    """The mean covariance of two different seeds; it is no variance below 0."""
+    covariances = np.cov(draws_RS, rowvar=False)
+    seeds = len(covariances)
+    return max(float((covariances.sum() - np.trace(covariances)) / (seeds * (seeds - 1))), 0.0)
+
+
+def _half_width(by_seed: np.ndarray, of_items: float, num_items: int | None, confidence: float) -> float:
+    of_seeds = by_seed.var(ddof=1) / len(by_seed)
+    variance = of_seeds + of_items
+    if not variance:
+        return 0.0
+    weighted = of_seeds * _student(confidence, len(by_seed))
+    if num_items:
+        weighted += of_items * _student(confidence, num_items)
+    return float(weighted / np.sqrt(variance))
+
+
+def _student(confidence: float, size: int) -> float:
+    return float(stats.t.ppf((1 + confidence) / 2, size - 1))

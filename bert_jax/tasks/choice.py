@@ -1,0 +1,170 @@
+"""Multiple choice: SWAG, CODAH, and generic JSONL."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.model.dropout import Dropout
+from bert_jax.model.packed_rows import is_instance
+from bert_jax.task import Batch, Sums
+from bert_jax.tasks.finetuning.features import pooled_features
+from bert_jax.tasks.finetuning.folds import FoldSettings
+from bert_jax.tasks.finetuning.head import (
+    IMPOSSIBLE,
+    Head,
+    class_sums,
+    classifier,
+    example_inputs,
+    real_rows,
+    sequences_of,
+)
+from bert_jax.tasks.finetuning.labelled_data import ACCURACY, LabelledData, scorers
+from bert_jax.tasks.finetuning.outputs import outputs_of
+from bert_jax.tasks.finetuning.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
+from bert_jax.tasks.finetuning.task import AppliedModel, Prediction
+from data_pipeline.tasks.choice import (
+    CHOICE_FIELDS,
+    ChoiceExample,
+    choice_rows,
+    json_example,
+    open_choices,
+    read_choices,
+    require_labels,
+)
+from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
+from data_pipeline.tasks.finetuning.records import Record, as_records
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.splits import find_split
+
+
+class ChoiceHead(nn.Module):
+    """float32 [R, C]: a score for each sequence of a row; an empty sequence scores -10000."""
+
+    config: ModelConfig
+    features: FeatureConfig
+    dropout_rate: float
+
+    @nn.compact
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        sequences, width = sequences_of(batch)
+        pooled = pooled_features(self.config, self.features, sequences, deterministic)
+        pooled = Dropout(self.dropout_rate)(pooled, deterministic)
+        scores = classifier(self.config, 1)(pooled)
+        is_there = is_instance(sequences).reshape(-1, width)
+        return jnp.where(is_there, scores.reshape(-1, width), IMPOSSIBLE)
+
+
+class Choice(Head):
+    """One of a row's sequences, of which there are at most C. Targets: `labels` int32 [R]."""
+
+    kind: ClassVar[str] = "choice"
+
+    @property
+    def module(self) -> nn.Module:
+        config = self.config
+        return ChoiceHead(self.encoder_config, config.features, dropout_rate=config.model.dropout_rate)
+
+    @property
+    def exports_as(self) -> TransformersHead | None:
+        return TransformersHead("BertForMultipleChoice", "classifier")
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        return class_sums(outputs, batch["labels"].reshape(-1), real_rows(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(FoldSettings):
+    """A directory with train, dev (or val) and optionally test: SWAG's .csv, CODAH's .tsv, or .jsonl with
+    {"context", "question", "choices", "label"} per line, where "question" is optional. Or a directory with a
+    single file for cross-validation: CODAH's full_data.tsv, or all.csv, all.tsv or all.jsonl."""
+
+    max_seq_length: int = 128
+    """Most tokens of one choice with its context; longer ones are cut."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    files_only: ClassVar[bool] = True
+
+    def load(self, task: str, data: str, tokenizer: Tokenizer) -> "ChoiceData":
+        """Reads and encodes train, dev, and test if there is one."""
+        del task
+        plain = make_task_tokenizer(tokenizer)
+        splits = self._splits(data)
+        for name in ("train", "dev"):
+            require_labels(splits[name])
+        rows = {name: choice_rows(split, plain, self.max_seq_length) for name, split in splits.items()}
+        return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
+
+    def _splits(self, data: str) -> dict[str, Sequence[ChoiceExample]]:
+
+        read = functools.partial(read_choices, encoding=self.encoding)
+        names = ("full_data", "all")  # CODAH's, and anyone's
+        train, dev = self.read_train_and_dev(data, read, lambda example: example.context, names)
+        test = find_split(Path(data), "test")
+        return {"train": train, "dev": dev, **({"test": read(test)} if test else {})}
+
+    def head(self, task: str, config: FineTuningConfig) -> "Choice":
+        """A score for each choice."""
+        return Choice(config, (ACCURACY,))
+
+    def predict_file(self, job: Prediction) -> int:
+        """Predicts a file in one of the forms of the training data; its labels are ignored."""
+        form = open_choices(job.input, self.encoding)
+
+        def parse(record: Record) -> ChoiceExample:
+            return form.example(record.without("label"))
+
+        header: Header = "names" if form.has_names else "none"
+        predict = functools.partial(self._predict, model=job.model)
+        return predict_records(job, form.read, parse, predict, header=header, encoding=self.encoding)
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Predicts dicts {"context", "choices"}, optionally with "question"."""
+        records = as_records(examples, CHOICE_FIELDS)
+        read = [json_example(record.without("label")) for record in records]
+        return [one for part in in_parts(iter(read), RECORDS_AT_ONCE) for one in self._predict(part, model)]
+
+    def _predict(self, examples: Sequence[ChoiceExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
+
+        rows = choice_rows(examples, model.plain_tokenizer, self.max_seq_length)
+        return describe(outputs_of(rows, model.apply))
+
+
+class ChoiceData(LabelledData):
+    """A `TaskData` of contexts with choices; the label of one is the index of the right choice."""
+
+    def __init__(self, train: Rows, dev: Rows, test: Mapping[str, Rows]) -> None:
+        super().__init__((), scorers("accuracy"), train, {"dev": dev}, test)
+
+    def describe(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """The index of the choice and the probabilities of all."""
+        return describe(outputs)
+
+    def find_degenerate(self, outputs: np.ndarray) -> str | None:
+        """One sentence if every choice has the same index, None if not."""
+        chosen = set(outputs.argmax(-1).tolist())
+        is_always_one = len(chosen) == 1 < len(outputs)
+        return f"the choice is always number {chosen.pop()}" if is_always_one else None
+
+
+def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:
+    """The predictions of examples from their scores [R, C]; a missing choice gets no probability."""
+    for row in scores:
+        weights = np.exp(row - row.max())[row > IMPOSSIBLE]
+        probabilities = weights / weights.sum()
+        yield {
+            "label": int(probabilities.argmax()),
+            "probabilities": [round(float(p), 6) for p in probabilities],
+        }

@@ -1,0 +1,1 @@
+"""What the fine-tuning of every task shares: flags, grid, batches, prediction and results."""

@@ -1,0 +1,106 @@
+"""What a head sees of the encoder: some of its layers, and optionally a BiLSTM on top of them.
+
+The feature-based approach (Devlin et al. 2019, section 5.3 and Table 7) and the BiLSTM row of Table 5.
+"""
+
+from typing import cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import Combination, FeatureConfig
+from bert_jax.model.encoder import Encoder
+from bert_jax.model.heads import Pooler
+from bert_jax.model.packed_rows import instance_masks, instance_starts
+from bert_jax.task import Batch
+
+
+def sequence_features(
+    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
+) -> jax.Array:
+    """[B, T, width] in `config.dtype`: the features of every position of a batch.
+
+    To be called in a compact module, which gets the parameters: `encoder`, and those of new layers.
+    """
+    states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
+    x = _combine([states[layer] for layer in features.layers], features.combine)
+    is_packed = "instance_starts" in batch
+    assert not (is_packed and features.lstm_layers), "a BiLSTM would read on from one to the next"
+    for number in range(features.lstm_layers):
+        lstm = _bidirectional(features.lstm_width, number)
+        x = cast(jax.Array, lstm(x, seq_lengths=batch["input_mask"].sum(-1)))
+    return x.astype(config.dtype)
+
+
+def pooled_features(
+    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
+) -> jax.Array:
+    """[B x K, width] in `config.dtype`: one vector for each instance of a batch (`model/packed_rows.py`).
+
+    - The last layer alone, as in fine-tuning: the pretrained pooler's output at [CLS].
+    - Other layers, or several: their states at [CLS], without the pooler, which was trained on the
+      last layer.
+    - With a BiLSTM: the concatenation of its forward state at the last token and its backward state at
+      the first, each of which has read the whole sequence.
+
+    In a left-to-right model [CLS] has seen no text; the last token takes its place, as in GPT.
+
+    To be called as `sequence_features`.
+    """
+    if features.are_plain(config.num_layers):
+        return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic)[:, None])
+    sequence_BTW = sequence_features(config, features, batch, deterministic)
+    first, last = (_at(sequence_BTW, columns) for columns in (instance_starts(batch), _last_tokens(batch)))
+    if features.lstm_layers:
+        (forward, _), (_, backward) = (jnp.split(states, 2, axis=-1) for states in (last, first))
+        return jnp.concatenate([forward, backward], axis=-1)
+    return first if config.attention == "bidirectional" else last
+
+
+class LayerWeights(nn.Module):
+    """A weighted sum of arrays of the same shape; its softmax weights and a scale are learnt."""
+
+    @nn.compact
+    def __call__(self, states: list[jax.Array]) -> jax.Array:
+        weights = nn.softmax(self.param("weights", nn.initializers.zeros, (len(states),)))
+        scale = self.param("scale", nn.initializers.ones, ())
+        return scale * sum(w * x for w, x in zip(weights, states, strict=True))
+
+
+def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
+    """[B x K, D]: the last layer at the positions to pool, and computed only there."""
+    columns = instance_starts(batch) if config.attention == "bidirectional" else _last_tokens(batch)
+    states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)
+    return states_BKD.reshape(-1, states_BKD.shape[-1])
+
+
+def _last_tokens(batch: Batch) -> jax.Array:
+    """int32 [B, K]: the column of each instance's last token; 0 for an empty instance."""
+    return (instance_masks(batch) * jnp.arange(batch["input_ids"].shape[-1])).max(axis=-1)
+
+
+def _at(sequence_BTW: jax.Array, columns_BK: jax.Array) -> jax.Array:
+    """[B x K, W]: the vectors in the given columns of each line."""
+    states_BKW = jnp.take_along_axis(sequence_BTW, columns_BK[..., None], axis=1)
+    return states_BKW.reshape(-1, states_BKW.shape[-1])
+
+
+def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:
+    match combination:
+        case "concat":
+            return jnp.concatenate(states, axis=-1)
+        case "sum":
+            return sum(states[1:], start=states[0])
+        case "weighted":
+            return LayerWeights(name="layer_weights")(states)
+
+
+def _bidirectional(width: int, number: int) -> nn.Bidirectional:
+    # As the call gets the lengths of the sequences, the backward direction begins at the last real token.
+    forward, backward = (
+        nn.RNN(nn.OptimizedLSTMCell(width, name=f"lstm_{number}_{direction}"))
+        for direction in ("forward", "backward")
+    )
+    return nn.Bidirectional(forward, backward)

@@ -1,0 +1,327 @@
+"""Trains the trials of a grid one after the other, each in its directory, and keeps the best one's model.
+
+A finished trial leaves `result.json`, so an interrupted grid resumes with the trial that it was training.
+"""
+
+import dataclasses
+import functools
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.config import ParallelConfig
+from bert_jax.finetuning_config import FineTuningConfig, Trial
+from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
+from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.sharding import make_mesh
+from bert_jax.tasks.finetuning.flags import Finetune
+from bert_jax.tasks.finetuning.outputs import predict
+from bert_jax.tasks.finetuning.packing import find_packing
+from bert_jax.tasks.finetuning.predictor import prediction_run
+from bert_jax.tasks.finetuning.results import best_of, read_results, trial_of, write_results
+from bert_jax.tasks.finetuning.task import Apply, Outcome, TaskData
+from bert_jax.tasks.finetuning.trials import Programs, trial_config
+from bert_jax.training.checkpoints import DIRECTORY, load_params, saved_steps
+from bert_jax.training.loop import Ending, TrainingData, train
+from bert_jax.training.nonfinite import NonFiniteError
+from bert_jax.training.program import Program, batch_unit, check_batch
+from bert_jax.training.progress import duration
+from bert_jax.training.train_step import Params
+from bert_jax.training.warm_start import start_from
+from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_record, write_record
+from bert_jax.workdir.grid import BEST_DIRECTORY, RESULT_FILE, TRIALS_DIRECTORY, write_trials
+from bert_jax.workdir.provenance import describe_code_changes, this_start
+from bert_jax.workdir.record import describe_layout_changes
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
+from data_pipeline.tasks.finetuning.packing import Packing
+from data_pipeline.tasks.finetuning.rows import Rows
+
+# Evaluation batch size as a multiple of the training batch size; there are no gradients to hold.
+_EVALUATION_FACTOR = 2
+
+
+class Grid:
+    """The trials of one `bert-jax finetune`."""
+
+    def __init__(self, args: Finetune[Any], model: PretrainedModel, data: TaskData) -> None:
+        model.check_ids([rows.highest_id for rows in (data.train, *data.evaluated.values())])
+        if args.training.keep_head:
+            kind = args.settings.head(args.task, FineTuningConfig()).kind
+            model = model.with_head(kind, data.labels, args.training.features)
+        self.args = args
+        self.model = model
+        self.data = data
+        self.trials: list[Trial] = args.training.trials()
+        self.make_head = functools.partial(args.settings.head, args.task)
+        self.programs = Programs(self.make_head)
+        self.model_fingerprint = model.fingerprint()
+        self.data_fingerprint = data.train.fingerprint()
+        self.dev_fingerprint = data.dev_fingerprint
+        self.test_fingerprint = data.test_fingerprint
+        self.lengths = lengths_up_to(args.settings.max_seq_length)
+        self.base = FineTuningConfig(
+            optimizer=args.training.optimizer(),
+            warmup_proportion=args.training.warmup_proportion,
+            parallel=args.training.parallel,
+            model=args.training.model(model.config),
+            rates=args.training.rates,
+            features=args.training.features,
+            pack=args.training.pack,
+            num_labels=max(len(data.labels), 1),
+            global_batch_size=self.trials[0].batch_size,
+        )
+        self.head = self.make_head(self.base)
+        if self.base.parallel.mode == "jit":
+            make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
+        # All of them now, so that an impossible one is reported before the first is trained.
+        self.configs = {trial: trial_config(self.base, trial, len(data.train)) for trial in self.trials}
+        for config in self.configs.values():
+            check_batch(config)
+            self.make_head(config).check(data.train)
+
+    def describe_start(self) -> str | None:
+        """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
+        init = functools.partial(self.head.module.init, deterministic=True)
+        params = jax.eval_shape(init, jax.random.key(0), self.head.example_batch())["params"]
+        if "pooler" in self.model.params or "pooler" not in params:
+            return None
+        return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each trial's seed"
+
+    def train(self, interrupt: Interrupt) -> bool:
+        """Trains the trials that are not finished; returns False if it was interrupted.
+
+        A trial that diverges counts as finished, with a score of NaN, which ranks below all others.
+
+        Raises:
+          UserError: the output has trials of other settings or data, or a directory in place of the link
+          `best`. NonFiniteError: all trials diverged.
+        """
+        self._check_others()
+        self._check_best()
+        began, epochs_done = time.perf_counter(), 0.0
+        if read_results(self.args.output):
+            self._keep_best()  # the previous start may have ended after a trial's result but before this
+        unfinished = [trial for trial in self.trials if not (self._directory(trial) / RESULT_FILE).exists()]
+        self._check_begun(unfinished)
+        # Before the first, so that whoever reads the output meanwhile can tell that trials are still to come.
+        self.args.output.mkdir(parents=True, exist_ok=True)
+        write_trials(self.args.output, [trial.name for trial in self.trials])
+        for number, trial in enumerate(unfinished):
+            if number and interrupt.signal_name:
+                return False  # the request came while the trial before was being finished
+            line = f"trial {self.trials.index(trial) + 1} of {len(self.trials)}: {trial.name}"
+            if epochs_done:
+                pace = (time.perf_counter() - began) / epochs_done
+                line += f"; about {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
+            print(line, flush=True)
+            try:
+                if self._train_trial(trial, interrupt) is Ending.INTERRUPTED:
+                    return False
+            except NonFiniteError as error:
+                self._write_result(trial, Outcome({self.data.metric.name: math.nan}), diverged=str(error))
+            self._keep_best()
+            epochs_done += trial.epochs
+        self._check_diverged()
+        self._test_again()
+        return True
+
+    def _train_trial(self, trial: Trial, interrupt: Interrupt) -> Ending:
+        config = self.configs[trial]
+        if config not in self.programs:
+            print("compiling the step; trials of the same batch size share it", flush=True)
+        program = self.programs.get(config)
+        packing = self._begin(trial, config)
+        training = functools.partial(
+            training_batches,
+            self.data.train,
+            batch_size=trial.batch_size,
+            seed=trial.seed,
+            num_steps=config.num_train_steps,
+            lengths=self.lengths,
+            packing=packing,
+        )
+        identity = {
+            "seed": trial.seed,
+            "data": self.args.data,
+            "batch_size": trial.batch_size,
+            "packing": packing and dataclasses.asdict(packing),
+        }
+        ending = train(
+            program,
+            TrainingData(training=lambda step: training(first_step=step), identity=identity),
+            self._directory(trial),
+            interrupt,
+            functools.partial(print, flush=True),
+            evaluation=lambda params, _: self.data.evaluate(self._apply(program, params)),
+            start=functools.partial(start_from, program, self.model.params),
+        )
+        if ending is Ending.FINISHED:
+            self._finish(trial, program)
+        return ending
+
+    def _begin(self, trial: Trial, config: FineTuningConfig) -> Packing | None:
+        """Writes a trial's tokenizer and `config.json` into its directory, and returns its packing.
+
+        A resumed trial keeps the packing that it was begun with. None: rows do not share lines.
+        """
+        directory = self._directory(trial)
+        directory.mkdir(parents=True, exist_ok=True)
+        record, start = self._record(config), this_start()
+        if saved_steps(directory):
+            before = read_record(directory)
+            for line in describe_layout_changes(before.config, config):
+                print(line, flush=True)
+            for line in describe_code_changes(before.starts[-1], start):
+                print(line, flush=True)
+            record = dataclasses.replace(record, starts=before.starts, packing=before.packing)
+        elif packing := find_packing(self.make_head(config), self.data.train, self.lengths):
+            record = dataclasses.replace(record, packing=dataclasses.asdict(packing))
+        self.model.tokenizer.save(str(directory / TOKENIZER_FILE))
+        write_record(directory, dataclasses.replace(record, starts=(*record.starts, start)))
+        if record.packing is None:
+            return None
+        unit = batch_unit(config.parallel)
+        return dataclasses.replace(Packing(**record.packing), unit=unit)
+
+    def _check_others(self) -> None:
+        """Raises UserError if a finished trial differs from this grid in more than its hyperparameters."""
+        for result in read_results(self.args.output):
+            trial = trial_of(result)
+            before = read_record(self._directory(trial))
+            config = self._config(trial, self._parallel_of(before))
+            self._check_same(trial, before, self._record(config))
+
+    def _check_same(self, trial: Trial, before: FineTuningRecord, now: FineTuningRecord) -> None:
+        check_same(self._directory(trial), before, now, self.head.rows_compete)
+
+    def _check_begun(self, trials: Sequence[Trial]) -> None:
+        """Raises UserError if one of these trials has a checkpoint of a run with other settings."""
+        for trial in trials:
+            directory = self._directory(trial)
+            if saved_steps(directory):
+                self._check_same(trial, read_record(directory), self._record(self.configs[trial]))
+
+    def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
+        """The layout that a finished trial's own must agree with.
+
+        That is its own layout, as this grid's need not fit its batch size; but this grid's if rows compete,
+        since the layout decides which rows are each other's negatives.
+        """
+        return self.base.parallel if self.head.rows_compete else before.config.parallel
+
+    def _config(self, trial: Trial, parallel: ParallelConfig) -> FineTuningConfig:
+        """The configuration of a trial, which need not be in this grid."""
+        base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=trial.batch_size)
+        return trial_config(base, trial, len(self.data.train))
+
+    def _check_best(self) -> None:
+        """Raises UserError if `best` is a directory and no link, as after a copy that followed links."""
+        link = self.args.output / BEST_DIRECTORY
+        if link.is_dir() and not link.is_symlink():
+            raise UserError(
+                f"{link} is a directory, and no link to the best one of {TRIALS_DIRECTORY}; move it away"
+            )
+
+    def _record(self, config: FineTuningConfig) -> FineTuningRecord:
+        return FineTuningRecord(
+            task=self.args.task,
+            config=config,
+            labels=self.data.labels,
+            kind=self.head.kind,
+            exports_as=self.head.exports_as,
+            settings=dataclasses.asdict(self.args.settings),
+            trained_from=self.model.name,
+            model_fingerprint=self.model_fingerprint,
+            data=self.args.data,
+            data_fingerprint=self.data_fingerprint,
+            dev_fingerprint=self.dev_fingerprint,
+            test_fingerprint=self.test_fingerprint,
+        )
+
+    def _finish(self, trial: Trial, program: Program) -> None:
+        """Writes a trained trial's predictions and, last, its result, which marks it as finished."""
+        self._write_result(trial, self._predict(trial, program))
+
+    def _predict(self, trial: Trial, program: Program) -> Outcome:
+        """Writes the predictions of a trained trial, and records what was tuned on the development set."""
+        directory = self._directory(trial)
+        _, params = load_params(directory)
+        outcome = self.data.finish(self._apply(program, program.put_params(params)), directory)
+        write_record(directory, dataclasses.replace(read_record(directory), learnt=outcome.learnt))
+        return outcome
+
+    def _test_again(self) -> None:
+        """Predicts the test sets with the best trial if they are new or have changed since it did so."""
+        if not self.test_fingerprint or not self._has_score():
+            return
+        best = best_of(read_results(self.args.output), self.data.metric)
+        trial, directory = trial_of(best), self._directory(trial_of(best))
+        if read_record(directory).test_fingerprint == self.test_fingerprint:
+            return
+        print(f"the test set is new or was changed: {trial.name} predicts it", flush=True)
+        run = prediction_run(self._config(trial, ParallelConfig()), trial.batch_size)
+        outcome = self._predict(trial, self.programs.get(run))
+        # The score it was chosen by is kept, since other devices may round differently.
+        chosen_by = {self.data.metric.name: best["metrics"][self.data.metric.name]}
+        self._write_result(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
+        write_results(self.args.output, self.data.metric)
+        # Last, so that the next start does all this again if this one ends before here.
+        record = dataclasses.replace(read_record(directory), test_fingerprint=self.test_fingerprint)
+        write_record(directory, record)
+
+    def _check_diverged(self) -> None:
+        """Raises NonFiniteError if all trials did, in this start or before."""
+        said = [result["diverged"] for result in read_results(self.args.output)]
+        if all(said):
+            raise NonFiniteError(said[-1])
+
+    def _has_score(self) -> bool:
+        """Whether a finished trial has a score that is a number."""
+        results = read_results(self.args.output)
+        return not all(math.isnan(result["metrics"][self.data.metric.name]) for result in results)
+
+    def _write_result(self, trial: Trial, outcome: Outcome, diverged: str | None = None) -> None:
+        result = {
+            "trial": trial.name,
+            **dataclasses.asdict(trial),
+            "metrics": outcome.metrics,
+            "degenerate": outcome.degenerate,
+            "diverged": diverged,
+            "examples": outcome.examples,
+        }
+        write_json(self._directory(trial) / RESULT_FILE, result)
+
+    def _keep_best(self) -> None:
+        """Links `best` to the best finished trial, writes `results.json`, deletes the others' checkpoints."""
+        results = read_results(self.args.output)
+        best = best_of(results, self.data.metric)["trial"]
+        link = self.args.output / BEST_DIRECTORY
+        beside = self.args.output / f".{BEST_DIRECTORY}"
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(Path(TRIALS_DIRECTORY) / best, target_is_directory=True)
+        beside.replace(link)
+        write_results(self.args.output, self.data.metric)
+        for result in results:
+            if result["trial"] != best:
+                shutil.rmtree(
+                    self.args.output / TRIALS_DIRECTORY / result["trial"] / DIRECTORY, ignore_errors=True
+                )
+
+    def _apply(self, program: Program, params: Params) -> Apply:
+        def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            size = program.run.global_batch_size * _EVALUATION_FACTOR
+            return predict(program, params, evaluation_batches(rows, size, self.lengths))
+
+        return apply
+
+    def _directory(self, trial: Trial) -> Path:
+        return self.args.output / TRIALS_DIRECTORY / trial.name

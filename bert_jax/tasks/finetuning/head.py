@@ -1,0 +1,147 @@
+"""A head on a pretrained encoder: what every task's own head, with its loss in sums, is made from.
+
+Shapes: R rows with C sequences each, in B lines of T positions; W width, L labels. In a packed batch a line
+has places for K rows, some of them empty (`bert_jax.model.packed_rows`), and R is B x K; otherwise a line
+holds one row, or one of its sequences. Submodules are named as in `BertForPreTraining`, so that its
+parameters are found by path.
+
+Batches are those of `data_pipeline.tasks.finetuning.batches`: `input_ids`, `input_mask`, `segment_ids` int32
+[B, T] or [B, C, T], and the targets that each head names for its R rows. A row whose `input_mask` is all
+zero is padding and is ignored. In a packed batch targets are [B, K, ...], and empty places are ignored.
+
+Parameters are decayed unless their path contains one of `OptimizerConfig.decay_exclusions`: call thresholds
+and offsets `bias`.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ModelConfig
+from bert_jax.cross_entropy import cross_entropy
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
+from bert_jax.model.linear import Linear
+from bert_jax.model.packed_rows import is_instance
+from bert_jax.model.size import encoder_flops
+from bert_jax.task import Batch, Metric, Sums
+from data_pipeline.tasks.finetuning.rows import Rows
+
+IMPOSSIBLE = -10000.0
+"""Score of a missing choice or of a padded position, whose probability is then exactly 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Head(abc.ABC):
+    """What a fine-tuning learns (`bert_jax.task.Task`); its loss is a mean over targets: rows, or tokens."""
+
+    config: FineTuningConfig
+    metrics: tuple[Metric, ...] = ()
+
+    kind: ClassVar[str]
+    """What it does: classification, spans, ...; heads of one kind have parameters of one form."""
+    rows_compete: ClassVar[bool] = False
+    """Whether rows that are computed together (in a micro-batch; under pmap on a device) are each other's
+    negatives."""
+
+    @property
+    @abc.abstractmethod
+    def module(self) -> nn.Module: ...
+
+    @abc.abstractmethod
+    def example_batch(self) -> dict[str, jax.Array]: ...
+
+    @abc.abstractmethod
+    def numerators(self, outputs: Any, batch: Batch) -> Sums:
+        """`loss`, and `correct` if there is an accuracy: sums over targets."""
+
+    @property
+    def exports_as(self) -> TransformersHead | None:
+        """The head in transformers; None if it has none. The layer that is exported is `classifier`."""
+        return None
+
+    def check(self, rows: Rows) -> None:  # noqa: B027  # most heads learn from all
+        """Raises UserError if the head cannot learn from such rows with its configuration."""
+
+    @property
+    def may_pack(self) -> bool:
+        """Whether rows may share lines without changing the loss.
+
+        They may not with a BiLSTM, which would read on from one row to the next, nor if rows compete and a
+        batch is split, since other rows would be computed together.
+        """
+        parallel = self.config.parallel
+        is_split = parallel.accumulation_steps > 1 or parallel.mode == "pmap"
+        has_lstm = self.config.features.lstm_layers > 0
+        return self.config.pack and not has_lstm and not (self.rows_compete and is_split)
+
+    @property
+    def encoder_config(self) -> ModelConfig:
+        """The model's configuration; without dropout if all layers are frozen, so that features are fixed."""
+        model = self.config.model
+        if self.config.rates.frozen_layers != model.num_layers:
+            return model
+        return dataclasses.replace(model, dropout_rate=0.0, attention_dropout_rate=0.0)
+
+    def denominators(self, batch: Batch) -> Sums:
+        rows, tokens = real_rows(batch), batch["input_mask"].astype(jnp.float32)
+        return {"examples": rows.sum(), "tokens": tokens.sum(), "targets": self.count_targets(batch)}
+
+    def count_targets(self, batch: Batch) -> jax.Array:
+        """float32 scalar: the number of targets that the loss is a mean over."""
+        return real_rows(batch).sum()
+
+    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
+        return sums["loss"] / jnp.maximum(totals["targets"], 1.0)
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        targets = max(sums["targets"], 1.0)
+        means = {"loss": sums["loss"] / targets}
+        return means | ({"accuracy": sums["correct"] / targets} if "correct" in sums else {})
+
+    def learning_rate_scale(self, path: tuple[str, ...]) -> float:
+        return self.config.rates.scale(path, self.config.model.num_layers)
+
+    def flops(self, batch: Batch) -> int:
+        length = batch["input_ids"].shape[-1]
+        frozen = self.config.rates.frozen_layers or 0
+        return batch["input_ids"].size // length * encoder_flops(self.config.model, length, frozen)
+
+
+def sequences_of(batch: Batch) -> tuple[Batch, int]:
+    """The inputs, with each of a row's C sequences as an instance of its own, in order; and C."""
+    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    if "instance_starts" in batch:
+        starts = batch["instance_starts"]
+        width = starts.shape[2] if starts.ndim > 2 else 1
+        return {**inputs, "instance_starts": starts.reshape(len(starts), -1)}, width
+    ids = batch["input_ids"]
+    width = ids.shape[1] if ids.ndim > 2 else 1
+    return {name: x.reshape(-1, x.shape[-1]) for name, x in inputs.items()}, width
+
+
+def real_rows(batch: Batch) -> jax.Array:
+    """float32 [R]: 1 for real rows, 0 for padding rows."""
+    sequences, width = sequences_of(batch)
+    return is_instance(sequences).reshape(-1, width).any(axis=1).astype(jnp.float32)
+
+
+def classifier(config: ModelConfig, num_labels: int) -> Linear:
+    """The output layer. Its scores are always float32, as in masked LM: bfloat16 would tie close ones."""
+    return Linear(config, (num_labels,), result=jnp.float32, name="classifier")
+
+
+def class_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
+    """Weighted sums of cross-entropies and of correct predictions, as `Head.numerators` returns them."""
+    loss, correct = cross_entropy(logits, labels)
+    return {"loss": (loss * weights).sum(), "correct": (correct * weights).sum().astype(jnp.float32)}
+
+
+def example_inputs(shape: tuple[int, ...] = (1, 2)) -> dict[str, jax.Array]:
+    """The inputs of `Head.example_batch`, without targets."""
+    ids = jnp.zeros(shape, jnp.int32)
+    return {"input_ids": ids, "input_mask": ids, "segment_ids": ids}

@@ -1,0 +1,212 @@
+"""Data sets whose examples each have one label or one number: texts, pairs, and relations in texts."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bert_jax.task import Metric
+from bert_jax.tasks.finetuning.outputs import outputs_of, write_lines
+from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, join_splits
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.classify import TextExample, text_rows
+from data_pipeline.tasks.finetuning import scores
+from data_pipeline.tasks.finetuning.labels import Labelled, find_labels, listed
+from data_pipeline.tasks.finetuning.records import Record, example_place
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.scores import Scorer
+
+Describe: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterator[dict[str, Any]]]
+"""(labels, outputs [R, L]) -> what is said of each row; `describe` unless a task has a head of its own."""
+
+ACCURACY = Metric("accuracy", "accuracy", "{:.1%}")
+MACRO_F1 = Metric("macro_f1", "macro F1")
+
+SCORERS: Mapping[Metric, Scorer] = {
+    ACCURACY: scores.accuracy,
+    Metric("f1", "F1"): scores.f1,
+    MACRO_F1: scores.macro_f1,
+    Metric("matthews", "Matthews"): scores.matthews,
+    Metric("pearson", "Pearson"): scores.pearson,
+    Metric("spearman", "Spearman"): scores.spearman,
+}
+"""Metrics that several tasks share, and how each is computed."""
+
+
+def scorers(*names: str) -> dict[Metric, Scorer]:
+    """The `SCORERS` of these names, in this order."""
+    by_name = {metric.name: metric for metric in SCORERS}
+    return {by_name[name]: SCORERS[by_name[name]] for name in names}
+
+
+class LabelledData:
+    """The `TaskData` of rows with the target `labels`, or `values` in regression."""
+
+    def __init__(
+        self,
+        labels: tuple[str, ...],
+        scorers: Mapping[Metric, Scorer],
+        train: Rows,
+        dev: Mapping[str, Rows],
+        test: Mapping[str, Rows],
+    ) -> None:
+        """Saves the data set's splits.
+
+        Args:
+          labels: words of the classes; empty in regression.
+          scorers: metrics to compute; the first one chooses the best trial.
+          train: training rows.
+          dev: development sets by name; the first, `dev`, chooses the best trial.
+          test: test sets by name.
+        """
+        self.labels = labels
+        self.metric = next(iter(scorers))
+        self.train = train
+        self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self._scorers = scorers
+        self._dev = dev
+        self._test = test
+        self._target = "values" if "values" in train.targets else "labels"
+
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development sets and their targets."""
+        return _fingerprint(self._dev)
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test sets and their targets; empty if there are none."""
+        return _fingerprint(self._test) if self._test else ""
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """The metrics on the development sets; names of those on a second set begin with its name."""
+        return self._score({name: outputs_of(rows, apply) for name, rows in self._dev.items()})
+
+    def finish(self, apply: Apply, directory: Path) -> Outcome:
+        """Writes `predictions-SPLIT.jsonl` for each split."""
+        outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
+        self.write(directory, outputs)
+        first_dev = next(iter(self._dev))
+        return Outcome(self._score(outputs), self.find_degenerate(outputs[first_dev]))
+
+    def write(self, directory: Path, outputs: Mapping[str, np.ndarray]) -> None:
+        """Writes the predictions of each split, given the model's outputs [R, L]."""
+        for name, values in outputs.items():
+            write_lines(directory / f"predictions-{name}.jsonl", self.describe(values))
+
+    def describe(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """What is written of each row of outputs [R, L]."""
+        return describe(self.labels, outputs)
+
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """int64 [R] label ids, or float32 [R] numbers in regression, from outputs [R, L]."""
+        return outputs[:, 0] if self._target == "values" else outputs.argmax(-1)
+
+    def find_degenerate(self, outputs: np.ndarray) -> str | None:
+        """One sentence if the model says the same of every row of the development set, None if not.
+
+        Args:
+          outputs: [R, L], of the first development set.
+        """
+        targets = next(iter(self._dev.values())).targets[self._target]
+        if self._target == "values":
+            return scores.find_degenerate_values(targets, self.decide(outputs))
+        return scores.find_degenerate_classes(targets, self.decide(outputs), self.labels)
+
+    def _score(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The metrics on each split that has targets."""
+        found = {}
+        for name, values in outputs.items():
+            targets = self.evaluated[name].targets.get(self._target)
+            if targets is not None:
+                decided = self.decide(values)
+                found[name] = {
+                    metric.name: scorer(targets, decided) for metric, scorer in self._scorers.items()
+                }
+        return join_splits(found)
+
+
+def describe(labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    """The prediction for each row of outputs [R, L]: `label` and the `probabilities` of all labels.
+
+    Or, where there are no labels, a number as `value`. They are yielded one by one, since those of many rows
+    with many labels may not fit into memory.
+    """
+    for row in outputs:
+        if not labels:
+            yield {"value": float(row[0])}
+            continue
+        shifted = np.exp(row - row.max())
+        probabilities = (shifted / shifted.sum()).tolist()
+        yield {
+            "label": labels[int(row.argmax())],
+            "probabilities": {label: round(p, 6) for label, p in zip(labels, probabilities, strict=True)},
+        }
+
+
+def _fingerprint(splits: Mapping[str, Rows]) -> str:
+    first, *others = splits.values()
+    return first.fingerprint(*(rows.fingerprint() for rows in others))
+
+
+def take_labels(train: Sequence[Labelled], dev: Sequence[Labelled]) -> tuple[str, ...]:
+    """The labels of the training and development examples; says which of them training lacks.
+
+    Raises UserError as `find_labels`.
+    """
+    trained, labels = set(find_labels(train)), find_labels([*train, *dev])
+    if unseen := [label for label in labels if label not in trained]:
+        count = sum(example.label in unseen for example in dev)
+        print(f"note: training has no example of {listed(unseen)}, which dev has {count} of")
+    return labels
+
+
+def predict_labels(
+    rows: Rows, model: AppliedModel, describe: Describe = describe
+) -> Iterator[dict[str, Any]]:
+    """For each row what `describe` says of it: `label` and the probabilities of all labels, or `value`."""
+    return describe(model.record.labels, outputs_of(rows, model.apply))
+
+
+def label_texts(
+    examples: Sequence[TextExample], model: AppliedModel, max_length: int, describe: Describe = describe
+) -> Iterator[dict[str, Any]]:
+    """As `predict_labels`, of texts or pairs, which are cut to `max_length` tokens."""
+    return predict_labels(text_rows(examples, model.plain_tokenizer, max_length, {}), model, describe)
+
+
+def predict_texts(
+    examples: Sequence[Any],
+    columns: Sequence[str],
+    parse: Callable[[Record], TextExample],
+    model: AppliedModel,
+    max_length: int,
+    describe: Describe = describe,
+) -> list[dict[str, Any]]:
+    """Predictions for texts in memory.
+
+    Args:
+      examples: strings, or pairs of strings if there are two columns.
+      columns: names of the texts' columns in files.
+      parse: a record of a file -> its example.
+      max_length: most tokens of a text or pair; longer ones are cut.
+      describe: labels and outputs -> predictions.
+
+    Raises UserError naming the first example of another form, or one that `parse` refuses.
+    """
+    takes_pairs = len(columns) > 1
+    found = []
+    for index, example in enumerate(examples):
+        place = example_place(index)
+        if not (_is_pair(example) if takes_pairs else isinstance(example, str)):
+            form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
+            raise UserError(f"{place}: {example!r:.40} is no {form}")
+        texts = example if takes_pairs else (example,)
+        found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
+    return list(label_texts(found, model, max_length, describe))
+
+
+def _is_pair(example: Any) -> bool:
+    is_pair = isinstance(example, list | tuple) and len(example) == 2
+    return is_pair and all(isinstance(text, str) for text in example)

@@ -1,0 +1,140 @@
+"""Results of a grid's finished trials: the best one, a table on the terminal, and `results.json`.
+
+Every finished trial in the output directory counts, so that a grid may grow from run to run.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bert_jax.finetuning_config import Trial
+from bert_jax.task import Metric
+from bert_jax.workdir.grid import (
+    BEST_DIRECTORY,
+    REPORT_FILE,
+    RESULT_FILE,
+    RESULTS_FILE,
+    TRIALS_DIRECTORY,
+)
+from data_pipeline.atomic import write_json
+from data_pipeline.json_text import load_json
+
+_FIELDS = [field.name for field in dataclasses.fields(Trial)]
+
+
+def read_results(output: Path) -> list[dict[str, Any]]:
+    """The results of the finished trials in the directory of a grid, sorted by their hyperparameters."""
+    files = (output / TRIALS_DIRECTORY).glob(f"*/{RESULT_FILE}")
+    results = [load_json(file) for file in files]
+    for result in results:
+        metrics = result["metrics"]
+        result["metrics"] = {name: math.nan if x is None else x for name, x in metrics.items()}
+    return sorted(results, key=lambda result: dataclasses.astuple(trial_of(result)))
+
+
+def trial_of(result: Mapping[str, Any]) -> Trial:
+    """The trial that a result belongs to."""
+    return Trial(**{name: result[name] for name in _FIELDS})
+
+
+def best_of(results: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Any]:
+    """The result that is best by `metric`, NaN counting as worst; of ties the first."""
+    return max(results, key=lambda result: metric.rank(result["metrics"][metric.name]))
+
+
+def write_results(output: Path, metric: Metric) -> None:
+    """Writes `results.json`: the results of all finished trials, singly and over seeds, and the best one."""
+    results = read_results(output)
+    rows = _by_seed(results, metric)
+    best, how = best_of(results, metric), dataclasses.asdict(metric)
+    write_json(output / RESULTS_FILE, {"metric": how, "best": best, "trials": results, "rows": rows})
+
+
+def report(output: Path, task: str, metric: Metric) -> None:
+    """Prints a table of the trials, with seeds averaged, and the metrics of the best trial."""
+    results = read_results(output)
+    best = best_of(results, metric)
+    _print_table(f"{task}: {metric.name} on the development set", _by_seed(results, metric))
+    _print_warnings(results)
+    print_examples(best["examples"])
+    # The metric that chose the best trial comes first.
+    metrics = {metric.name: best["metrics"][metric.name], **best["metrics"]}
+    print(f"best: {best['trial']}: {'  '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    print(f"model and predictions: {output / BEST_DIRECTORY}")
+    if (report_file := output / BEST_DIRECTORY / REPORT_FILE).exists():
+        print(f"metrics of each type: {report_file}")
+    print(f"all metrics: {output / RESULTS_FILE}")
+    print(f"try it:  bert-jax predict --model {output} --input FILE --output FILE")
+
+
+def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
+    """Prints a table of the best model's predictions, if the task has such examples."""
+    if not rows:
+        return
+    table = Table(title="the best model on the development set")
+    for name in rows[0]:
+        table.add_column(name, no_wrap=name in ("rank", "score", "relevance"))
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    Console().print(table)
+
+
+def _by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
+    """One row for all trials that differ only in the seed."""
+    groups: dict[Trial, list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault(dataclasses.replace(trial_of(result), seed=0), []).append(result)
+    rows = []
+    for trial, group in groups.items():
+        values = [result["metrics"][metric.name] for result in group]
+        rows.append(
+            {
+                "learning_rate": trial.learning_rate,
+                "batch_size": trial.batch_size,
+                "epochs": trial.epochs,
+                "seeds": len(values),
+                "mean": float(np.mean(values)),
+                "stdev": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                "best": max(values, key=metric.rank),
+                "degenerate": sum(result["degenerate"] is not None for result in group),
+                "diverged": sum(result["diverged"] is not None for result in group),
+            }
+        )
+    return rows
+
+
+def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title)
+    for name in ("learning rate", "batch", "epochs", "seeds", "mean", "stdev", "best"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row['learning_rate']:g}",
+            str(row["batch_size"]),
+            f"{row['epochs']:g}",
+            str(row["seeds"]),
+            f"{row['mean']:.4g}",
+            "" if row["stdev"] is None else f"{row['stdev']:.2g}",
+            f"{row['best']:.4g}",
+        )
+    Console().print(table)
+
+
+def _print_warnings(results: Sequence[dict[str, Any]]) -> None:
+    """Prints each warning once, however many trials it is about."""
+    trials: dict[str, list[str]] = {}
+    for result in results:
+        if result["diverged"]:
+            trials.setdefault(f"diverged: {result['diverged']}", []).append(result["trial"])
+        elif result["degenerate"]:
+            trials.setdefault(result["degenerate"], []).append(result["trial"])
+    for warning, names in trials.items():
+        which = names[0] if len(names) == 1 else f"{len(names)} of {len(results)} trials"
+        print(f"warning: {which}: {warning}")

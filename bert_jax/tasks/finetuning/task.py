@@ -1,0 +1,156 @@
+"""The interface of a task of `bert-jax finetune`: its flags, its data, its head, and its predictions."""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.task import Metric
+from bert_jax.tasks.finetuning.head import Head
+from bert_jax.workdir.finetuning import FineTuningRecord
+from data_pipeline.atomic import atomically
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.rows import Rows
+
+Apply: TypeAlias = Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]
+"""Rows -> batches of row numbers int32 [R] and the model's outputs [R, ...] for them, until all rows came."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The results of a trained model."""
+
+    metrics: Mapping[str, float]
+    """Those of `TaskData.evaluate`, and those of labelled test sets, which are not used to choose a trial."""
+    degenerate: str | None = None
+    """One sentence if the predictions on the development set are all the same."""
+    learnt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Values tuned on the development set that predicting needs, such as a threshold."""
+    examples: Sequence[Mapping[str, str]] = ()
+    """Rows of a table of predictions to show, such as the best answers to a few queries."""
+
+
+class TaskData(Protocol):
+    """A data set in rows, for one kind of head."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Words of the classes or tags, in order; their number is the head's `config.num_labels`.
+
+        Empty where there are none.
+        """
+        ...
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of `evaluate` that the best trial is chosen by."""
+        ...
+
+    @property
+    def train(self) -> Rows:
+        """The rows to train on."""
+        ...
+
+    @property
+    def evaluated(self) -> Mapping[str, Rows]:
+        """The rows to evaluate and predict, by the name of their split: dev, test, ..."""
+        ...
+
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, including its targets and all else that it is scored with."""
+        ...
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test sets, including all that predictions depend on; empty if there are none."""
+        ...
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """Metrics on the development set."""
+        ...
+
+    def finish(self, apply: Apply, directory: Path) -> Outcome:
+        """Evaluates once more and writes predictions of the development and test sets."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AppliedModel:
+    """A fine-tuned model that a task predicts with."""
+
+    record: FineTuningRecord
+    tokenizer: Tokenizer
+    apply: Apply
+
+    @functools.cached_property
+    def plain_tokenizer(self) -> TaskTokenizer:
+        """The tokenizer that takes special tokens for plain text; cached, as making it is slow."""
+        return make_task_tokenizer(self.tokenizer)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """A job of `bert-jax predict`: a model, a file to predict, and the file to write."""
+
+    model: AppliedModel
+    input: Path
+    output: Path
+    """File to write, atomically."""
+
+    def write_text(self, parts: Iterable[Sequence[str]], encoding: str = "utf-8") -> int:
+        """Writes texts part by part, and returns their number."""
+        count = 0
+        with atomically(self.output) as partial, partial.open("w", encoding=encoding, newline="") as file:
+            for texts in parts:
+                file.writelines(texts)
+                count += len(texts)
+        return count
+
+
+class TaskSettings(abc.ABC):
+    """A task's flags, and what the task does with data. A subclass is a frozen dataclass of the flags.
+
+    Its docstring describes --data; a default for each flag is in the class.
+    """
+
+    max_seq_length: int
+    """Longest sequence, in tokens."""
+    cut_by: ClassVar[str] = "max_seq_length"
+    """Name of the flag that limits the length of text; `Rows.num_cut` counts the texts that it cuts."""
+    files_only: ClassVar[bool] = False
+    """Whether the data must be files and cannot be a TensorFlow dataset."""
+
+    @abc.abstractmethod
+    def load(self, task: str, data: str, tokenizer: Tokenizer) -> TaskData:
+        """Reads and encodes the data set."""
+
+    @abc.abstractmethod
+    def head(self, task: str, config: FineTuningConfig) -> Head:
+        """What is learnt: a head on the encoder, its loss, and the metrics to show."""
+
+    @abc.abstractmethod
+    def predict_file(self, job: Prediction) -> int:
+        """Predicts the examples of a file, writes the predictions, and returns the number of examples."""
+
+    @abc.abstractmethod
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[Any]:
+        """Predictions for one or more examples in memory, which have the task's own form.
+
+        Raises UserError naming an example of another form.
+        """
+
+
+def join_splits(splits: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The metrics of all splits; names begin with that of the split, except for `dev`."""
+    return {
+        name if split == "dev" else f"{split}_{name}": value
+        for split, metrics in splits.items()
+        for name, value in metrics.items()
+    }

@@ -1,0 +1,363 @@
+"""Ranking: puts a query's candidates in order of the cosine of their embeddings with the query's."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
+from bert_jax.model.packed_rows import instance_masks
+from bert_jax.task import Batch, Metric, Sums
+from bert_jax.tasks.finetuning.features import sequence_features
+from bert_jax.tasks.finetuning.head import (
+    IMPOSSIBLE,
+    Head,
+    class_sums,
+    example_inputs,
+    real_rows,
+    sequences_of,
+)
+from bert_jax.tasks.finetuning.labelled_data import ACCURACY
+from bert_jax.tasks.finetuning.outputs import outputs_of, write_lines
+from bert_jax.tasks.finetuning.predict_records import RecordForm, check_whole
+from bert_jax.tasks.finetuning.task import (
+    AppliedModel,
+    Apply,
+    Outcome,
+    Prediction,
+    TaskSettings,
+    join_splits,
+)
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
+from data_pipeline.tasks.finetuning.records import Record, as_records, read_records
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.splits import find_split, require_split
+from data_pipeline.tasks.ranking import (
+    QUERY_FIELDS,
+    EncodedQueries,
+    RankingQuery,
+    encode_queries,
+    find_degenerate_scores,
+    ranking_rows,
+    read_candidates,
+    read_queries,
+    read_ranking,
+    read_test_queries,
+    score_rankings,
+    split_queries,
+)
+
+_NEGATIVE = "negative"
+# Enough for full batches of similar length, few enough to hold in memory.
+_CANDIDATES_AT_ONCE = 4096
+
+# Sizes of the table of examples on the terminal.
+_QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
+
+
+RankingLoss = Literal["in_batch", "triplet"]
+
+METRICS = (
+    Metric("mrr", "MRR"),
+    Metric("recall@1", "recall@1", "{:.1%}"),
+    Metric("recall@10", "recall@10", "{:.1%}"),
+    Metric("ndcg@10", "NDCG@10"),
+)
+_SCALE = 20.0
+_MARGIN = 0.2
+
+
+class EmbeddingHead(nn.Module):
+    """float32 [R, C, W], or [R, W] with one sequence per row: a unit vector for each sequence.
+
+    It is the normalized mean of the sequence's features, by default its last hidden states. An empty
+    sequence gives zeros.
+    """
+
+    config: ModelConfig
+    features: FeatureConfig
+
+    @nn.compact
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        sequences, width = sequences_of(batch)
+        states = sequence_features(self.config, self.features, sequences, deterministic).astype(jnp.float32)
+        weights = instance_masks(sequences).astype(jnp.float32)
+        sums = jnp.einsum("bkt,btw->bkw", weights, states, precision="highest")
+        mean = sums / jnp.maximum(weights.sum(-1, keepdims=True), 1.0)
+        unit = mean * jax.lax.rsqrt(jnp.maximum((mean * mean).sum(-1, keepdims=True), 1e-12))
+        return unit.reshape(-1, *((width,) if width > 1 else ()), unit.shape[-1])
+
+
+class Ranking(Head):
+    """Embeds queries near the texts that answer them. A row has query, positive and optionally negative."""
+
+    kind: ClassVar[str] = "ranking"
+
+    @property
+    def module(self) -> nn.Module:
+        return EmbeddingHead(self.encoder_config, self.config.features)
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return example_inputs((1, 3, 2))
+
+
+class InBatch(Ranking):
+    """Cross-entropy of the softmax, as in DPR (Karpukhin et al. 2020), of 20 times a query's cosines with the
+    positives and negatives of all rows that are computed together (a micro-batch; under pmap, those of one
+    device)."""
+
+    rows_compete: ClassVar[bool] = True
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        real = real_rows(batch)
+        query, positive, *negatives = jnp.moveaxis(outputs, 1, 0)
+        candidates = jnp.concatenate([positive, *negatives])
+        is_there = jnp.tile(real, 1 + len(negatives)) > 0
+        scores = jnp.where(is_there, _SCALE * query @ candidates.T, IMPOSSIBLE)
+        return class_sums(scores, jnp.arange(len(query)), real)
+
+    def check(self, rows: Rows) -> None:
+        """Raises UserError if there would be no negatives to learn from."""
+        parallel, size = self.config.parallel, self.config.global_batch_size
+        parts = jax.device_count() if parallel.mode == "pmap" else 1
+        parts *= parallel.accumulation_steps
+        if rows.sequences_per_row == 2 and size < 2 * parts:
+            raise UserError(
+                f"the batch size is {size}; in_batch without negatives needs two rows or more that are "
+                f"computed together, so make it {2 * parts} or more, or give --negative-column"
+            )
+
+
+class Triplet(Ranking):
+    """Hinge loss by which the positive's cosine is to exceed the negative's by 0.2 (Schroff et al. 2015)."""
+
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
+        real = real_rows(batch)
+        query, positive, negative = jnp.moveaxis(outputs, 1, 0)
+        gap = (query * positive).sum(-1) - (query * negative).sum(-1)
+        loss = jnp.maximum(_MARGIN - gap, 0)
+        return {"loss": (loss * real).sum(), "correct": ((gap > 0) * real).sum()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(TaskSettings):
+    """A directory with train (columns query, positive, optionally negative), dev and optionally test
+    (query_id,
+    query, candidate, relevance), each .tsv, .csv or .jsonl. In JSONL, dev and test have the fields query,
+    candidates, relevance. Test may be without relevance."""
+
+    max_seq_length: int = 128
+    """Most tokens of each text; longer ones are cut."""
+    loss: RankingLoss = "in_batch"
+    """in_batch: the texts of a batch's other rows are negatives too. triplet: needs negatives."""
+    query_column: str = "query"
+    """Column of train, or field of JSONL, with the query."""
+    positive_column: str = "positive"
+    """Column of train with a text that answers the query."""
+    negative_column: str | None = None
+    """Column of train with a text that does not; by default "negative", if there is such a column."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    files_only: ClassVar[bool] = True
+
+    def load(self, task: str, data: str, tokenizer: Tokenizer) -> "RankingData":
+        """Reads and encodes train, dev, and test if there is one."""
+        del task
+        directory, plain = Path(data), make_task_tokenizer(tokenizer)
+        train_file = require_split(directory, "train")
+        negative = self.negative_column or _default_negative(train_file, self.encoding)
+        if self.loss == "triplet" and negative is None:
+            raise UserError(f"--loss triplet needs --negative-column: {train_file} has no {_NEGATIVE}")
+        train = read_ranking(train_file, self.query_column, self.positive_column, negative, self.encoding)
+        splits = {"dev": read_queries(require_split(directory, "dev"), self.encoding)}
+        if file := find_split(directory, "test"):
+            splits["test"] = read_test_queries(file, self.encoding)
+        return RankingData(
+            ranking_rows(train, plain, self.max_seq_length),
+            splits,
+            {name: encode_queries(split, plain, self.max_seq_length) for name, split in splits.items()},
+        )
+
+    def head(self, task: str, config: FineTuningConfig) -> "Ranking":
+        """A vector for each text."""
+        return (Triplet if self.loss == "triplet" else InBatch)(config, (*METRICS, ACCURACY))
+
+    def predict_file(self, job: Prediction) -> int:
+        """Predicts queries with candidates in the form of dev; relevance is not needed.
+
+        Rows of a table are written with their rank and score, the best candidate of each query first.
+        """
+        form = RecordForm(job.input)
+        count = 0
+
+        def read() -> Iterator[tuple[list[Record], RankingQuery]]:
+            for records in split_queries(job.input, encoding=self.encoding):
+                form.check(records[0])
+                yield records, read_candidates(records)
+
+        def parts() -> Iterator[list[str]]:
+            nonlocal count
+            for part in parts_of(check_whole(read)):
+                scores = self._score([query for _, query in part], job.model)
+                for (records, query), row in zip(part, scores, strict=True):
+                    yield form.lines(*order(records, query, row))
+                count += len(part)
+
+        job.write_text(parts(), self.encoding)
+        return count
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Predicts dicts {"query", "candidates"}."""
+        queries = [read_candidates([record]) for record in as_records(examples, QUERY_FIELDS)]
+        pairs = zip(queries, self._score(queries, model), strict=True)
+        return [{"ranked": describe(query, scores)["ranked"]} for query, scores in pairs]
+
+    def _score(self, queries: Sequence[RankingQuery], model: AppliedModel) -> list[np.ndarray]:
+
+        encoded = encode_queries(queries, model.plain_tokenizer, self.max_seq_length)
+        return similarities(encoded, model.apply)
+
+
+def parts_of(
+    queries: Iterator[tuple[list[Record], RankingQuery]],
+) -> Iterator[list[tuple[list[Record], RankingQuery]]]:
+    """Parts of a file with a limited number of candidates; a query with its records is never split."""
+    part: list[tuple[list[Record], RankingQuery]] = []
+    size = 0
+    for records, query in queries:
+        if part and size + len(query.candidates) > _CANDIDATES_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append((records, query))
+        size += len(query.candidates)
+    yield part
+
+
+def _default_negative(file: Path, encoding: str) -> str | None:
+    """The field `negative` if the first record has it, else None. Raises UserError if only later ones do."""
+
+    records = read_records(file, (), encoding)
+    if _NEGATIVE in next(records).fields:
+        return _NEGATIVE  # reading the column later raises for a record without it
+    for record in records:
+        if _NEGATIVE in record.fields:
+            raise UserError(
+                f"{record.place} has {_NEGATIVE}, the first line has none; give all lines one or none"
+            )
+    return None
+
+
+class RankingData:
+    """The `TaskData` of ranking."""
+
+    labels: tuple[str, ...] = ()
+    metric = METRICS[0]
+
+    def __init__(
+        self,
+        train: Rows,
+        queries: Mapping[str, list[RankingQuery]],
+        encoded: Mapping[str, EncodedQueries],
+    ) -> None:
+        self.train = train
+        self._queries = queries
+        self._encoded = encoded
+
+    @property
+    def evaluated(self) -> Mapping[str, Rows]:
+        """The rows of dev and test."""
+        return {name: encoded.rows for name, encoded in self._encoded.items()}
+
+    @property
+    def dev_fingerprint(self) -> str:
+        """A hash of the development set, including its candidates and relevance."""
+        return self._fingerprint("dev")
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A hash of the test set, including its candidates and relevance; empty if there is none."""
+        return self._fingerprint("test") if "test" in self._queries else ""
+
+    def evaluate(self, apply: Apply) -> dict[str, float]:
+        """MRR, recall@1, recall@10 and NDCG@10 on the development set."""
+        return self._score({"dev": similarities(self._encoded["dev"], apply)})
+
+    def finish(self, apply: Apply, directory: Path) -> Outcome:
+        """Writes `predictions-SPLIT.jsonl`: each query's candidates, best first, with their cosines."""
+        scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
+        for name, queries in self._queries.items():
+            lines = (describe(query, row) for query, row in zip(queries, scores[name], strict=True))
+            write_lines(directory / f"predictions-{name}.jsonl", lines)
+        return Outcome(
+            self._score(scores),
+            find_degenerate_scores(scores["dev"]),
+            examples=top_answers(self._queries["dev"], scores["dev"]),
+        )
+
+    def _fingerprint(self, split: str) -> str:
+        judged = [(one.query, one.candidates, one.relevance) for one in self._queries[split]]
+        return self._encoded[split].rows.fingerprint(judged)
+
+    def _score(self, scores: Mapping[str, list[np.ndarray]]) -> dict[str, float]:
+        """The metrics on each split that has relevance."""
+        return join_splits(
+            {
+                name: score_rankings(self._encoded[name].relevance, of_split)
+                for name, of_split in scores.items()
+                if self._queries[name][0].relevance
+            }
+        )
+
+
+def similarities(encoded: EncodedQueries, apply: Apply) -> list[np.ndarray]:
+    """float32 [C] for each query: the cosine of each candidate's embedding with the query's."""
+    vectors = outputs_of(encoded.rows, apply)
+    pairs = zip(encoded.query_rows, encoded.candidate_rows, strict=True)
+    return [vectors[candidates] @ vectors[query] for query, candidates in pairs]
+
+
+def order(
+    records: Sequence[Record], query: RankingQuery, scores: np.ndarray
+) -> tuple[Sequence[Record], list[dict[str, Any]]]:
+    """The records of a query and a prediction for each; if each is one candidate, the best comes first."""
+    ranked = describe(query, scores)["ranked"]
+    if "candidates" in records[0].fields:
+        return records, [{"ranked": ranked}]
+    places = np.argsort(-scores, kind="stable")
+    found = [{"rank": rank, "score": one["score"]} for rank, one in enumerate(ranked, 1)]
+    return [records[place] for place in places], found
+
+
+def describe(query: RankingQuery, scores: np.ndarray) -> dict[str, Any]:
+    """The prediction for a query: its candidates, best first, with their relevance if it is known."""
+    ranked = [
+        {"candidate": query.candidates[place], "score": round(float(scores[place]), 6)}
+        | ({"relevance": query.relevance[place]} if query.relevance else {})
+        for place in np.argsort(-scores, kind="stable")
+    ]
+    return {"query": query.query, "ranked": ranked}
+
+
+def top_answers(queries: Sequence[RankingQuery], scores: Sequence[np.ndarray]) -> list[dict[str, str]]:
+    """Rows of a table: the best answers to the first few queries."""
+    rows = []
+    for query, row in list(zip(queries, scores, strict=True))[:_QUERIES_SHOWN]:
+        for rank, one in enumerate(describe(query, row)["ranked"][:_ANSWERS_SHOWN], 1):
+            rows.append(
+                {
+                    "query": query.query if rank == 1 else "",
+                    "rank": str(rank),
+                    "answer": one["candidate"],
+                    "score": f"{one['score']:.3f}",
+                    "relevance": f"{one['relevance']:g}",
+                }
+            )
+    return rows

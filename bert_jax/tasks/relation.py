@@ -1,0 +1,216 @@
+"""Relations of two marked entities: SemEval-2010 Task 8, and generic JSONL."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.model.dropout import Dropout
+from bert_jax.task import Batch, Metric
+from bert_jax.tasks.classify import Classification
+from bert_jax.tasks.finetuning.features import sequence_features
+from bert_jax.tasks.finetuning.head import classifier
+from bert_jax.tasks.finetuning.labelled_data import (
+    ACCURACY,
+    MACRO_F1,
+    LabelledData,
+    predict_labels,
+    scorers,
+    take_labels,
+)
+from bert_jax.tasks.finetuning.predict_records import (
+    check_whole,
+    in_parts,
+    line_end,
+    predict_records,
+    records_at_once,
+)
+from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
+from data_pipeline.tasks.finetuning.records import Record, as_records, read_records
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.scores import Scorer
+from data_pipeline.tasks.finetuning.splits import (
+    JSON_LINES,
+    SplitName,
+    find_split,
+    is_json_lines,
+    require_split,
+)
+from data_pipeline.tasks.relation import (
+    RELATION_FIELDS,
+    EntityStyle,
+    PlacedLines,
+    RelationExample,
+    parse_relation,
+    parse_semeval,
+    read_relations,
+    read_semeval,
+    relation_rows,
+    semeval_f1,
+    split_semeval,
+)
+
+_SEMEVAL: Mapping[SplitName, tuple[str, ...]] = {
+    "train": ("TRAIN_FILE",),
+    "dev": ("TEST_FILE_FULL",),
+    "test": ("TEST_FILE",),
+}
+_SUFFIXES = (*JSON_LINES, ".txt", ".TXT")
+
+
+_SEMEVAL_F1 = Metric("semeval_f1", "SemEval F1")
+
+
+class EntityPairHead(nn.Module):
+    """float32 [R, L] from the states at the starts of two entities (Baldini Soares et al. 2019)."""
+
+    config: ModelConfig
+    features: FeatureConfig
+    num_labels: int
+    dropout_rate: float
+
+    @nn.compact
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        lines, _, width = sequence_BTW.shape
+        starts = batch["entity_positions"].reshape(lines, -1, 1)
+        pair = jnp.take_along_axis(sequence_BTW, starts, axis=1).reshape(-1, 2 * width)
+        pair = Dropout(self.dropout_rate)(pair, deterministic)
+        return classifier(self.config, self.num_labels)(pair)
+
+
+class Relation(Classification):
+    """One of `num_labels` relations of two entities. Targets: `labels`, and `entity_positions` int32 [R, 2],
+    the positions where head and tail begin."""
+
+    kind: ClassVar[str] = "relation"
+
+    @property
+    def module(self) -> nn.Module:
+        config = self.config
+        return EntityPairHead(
+            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
+        )
+
+    @property
+    def exports_as(self) -> TransformersHead | None:
+        return None
+
+    def example_batch(self) -> dict[str, jax.Array]:
+        return super().example_batch() | {"entity_positions": jnp.zeros((1, 2), jnp.int32)}
+
+    def check(self, rows: Rows) -> None:
+        if self.config.model.attention == "causal" and not self.config.features.lstm_layers:
+            raise UserError(
+                "relation reads entities where they begin, where a left-to-right --model has seen nothing of "
+                "them; give one that reads both ways, or --features.lstm-layers 2"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(TaskSettings):
+    """A directory with train, dev and optionally test: .jsonl with {"text", "head": {"start", "stop"},
+    "tail": {"start", "stop"}, "label"} per line, or .txt in the form of SemEval-2010 Task 8."""
+
+    max_seq_length: int = 128
+    """Most tokens of a text; longer ones are cut, away from the entities."""
+    entities: EntityStyle = "markers"
+    """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
+    files_only: ClassVar[bool] = True
+
+    def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
+        """Reads and encodes train, dev, and test if there is one."""
+        del task
+        directory = Path(data)
+        train_file, dev_file = (
+            require_split(directory, split, _SUFFIXES, _SEMEVAL[split]) for split in ("train", "dev")
+        )
+        test_file = find_split(directory, "test", _SUFFIXES, _SEMEVAL["test"])
+        if dev_file.stem == _SEMEVAL["dev"][0]:
+            print(f"{dev_file.name} serves as dev: SemEval-2010 Task 8 has none, so its test set chooses")
+        train, dev = read(train_file), read(dev_file)
+        labels, plain = take_labels(train, dev), make_task_tokenizer(tokenizer)
+        train_rows, dev_rows = (
+            self.rows(split, plain, label_targets(split, labels)) for split in (train, dev)
+        )
+        tests = {}
+        if test_file:
+            test = read(test_file)
+            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
+        return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
+
+    def head(self, task: str, config: FineTuningConfig) -> "Relation":
+        """A score of every relation for the two entities."""
+        return Relation(config, (_SEMEVAL_F1, MACRO_F1, ACCURACY))
+
+    def predict_file(self, job: Prediction) -> int:
+        """Predicts a file in one of the forms of the training data; its labels are ignored."""
+        if not is_json_lines(job.input):
+            return self._predict_semeval(job)
+        read = functools.partial(read_records, job.input, RELATION_FIELDS)
+        return predict_records(job, read, _unlabelled, functools.partial(self._predict, model=job.model))
+
+    def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
+        """Predicts dicts {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
+        records = as_records(examples, RELATION_FIELDS)
+        return list(self._predict([_unlabelled(record) for record in records], model))
+
+    def _predict_semeval(self, job: Prediction) -> int:
+        """Writes each sentence with its relation and a comment with the probability, in SemEval's form."""
+        end = line_end(job.input)
+
+        def read() -> Iterator[tuple[PlacedLines, RelationExample]]:
+            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input))
+
+        def parts() -> Iterator[list[str]]:
+            for part in in_parts(check_whole(read), records_at_once(len(job.model.record.labels))):
+                found = self._predict([example for _, example in part], job.model)
+                yield [
+                    f"{lines[0][1]}{end}{one['label']}{end}"
+                    f"Comment: probability {max(one['probabilities'].values())}{end}{end}"
+                    for (lines, _), one in zip(part, found, strict=True)
+                ]
+
+        return job.write_text(parts())
+
+    def _predict(self, examples: Sequence[RelationExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
+        return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
+
+    def rows(
+        self,
+        examples: Sequence[RelationExample],
+        tokenizer: TaskTokenizer,
+        targets: Mapping[str, np.ndarray],
+    ) -> Rows:
+        """The rows of some examples; arguments as for `relation_rows`."""
+        return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
+
+
+def read(file: Path) -> list[RelationExample]:
+    """The examples of a file, whose suffix decides its form."""
+
+    return read_relations(file) if is_json_lines(file) else read_semeval(file)
+
+
+def _unlabelled(record: Record) -> RelationExample:
+
+    return parse_relation(record.without("label"))
+
+
+def _scorers(labels: Sequence[str]) -> dict[Metric, Scorer]:
+    """SemEval's metric if there is Other and a label with a direction, else macro F1; and accuracy."""
+    is_semeval = "Other" in labels and any("(" in label for label in labels)
+    official: dict[Metric, Scorer] = {_SEMEVAL_F1: functools.partial(semeval_f1, labels=labels)}
+    return {**(official if is_semeval else scorers("macro_f1")), **scorers("accuracy")}

@@ -1,0 +1,98 @@
+"""Cycles of the attention kernel, for which a program's text has no estimate.
+
+On request the compiler writes the kernel's final schedule, which says how many bundles of instructions a
+step takes, at one bundle a cycle. The request must be made before libtpu is loaded, and the answer is a
+hundred megabytes, so the kernel is compiled again by itself, in a process of its own that runs this module.
+"""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+
+from bert_jax.model.attention_kernel import fused_attention, heads_of_a_step
+from bert_jax.tpu.hlo import Kernel
+from bert_jax.tpu.topology import Slice, open_slice
+
+_BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
+_MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
+_DROPPED = 6554  # as with the paper's rate of 0.1; any but 0 takes as long
+
+
+def kernel_cycles(where: Slice, kernel: Kernel) -> int:
+    """Cycles that a chip takes for one call of the attention kernel.
+
+    A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
+    memory and back, which happens at the same time. A chip's cores share the steps.
+
+    Raises:
+      RuntimeError: the compiler wrote no schedule.
+    """
+    score_bias, (rows, heads, width, length) = kernel.operands[1:3]
+    steps = rows * heads // heads_of_a_step(heads, length)
+    bundles = _bundles(where.name, heads, width, length, score_bias[2])[kernel.name]
+    moved = _MOVED_FORWARD if kernel.name == "attention_forward" else _MOVED_BACKWARD
+    seconds = 2 * moved * rows * heads * width * length / where.chip.hbm_bandwidth
+    return max(bundles * -(-steps // where.chip.cores), int(seconds * where.chip.clock_hz))
+
+
+@functools.cache
+def _bundles(topology: str, heads: int, width: int, length: int, bias_queries: int) -> dict[str, int]:
+    """Kernel name -> bundles in a step, for the forward and the backward kernel."""
+    sizes = map(str, (heads, width, length, bias_queries))
+    with tempfile.TemporaryDirectory() as directory:
+        told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
+        ended = subprocess.run(
+            [sys.executable, "-m", __name__, topology, *sizes],
+            env={**os.environ, "LIBTPU_INIT_ARGS": told},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        names = ("attention_forward", "attention_backward")
+        try:
+            return {name: _read(Path(directory), name) for name in names}
+        except ValueError:
+            last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"the compiler wrote no schedule of the attention kernel: {last}") from None
+
+
+def _read(directory: Path, name: str) -> int:
+    (file,) = directory.glob(f"*{name}*schedule-analysis_final_bundles.txt")
+    found = _BUNDLES.search(file.read_text())
+    if found is None:
+        raise ValueError(file.name)
+    return int(found[1])
+
+
+def _compile(where: Slice, heads: int, width: int, length: int, bias_queries: int) -> None:
+    """Compiles the forward and the backward kernel for one row."""
+
+    def shape(*sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(sizes, dtype, sharding=SingleDeviceSharding(where.devices[0]))
+
+    def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
+        def attend(projections, biases):  # type: ignore[no-untyped-def]
+            return fused_attention(projections, biases, score_bias, seed, heads, _DROPPED, False)
+
+        output, gradients = jax.vjp(attend, projections, biases)
+        return output, gradients(output)
+
+    projection = shape(1, heads, width, length)
+    jax.jit(forward_and_backward).lower(
+        (projection, projection, projection),
+        shape(1, heads, 3, width),
+        shape(1, length, bias_queries, dtype=jnp.float32),
+        shape(4, dtype=jnp.uint32),
+    ).compile()
+
+
+if __name__ == "__main__":
+    _compile(open_slice(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,0 +1,119 @@
+"""What a run tells of itself while it trains: its speed, a progress line, `metrics.jsonl` and TensorBoard."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bert_jax.parallel import processes
+from bert_jax.task import Sums
+from bert_jax.training.metric_log import MetricLog
+from bert_jax.training.program import Program
+from bert_jax.training.progress import ProgressDisplay
+from bert_jax.training.speed import StartClock, Stopwatch
+
+
+class TrainingLog:
+    """The log of one start of a run. Every process has one; process 0 alone writes files."""
+
+    def __init__(
+        self,
+        workdir: Path,
+        program: Program,
+        first_step: int,
+        work_left: Callable[[int], float],
+        clock: StartClock | None,
+    ) -> None:
+        """Drops the rows after `first_step`, which that start will repeat.
+
+        Args:
+          workdir: the directory of the run.
+          program: what is trained.
+          first_step: steps done before this start.
+          work_left: steps done -> work of the remaining batches, in any unit.
+          clock: runs since the command began.
+        """
+        self._task = program.task
+        self._first_step = first_step
+        self._clock = clock
+        self._stopwatch = Stopwatch(program.devices, work_left)
+        # At step 0 nothing is kept: an earlier start may have evaluated another model or corpus there.
+        self._rows = processes.run_on_all(
+            lambda: MetricLog(workdir, first_step or -1) if processes.is_first() else None
+        )
+        self._display = ProgressDisplay(first_step, program.run.num_train_steps, program.task.metrics)
+
+    def evaluated_at(self, step: int) -> bool:
+        """Whether an earlier start logged its last evaluation at this step; all processes ask together."""
+        return processes.broadcast_from_first(
+            lambda: self._rows is not None and self._rows.evaluated_at == step
+        )
+
+    def count_step(self, step: int, flops: int) -> None:
+        """Counts a step, the `step`-th of the run."""
+        self._stopwatch.count(flops)
+        self._display.advance_to(step)
+
+    def count_compiled_step(self, step: int, seconds_compiling: float, seconds: float) -> None:
+        """As `count_step`, for a step that compiled first: its seconds are left out of the speeds."""
+        self._stopwatch.exclude(seconds)
+        if step == self._first_step + 1:
+            self._stopwatch.begin()
+            if self._clock:
+                self._clock.compiled(seconds_compiling)
+                self._clock.stop(self._stopwatch)
+        self._display.advance_to(step)
+
+    def exclude(self, seconds: float) -> None:
+        """Leaves out of the speeds seconds in which no step was under way."""
+        self._stopwatch.exclude(seconds)
+
+    def note_saving(self, seconds: float) -> None:
+        """Adds the seconds for which training stood still to save a checkpoint."""
+        self._stopwatch.note("seconds_saving", seconds)
+
+    def training_row(
+        self, step: int, sums: Sums, learning_rate: float, max_seq_length: int, seconds_waited: float
+    ) -> None:
+        """Writes the means over the steps since the last such row.
+
+        Args:
+          step: steps done.
+          sums: what these steps added up, on the devices.
+          learning_rate: that of the last of them.
+          max_seq_length: of its batch.
+          seconds_waited: how long the devices of this process had no batch.
+        """
+        totals = {name: float(value) for name, value in jax.device_get(sums).items()}
+        sequences, tokens = (totals[name] / totals["steps"] for name in ("examples", "tokens"))
+        # All processes go at the pace of the one that waits longest.
+        waited, slowest = processes.all_reduce_max(seconds_waited)
+        timing = self._stopwatch.lap(step, sequences, tokens, waited)
+        if processes.count() > 1:
+            timing["waiting_process"] = slowest
+        means = self._task.means(totals) | {"grad_norm": totals["grad_norm"] / totals["steps"]}
+        where = {"step": step, "split": "train", "max_seq_length": max_seq_length}
+        self._write({**where, **means, "learning_rate": learning_rate, "timing": timing})
+
+    def evaluation_row(self, step: int, metrics: Mapping[str, Any], seconds: float) -> None:
+        """Writes the metrics of an evaluation, whose seconds are left out of the speeds."""
+        self._write({"step": step, "split": "heldout", **metrics, "timing": {"seconds": seconds}})
+        self._stopwatch.exclude(seconds)
+        if self._clock:
+            self._clock.exclude(seconds)
+
+    def sync(self) -> None:
+        """Makes the rows so far survive a power cut, so that a saved checkpoint has the rows of its steps."""
+        if self._rows:
+            self._rows.sync()
+
+    def close(self) -> None:
+        self._display.close()
+        if self._rows:
+            self._rows.close()
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self._rows:
+            self._rows.write(row)
+        self._display.show(row)

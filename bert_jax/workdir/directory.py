@@ -1,0 +1,121 @@
+"""A run's directory: its lock, the checks before a run uses it, and the tokenizer and corpus stored in it."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_jax.parallel.compilation_cache import DIRECTORY as COMPILED_DIRECTORY
+from bert_jax.training.checkpoints import DIRECTORY as CHECKPOINTS_DIRECTORY
+from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
+from bert_jax.workdir.record import CONFIG_FILE
+from data_pipeline.atomic import atomically
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus.vocabulary_file import (
+    TOKENIZER_DIRECTORY,
+    read_records_vocabulary,
+    write_vocabulary,
+)
+from data_pipeline.directories import check_path, lock_file
+from data_pipeline.errors import UserError
+
+CORPUS_DIRECTORY = "corpus"
+"""Directory of the corpus that a run makes for itself from the installed documentation."""
+_LOCK = "lock"
+# A run writes these after its config.json, so in a directory without that file they are not a run's.
+_REPLACED = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, CHECKPOINTS_DIRECTORY)
+
+
+@contextlib.contextmanager
+def lock(workdir: Path) -> Iterator[None]:
+    """Locks the directory against other processes; the lock of a process that died is free again.
+
+    A directory that was made for the lock and holds no work at the end of the block is removed again.
+
+    Raises:
+      UserError: another process uses the directory, the directory cannot be made, or its file system has no
+        locks.
+    """
+    check_path(workdir, "work directory")
+    missing = [directory for directory in (workdir, *workdir.parents) if not directory.exists()]
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"work directory {workdir} is a file; name a directory") from None
+    with (workdir / _LOCK).open("a") as file:
+        busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
+        lock_file(file, workdir, busy)
+        try:
+            yield
+        finally:
+            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
+                shutil.rmtree(workdir)
+                for directory in missing[1:]:
+                    directory.rmdir()
+
+
+def mark(workdir: Path) -> str:
+    """Writes a random token into the lock file and returns it; for the process that holds the lock."""
+    token = secrets.token_hex(8)
+    (workdir / _LOCK).write_text(token)
+    return token
+
+
+def check_mark(workdir: Path, token: str) -> None:
+    """Raises UserError if the lock file lacks the token, so that the directory is not the shared one."""
+    path = workdir / _LOCK
+    if not path.exists() or path.read_text() != token:
+        raise UserError(
+            f"{workdir} is not the directory that process 0 works in; --workdir must lie on storage that all "
+            f"processes share"
+        )
+
+
+def check_apart(workdir: Path, corpus: str) -> None:
+    """Raises UserError if the work directory is the corpus's directory, also through links."""
+    if _same(workdir, Path(corpus)):
+        raise UserError(f"--workdir {workdir} is the directory of data.corpus; name another one for the run")
+
+
+def check_free(workdir: Path) -> None:
+    """Raises UserError if the directory is not a run's but has files that a run would overwrite or extend."""
+    if (workdir / CONFIG_FILE).exists():
+        return
+    if found := [name for name in _REPLACED if os.path.lexists(workdir / name)]:
+        raise UserError(
+            f"work directory {workdir} holds {', '.join(found)} but no {CONFIG_FILE}, so it is not that of a "
+            f"run; name another directory"
+        )
+
+
+def copy_tokenizer(corpus: str, workdir: Path) -> None:
+    """Copies the corpus's tokenizer into the work directory, so that exporting needs only that directory.
+
+    For TFRecords, the tokenizer is made from the `vocab.txt` beside them, if there is one.
+    """
+    source, target = Path(corpus) / TOKENIZER_DIRECTORY, workdir / TOKENIZER_DIRECTORY
+    vocabulary = None if source.is_dir() else read_records_vocabulary(corpus)
+    if _same(source, target) or not (source.is_dir() or vocabulary):
+        return
+    with atomically(target) as partial:
+        if vocabulary:
+            write_vocabulary(partial, vocabulary)
+        else:
+            shutil.copytree(source, partial)
+        remove_tokenizer(workdir)  # a directory that is not empty cannot be replaced
+
+
+def remove_tokenizer(workdir: Path) -> None:
+    """Removes the work directory's copy of the tokenizer, if there is one."""
+    shutil.rmtree(workdir / TOKENIZER_DIRECTORY, ignore_errors=True)
+
+
+def corpus_of(workdir: Path, named: str) -> str:
+    """The corpus's path for a run whose setting data.corpus is `named`."""
+    return str(workdir / CORPUS_DIRECTORY) if named == INSTALLED_DOCUMENTATION else named
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and one.samefile(other)

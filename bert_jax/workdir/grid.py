@@ -1,0 +1,67 @@
+"""The layout of the directory that `bert-jax finetune` makes: a grid, with a directory for each trial.
+
+Needs the standard library alone.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_jax.workdir.record import CONFIG_FILE
+from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
+
+BEST_DIRECTORY = "best"
+TRIALS_DIRECTORY = "trials"
+GRID_FILE = "grid.json"
+"""Names of the trials that the last command asked for."""
+RESULT_FILE = "result.json"
+"""Results of one trial."""
+RESULTS_FILE = "results.json"
+"""Results of all trials."""
+REPORT_FILE = "report.json"
+"""Figures of one trial by type of tag."""
+
+
+def find_trial(directory: Path) -> Path:
+    """The best trial in a directory that `bert-jax finetune` made; any other directory is returned as it is.
+
+    Raises UserError if no trial of the grid is finished.
+    """
+    if (directory / BEST_DIRECTORY).exists():
+        return directory / BEST_DIRECTORY
+    if (directory / TRIALS_DIRECTORY).is_dir() and not (directory / CONFIG_FILE).exists():
+        raise not_finished(directory)
+    return directory
+
+
+def write_trials(directory: Path, names: Sequence[str]) -> None:
+    """Writes which trials a command asks for; those of earlier commands are then no longer waited for."""
+    write_json(directory / GRID_FILE, {"trials": names})
+
+
+def warn_if_unfinished(directory: Path) -> None:
+    """Prints a warning on standard error if a grid lacks trials that were asked for; one may be the best.
+
+    Raises UserError if the file that names them is damaged.
+    """
+    file = directory / GRID_FILE
+    if not file.exists():
+        return  # a trial, or no grid
+    try:
+        trials = load_json(file)["trials"]
+        done = sum((directory / TRIALS_DIRECTORY / trial / RESULT_FILE).exists() for trial in trials)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise bad_input(error, file, f"{file} cannot be read; run `bert-jax finetune` again") from None
+    if done < len(trials):
+        print(
+            f"warning: the grid of {directory} is not finished: {done} of {len(trials)} trials done; "
+            "the best of these is taken",
+            file=sys.stderr,
+        )
+
+
+def not_finished(directory: Path) -> UserError:
+    """The error of a grid or a trial whose training is not finished."""
+    return UserError(f"{directory} is not finished; run its `bert-jax finetune` again, which resumes it")

@@ -1,0 +1,61 @@
+"""Checks that a process can work in a directory: it is given as a path, not a URL, and it can be locked."""
+
+import errno
+import fcntl
+import re
+from pathlib import Path
+from typing import IO
+
+from data_pipeline.errors import UserError
+
+# `Path` merges the two slashes of a URL into one.
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(.+)")
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def check_path(path: str | Path, what: str) -> None:
+    """Raises UserError if `path` is a URL, such as a bucket's, which would become a directory named `gs:`.
+
+    Args:
+      what: what the path is in the command, such as "--output", for the message.
+    """
+    url = _URL.fullmatch(str(path))
+    if url:
+        raise UserError(
+            f"{what} {url[1]}://{url[2]} is not a directory; mount the bucket (gcsfuse for gs://) and name "
+            f"where it is mounted"
+        )
+
+
+def follow_links(path: Path) -> Path:
+    """The absolute path that `path` leads to. Raises UserError if its links lead back to themselves."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise UserError(f"{path} is a link that leads back to itself; name another path") from None
+
+
+def check_new_file(path: Path) -> None:
+    """Raises UserError if a file that is to be made exists."""
+    if path.exists():
+        raise UserError(f"{path} exists; name a file that does not, or remove it first")
+
+
+def lock_file(file: IO[str], directory: Path, busy: str) -> None:
+    """Locks an open file of `directory` until it is closed; the lock of a process that dies is released.
+
+    Raises:
+      UserError: another process has the lock (`busy` is the message), or the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(busy) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise UserError(
+            f"the file system of {directory} has no locks ({error.strerror}); name a directory elsewhere, or "
+            f"mount it with locks"
+        ) from None

@@ -1,0 +1,18 @@
+"""Reading JSON that others may have written: whatever is wrong with it, the error is a ValueError."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def parse_json(text: str) -> Any:
+    """Returns the value that `text` holds. Raises ValueError if it is not JSON, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def load_json(path: Path) -> Any:
+    """Returns the value in a file. Raises OSError, or ValueError if it is not JSON in UTF-8."""
+    return parse_json(path.read_text(encoding="utf-8"))

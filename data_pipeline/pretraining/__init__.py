@@ -1,0 +1,1 @@
+"""Documents to batches: order, pairs, masks, packed rows."""

@@ -1,0 +1,163 @@
+"""Statistics of batches, compared with what the settings promise.
+
+The examples are those that a run with the same settings and seed starts with, drawn by the same code.
+The expected values are computed here independently, from the definitions, with numpy alone.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from data_pipeline.config import MaskingConfig, Phase
+from data_pipeline.pretraining.batches import CorpusSource, Drawn
+from data_pipeline.pretraining.order import random_bits, shuffled_columns
+from data_pipeline.tensorflow_cpu import tf
+
+_BATCH = 256
+# At four standard errors, one correct check in 16,000 is flagged by chance.
+_STANDARD_ERRORS = 4.0
+_MANY_CUT_PREDICTIONS = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """An expected fraction and the observed one."""
+
+    name: str
+    expected: float
+    observed: float
+    tolerance: float
+    """Largest acceptable difference between the two."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the two fractions differ by at most `tolerance`."""
+        return abs(self.observed - self.expected) <= self.tolerance
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Measurements on the first batches of one phase."""
+
+    examples: int
+    """Number of sequences; each instance of a packed row is one."""
+    rows: int
+    most_in_a_row: int
+    """Largest number of sequences in one row."""
+    checks: tuple[Check, ...]
+    lengths: tuple[int, ...]
+    """Tokens in a sequence, special ones counted: minimum, the three quartiles, maximum."""
+    mean_length: float
+    padding: float
+    """Fraction of positions that hold no token."""
+    cut_predictions: float
+    """Fraction of the predictions asked for by the masking rate that have no slot."""
+    wanted_slots: int
+    """Smallest number of slots with which no prediction would be cut."""
+
+    def warnings(self, phase: Phase) -> list[str]:
+        """One line if `phase`, the one measured, has slots for too few of the wanted predictions."""
+        if self.cut_predictions <= _MANY_CUT_PREDICTIONS:
+            return []
+        return [
+            f"max_predictions_per_seq {phase.max_predictions_per_seq} leaves out {self.cut_predictions:.0%} "
+            f"of the predictions wanted at length {phase.max_seq_length}; {self.wanted_slots} leaves out none"
+        ]
+
+
+def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size: int) -> Drawn:
+    """Draws the rows at positions first, ..., first + size - 1 of a stream."""
+    positions = tf.range(first, first + size, dtype=tf.int64)
+    numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
+    bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws).numpy()
+    return source.draw(numbers, bits)
+
+
+def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:
+    """Draws at least `examples` rows and compares them with the settings of their source."""
+    batches = range(0, max(examples, 1), _BATCH)
+    return compare([draw_examples(source, seed, stream, first, _BATCH) for first in batches], source)
+
+
+def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
+    """Compares what was drawn with what the settings of `source` promise."""
+    ends = np.concatenate([d.sequences.ends for d in drawn])
+    phase, masking = source.phase, source.data.masking
+    wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
+    # The instances of a row share its slots.
+    wanted_in_row = _sum_rows(drawn, wanted)
+    slots = np.minimum(wanted_in_row, phase.max_predictions_per_seq)
+    possible = np.minimum(slots, _sum_rows(drawn, np.minimum(wanted, _text_tokens(drawn))))
+    checks = [_check_amount(drawn, possible, masking)] if slots.any() else []
+    checks += _check_replacements(drawn, source) if slots.any() else []
+    checks += _check_pairs(drawn, source)
+    return Statistics(
+        examples=len(ends),
+        rows=len(slots),
+        most_in_a_row=int(_sum_rows(drawn, np.ones(len(ends))).max()),
+        checks=tuple(checks),
+        lengths=tuple(int(q) for q in np.quantile(ends, [0, 0.25, 0.5, 0.75, 1], method="nearest")),
+        mean_length=float(ends.mean()),
+        padding=1 - float(ends.sum()) / (len(slots) * phase.max_seq_length),
+        cut_predictions=1 - float(slots.sum()) / float(wanted.sum()) if wanted.any() else 0.0,
+        wanted_slots=int(wanted_in_row.max()),
+    )
+
+
+def _check_amount(drawn: list[Drawn], counts: np.ndarray, masking: MaskingConfig) -> Check:
+    tokens = sum(int(d.sequences.ends.sum()) for d in drawn)
+    predicted = sum(float(d.batch["masked_lm_weights"].sum()) for d in drawn)
+    expected = float(counts.sum()) / tokens
+    # The number of chosen tokens is not random, but whole words may not fill it exactly.
+    tolerance = 0.05 * expected if masking.unit == "whole_word" else 1e-9
+    return Check("tokens to predict", expected, predicted / tokens, tolerance)
+
+
+def _check_replacements(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
+    is_used = np.concatenate([d.batch["masked_lm_weights"] for d in drawn]) > 0
+    was = np.concatenate([d.batch["masked_lm_ids"] for d in drawn])[is_used]
+    positions = np.concatenate([d.batch["masked_lm_positions"] for d in drawn])
+    inputs = np.concatenate([d.batch["input_ids"] for d in drawn])
+    now = np.take_along_axis(inputs, positions, axis=1)[is_used]
+    masking, tokenizer = source.data.masking, source.corpus.tokenizer
+    is_mask, is_same = now == tokenizer.mask_id, now == was
+    # A random id may turn out to be the token itself, or [MASK].
+    chance = masking.random / tokenizer.vocab_size
+    return [
+        _binomial("  now [MASK]", is_mask, masking.mask + chance),
+        _binomial("  left as they are", is_same, masking.same + chance),
+        _binomial("  now a random token", ~(is_mask | is_same), masking.random - 2 * chance),
+    ]
+
+
+def _check_pairs(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
+    is_short = np.concatenate([d.spans.is_short for d in drawn])
+    checks = [_binomial("sequences drawn short", is_short, source.data.short_seq_prob)]
+    if source.data.pairing == "contiguous":
+        return checks
+    is_random = np.concatenate([d.spans.label for d in drawn]) == 1
+    forced = int(sum(d.spans.is_forced.sum() for d in drawn))
+    return [*checks, _binomial("B from another document", is_random, source.data.random_next_prob, forced)]
+
+
+def _binomial(name: str, hits: np.ndarray, probability: float, certain: int = 0) -> Check:
+    """Compares the fraction of `hits` [n] with `probability`; `certain` of the n were sure, not drawn."""
+    draws = len(hits) - certain
+    deviation = (max(probability * (1 - probability), 0.0) * draws) ** 0.5
+    return Check(
+        name,
+        expected=(certain + probability * draws) / len(hits),
+        observed=float(hits.mean()),
+        tolerance=_STANDARD_ERRORS * deviation / len(hits) + 1e-9,
+    )
+
+
+def _sum_rows(drawn: list[Drawn], values: np.ndarray) -> np.ndarray:
+    """Returns the sum of the instances' `values` [n] for each row."""
+    firsts = np.cumsum([0] + [len(d.batch["input_ids"]) for d in drawn])
+    rows = np.concatenate([d.places.rows + first for d, first in zip(drawn, firsts, strict=False)])
+    return np.bincount(rows, values)
+
+
+def _text_tokens(drawn: list[Drawn]) -> np.ndarray:
+    return np.concatenate([d.spans.a_length + d.spans.b_length for d in drawn])

@@ -1,0 +1,81 @@
+"""Examples of text classification and regression: a text or a pair of texts, and its label or value."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.records import Place, Record, read_records
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tfds import TfdsSplit
+
+
+@dataclasses.dataclass(frozen=True)
+class TextExample:
+    """A text or a pair of texts; either all examples of a set are pairs or none is."""
+
+    place: Place
+    text: str
+    pair: str | None
+    label: str | None
+    """A class or a number as it is written in the file; None in texts to predict."""
+
+
+def read_table(
+    file: Path | TfdsSplit,
+    text: str,
+    pair: str | None = None,
+    label: str | None = None,
+    encoding: str = "utf-8",
+) -> list[TextExample]:
+    """Examples of a user's .tsv, .csv or .jsonl file, or of a TensorFlow dataset.
+
+    Args:
+      text, pair, label: names of the columns; without `label`, the file holds texts to predict.
+
+    Raises:
+      UserError: as `read_records`; an empty text or label.
+    """
+    columns = [name for name in (text, pair, label) if name is not None]
+    return [text_example(record, text, pair, label) for record in read_records(file, columns, encoding)]
+
+
+def read_test_table(
+    file: Path | TfdsSplit, text: str, pair: str | None, label: str, encoding: str = "utf-8"
+) -> list[TextExample]:
+    """As `read_table`, but the label column may be missing, and labels may be blank."""
+    columns = [name for name in (text, pair) if name is not None]
+    return [
+        dataclasses.replace(text_example(record, text, pair), label=record.label(label))
+        for record in read_records(file, columns, encoding)
+    ]
+
+
+def text_example(record: Record, text: str, pair: str | None = None, label: str | None = None) -> TextExample:
+    """The example of one record. Raises UserError if a text or the label is empty."""
+    return TextExample(
+        place=record.place,
+        text=record.text(text),
+        pair=None if pair is None else record.text(pair),
+        label=None if label is None else record.word(label),
+    )
+
+
+def text_rows(
+    examples: Sequence[TextExample],
+    tokenizer: TaskTokenizer,
+    max_length: int,
+    targets: Mapping[str, np.ndarray],
+) -> Rows:
+    """One row per example, at most `max_length` tokens long.
+
+    Args:
+      targets: the result of `label_targets`, or empty for texts to predict.
+    """
+    texts = [example.text for example in examples]
+    pairs = [example.pair for example in examples if example.pair is not None]
+    if not pairs:
+        return make_rows(encode_texts(tokenizer, texts, max_length), targets)
+    return make_rows(encode_pairs(tokenizer, texts, pairs, max_length), targets)

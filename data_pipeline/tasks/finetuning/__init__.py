@@ -1,0 +1,1 @@
+"""What the data of every task share: files, labels, encoding, rows and batches."""

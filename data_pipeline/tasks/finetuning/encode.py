@@ -1,0 +1,171 @@
+"""Encodes texts and pairs of texts as BERT reads them: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+
+BERT's special tokens in a text are plain text, as they were in pretraining: a literal "[MASK]" is a bracket,
+a word and a bracket. Hugging Face's tokenizers make it one id, so that a text could smuggle in a separator.
+Tokens that were added to a tokenizer, such as "[E1]", are meant to be found in text and are.
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_pipeline.corpus.vocabulary_file import CLS, SEP, SPECIAL_TOKENS
+from data_pipeline.errors import UserError
+from data_pipeline.pretraining.truncation import truncated_lengths
+from data_pipeline.tasks.finetuning.rows import Rows
+
+_UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
+_TEXTS_AT_ONCE = 4096
+_SHORTEST = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskTokenizer:
+    """A model's tokenizer, and a copy that takes BERT's special tokens in text for plain text."""
+
+    original: Tokenizer
+    tokenizer: Tokenizer
+    """The copy, without BERT's special tokens; it neither cuts nor pads."""
+    cls_id: int
+    sep_id: int
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """int32 [T_i] for each text: its ids without special tokens."""
+        ids = []
+        for first in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = list(texts[first : first + _TEXTS_AT_ONCE])
+            encodings = self.tokenizer.encode_batch_fast(part, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return ids
+
+    def piece_id(self, piece: str) -> int | None:
+        """The id of a piece; None if the vocabulary lacks it."""
+        return self.original.token_to_id(piece)
+
+
+def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
+    """The `TaskTokenizer` of a model's tokenizer, which is left unchanged.
+
+    Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
+    """
+    cls_id, sep_id = tokenizer.token_to_id(CLS), tokenizer.token_to_id(SEP)
+    if cls_id is None or sep_id is None:
+        raise UserError(f"the model's vocabulary has no {CLS} or no {SEP}; BERT needs both")
+    settings = json.loads(tokenizer.to_str())
+    settings["added_tokens"] = [
+        added for added in settings["added_tokens"] if added["content"] not in SPECIAL_TOKENS
+    ]
+    settings |= {"post_processor": None, "truncation": None, "padding": None}
+    settings["model"] = _hide_pieces(settings["model"], SPECIAL_TOKENS)
+    plain = Tokenizer.from_str(json.dumps(settings))
+    for added in settings["added_tokens"]:
+        # The library renumbers added tokens that are not in the vocabulary, whatever their ids in the file.
+        if plain.token_to_id(added["content"]) != added["id"]:
+            raise UserError(
+                f"the tokenizer's added token {added['content']!r} comes after special ones that are not in "
+                "the vocabulary; these must be in it, or come last"
+            )
+    return TaskTokenizer(tokenizer, plain, cls_id, sep_id)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts:
+    """Texts as sequences of ids, before padding."""
+
+    input_ids: list[np.ndarray]
+    """int32 [T_i] each, from [CLS] to [SEP]."""
+    segment_ids: list[np.ndarray]
+    """int32 [T_i] each: 0 for [CLS] A [SEP], 1 for B [SEP]."""
+    num_cut: int
+    """Number of texts that were too long and lost tokens."""
+
+    @property
+    def tokens(self) -> dict[str, list[np.ndarray]]:
+        """The arrays by name, as `Rows.tokens` has them."""
+        return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
+
+    def spread(self, present: np.ndarray) -> "EncodedTexts":
+        """The same sequences at the places where bool `present` is True, and empty ones where it is False."""
+        return EncodedTexts(
+            _spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut
+        )
+
+
+def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> EncodedTexts:
+    """[CLS] A [SEP] for each text; the end of a text that is too long is cut off.
+
+    Raises UserError if `max_length` is below 8.
+    """
+    check_length(max_length)
+    ids = tokenizer.encode(texts)
+    room = max_length - 2
+    cut = sum(len(a) > room for a in ids)
+    return EncodedTexts(
+        [_join(tokenizer, a[:room]) for a in ids],
+        [np.zeros(min(len(a), room) + 2, np.int32) for a in ids],
+        cut,
+    )
+
+
+def encode_pairs(
+    tokenizer: TaskTokenizer, firsts: Sequence[str], seconds: Sequence[str], max_length: int
+) -> EncodedTexts:
+    """[CLS] A [SEP] B [SEP] for each pair; a pair that is too long loses tokens of its longer text first.
+
+    Raises UserError if `max_length` is below 8.
+    """
+    check_length(max_length)
+    pairs = list(zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True))
+    lengths = np.array([(len(a), len(b)) for a, b in pairs], np.int64).reshape(-1, 2)
+    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - 3), axis=-1)
+    return EncodedTexts(
+        [_join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
+        [np.repeat(np.array([0, 1], np.int32), [m + 2, n + 1]) for m, n in kept],
+        int((kept < lengths).any(axis=-1).sum()),
+    )
+
+
+def check_length(max_length: int) -> None:
+    """Raises UserError if sequences of `max_length` tokens leave no room for text."""
+    if max_length < _SHORTEST:
+        raise UserError(f"max_seq_length is {max_length}; it must be {_SHORTEST} or more")
+
+
+def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
+    """One row per example, with `sequences_per_row` consecutive sequences each."""
+    return Rows(
+        tokens=sequences.tokens,
+        targets=targets,
+        example=np.arange(len(sequences.input_ids) // sequences_per_row, dtype=np.int32),
+        sequences_per_row=sequences_per_row,
+        num_cut=sequences.num_cut,
+    )
+
+
+def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, Any]:
+    """A tokenizer's model that finds none of `pieces` in text; all ids stay the same.
+
+    BERT's own pre-tokenizer splits brackets from words, but a unigram model would find "[MASK]" whole.
+    """
+    vocabulary = model["vocab"]
+    hidden = {piece: _UNMATCHABLE + piece for piece in pieces if piece != model.get("unk_token")}
+    if isinstance(vocabulary, list):
+        return model | {"vocab": [[hidden.get(piece, piece), score] for piece, score in vocabulary]}
+    return model | {"vocab": {hidden.get(piece, piece): index for piece, index in vocabulary.items()}}
+
+
+def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray]:
+    empty = np.zeros(0, np.int32)
+    given = iter(sequences)
+    return [next(given) if is_present else empty for is_present in present]
+
+
+def _join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
+    """int32: [CLS], then each text followed by [SEP]."""
+    sep = np.array([tokenizer.sep_id], np.int32)
+    parts = [part for text in texts for part in (text, sep)]
+    return np.concatenate([np.array([tokenizer.cls_id], np.int32), *parts])

@@ -1,0 +1,1 @@
+"""GLUE: its tasks, their files, and the zip for its server."""

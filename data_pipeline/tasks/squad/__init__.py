@@ -1,0 +1,1 @@
+"""SQuAD: files, windows of passages, answers, and scores."""

@@ -1,0 +1,152 @@
+"""Exact match and F1 of answers, in percent, by the rules of SQuAD's evaluate-v1.1.py and -v2.0.py."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.squad.answers import PredictedAnswer
+from data_pipeline.tasks.squad.questions import SquadExample
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def score_squad_1(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
+    """`exact_match` and `f1` of SQuAD 1.1: the best score over a question's answers, averaged over questions.
+
+    A question without prediction scores 0. Raises UserError naming a question without answer.
+    """
+    exact, f1 = 0.0, 0.0
+    for example in examples:
+        if not example.answers:
+            raise UserError(
+                f"question {example.id} has no answer to score by; SQuAD 1.1 asks for one or more"
+            )
+        if example.id in predictions:
+            predicted, golds = predictions[example.id], [answer.text for answer in example.answers]
+            exact += max(_exact(gold, predicted) for gold in golds)
+            f1 += max(_overlap(_words(gold), _words(predicted)) for gold in golds)
+    return {"exact_match": 100 * exact / len(examples), "f1": 100 * f1 / len(examples)}
+
+
+def score_squad_2(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
+    """The scores of SQuAD 2.0: `exact`, `f1` and `total`, for all questions and by group.
+
+    Names of the groups' scores begin with `HasAns_` and `NoAns_`. A prediction of no answer is "". Raises
+    UserError naming a question without prediction.
+    """
+    exact, f1 = _scores(examples, predictions, _exact), _scores(examples, predictions, _f1_or_equal)
+    groups = {
+        "": [example.id for example in examples],
+        "HasAns_": [example.id for example in examples if example.answers],
+        "NoAns_": [example.id for example in examples if not example.answers],
+    }
+    result = {}
+    for prefix, ids in groups.items():
+        if ids:
+            result[f"{prefix}exact"] = 100 * sum(exact[name] for name in ids) / len(ids)
+            result[f"{prefix}f1"] = 100 * sum(f1[name] for name in ids) / len(ids)
+            result[f"{prefix}total"] = len(ids)
+    return result
+
+
+def best_thresholds(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> dict[str, float]:
+    """The best scores that a null threshold can give, and these thresholds.
+
+    Questions with null odds up to the threshold are answered. A threshold is 0 if it is best to answer
+    nothing, as in evaluate-v2.0.py.
+
+    Returns:
+      `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
+    """
+    result = {}
+    for name, measure in (("exact", _exact), ("f1", _f1_or_equal)):
+        score, threshold = _sweep(examples, predictions, null_odds, measure)
+        result[f"best_{name}"] = score
+        result[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
+    return result
+
+
+def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[PredictedAnswer]) -> float:
+    """The null threshold with the best F1 for these answers: in the middle between two neighbouring odds.
+
+    So rounding does not decide any of these answers. It is below all odds if answering nothing is best, and
+    above all if answering everything is.
+    """
+    odds = {answer.id: answer.null_odds for answer in answers}
+    texts = {answer.id: answer.best.text for answer in answers}
+    _, highest_answered = _sweep(examples, texts, odds, _f1_or_equal)
+    if highest_answered is None:
+        return min(odds.values()) - 1.0
+    lowest_unanswered = min(
+        (o for o in odds.values() if o > highest_answered), default=highest_answered + 2.0
+    )
+    return (highest_answered + lowest_unanswered) / 2
+
+
+Measure = Callable[[str, str], float]
+
+
+def _sweep(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    measure: Measure,
+) -> tuple[float, float | None]:
+    """The best score and its threshold, None for answering nothing; tries the null odds in rising order."""
+    scores = _scores(examples, predictions, measure)
+    has_answer = {example.id: bool(example.answers) for example in examples}
+    current = best = float(sum(not answer for answer in has_answer.values()))
+    threshold = None
+    for name in sorted(null_odds, key=lambda name: null_odds[name]):
+        if has_answer[name]:
+            current += scores[name]
+        elif predictions[name]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_odds[name]
+    return 100 * best / len(scores), threshold
+
+
+def _scores(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], measure: Measure
+) -> dict[str, float]:
+    """For each question the best score over its answers; a question without answers is scored against ""."""
+    scores = {}
+    for example in examples:
+        if example.id not in predictions:
+            raise UserError(f"question {example.id} has no prediction; SQuAD 2.0 asks for one of each")
+        golds = [answer.text for answer in example.answers if _normalise(answer.text)] or [""]
+        scores[example.id] = max(measure(gold, predictions[example.id]) for gold in golds)
+    return scores
+
+
+def _normalise(text: str) -> str:
+    """The text in lower case, without ASCII punctuation and English articles, with single blanks."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def _words(text: str) -> list[str]:
+    return _normalise(text).split()
+
+
+def _exact(gold: str, predicted: str) -> float:
+    return float(_normalise(gold) == _normalise(predicted))
+
+
+def _f1_or_equal(gold: str, predicted: str) -> float:
+    """F1 of SQuAD 2.0, where two texts without words are equal; in 1.1 they have nothing in common."""
+    golds, predictions = _words(gold), _words(predicted)
+    return _overlap(golds, predictions) if golds and predictions else float(golds == predictions)
+
+
+def _overlap(golds: list[str], predictions: list[str]) -> float:
+    common = (Counter(golds) & Counter(predictions)).total()
+    if not common:
+        return 0.0
+    precision, recall = common / len(predictions), common / len(golds)
+    return 2 * precision * recall / (precision + recall)

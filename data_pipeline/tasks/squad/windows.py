@@ -1,0 +1,181 @@
+"""Encodes questions with windows of their passages, cut as in google-research/bert's run_squad.py.
+
+Pieces keep their places in the passage, so the target of an answer is the tightest span of pieces that
+covers it, and a predicted answer is a slice of the passage.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer
+from data_pipeline.tasks.finetuning.offsets import Pieces, split_texts
+from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.squad.questions import LabelledExamples, SquadExample
+
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class Windowing:
+    """Lengths in pieces. The defaults are those of run_squad.py."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    """Distance from the start of a window to the start of the next one."""
+    max_query_length: int = 64
+    """Longest question; the end of a longer one is cut off."""
+
+    def __post_init__(self) -> None:
+        if self.doc_stride < 1 or self.max_query_length < 1:
+            raise UserError("doc_stride and max_query_length must be 1 or more")
+        if self.max_seq_length <= self.max_query_length + _SPECIAL_TOKENS:
+            raise UserError(
+                f"max_seq_length ({self.max_seq_length}) must exceed max_query_length "
+                f"({self.max_query_length}) by {_SPECIAL_TOKENS + 1} or more, so that a window has text"
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Windows:
+    """Rows of [CLS] question [SEP] window [SEP], in the order of the examples, and what each window holds."""
+
+    rows: Rows
+    """Without targets."""
+    examples: tuple[SquadExample, ...]
+    passages: tuple[Pieces, ...]
+    """The context of each example in pieces, shared by examples of the same context."""
+    text_starts: np.ndarray
+    """int32 [R]: position in the row at which the window begins."""
+    first_pieces: np.ndarray
+    """int32 [R]: index in the passage of the window's first piece."""
+    max_context: tuple[np.ndarray, ...]
+    """bool [L] for each row, with L pieces in its window: whether a piece has its maximum context there."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
+    """Every example's windows: at least one each, which is empty if the context gives no piece."""
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+    contexts = list(dict.fromkeys(example.context for example in examples))
+    pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
+    questions = split_texts(tokenizer, [example.question for example in examples])
+
+    input_ids, segment_ids, max_context = [], [], []
+    numbers, text_starts, first_pieces = [], [], []
+    num_cut = 0
+    for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        passage = pieces[example.context]
+        num_cut += len(question) > windowing.max_query_length
+        head = np.concatenate([[cls_id], question.ids[: windowing.max_query_length], [sep_id]])
+        starts, ends = cut_passage(
+            len(passage), windowing.max_seq_length - len(head) - 1, windowing.doc_stride
+        )
+        for start, end in zip(starts, ends, strict=True):
+            input_ids.append(np.concatenate([head, passage.ids[start:end], [sep_id]]).astype(np.int32))
+            segment_ids.append(np.repeat(np.array([0, 1], np.int32), [len(head), end - start + 1]))
+        max_context += mark_max_context(starts, ends)
+        numbers += [number] * len(starts)
+        text_starts += [len(head)] * len(starts)
+        first_pieces += starts.tolist()
+    tokens = {"input_ids": input_ids, "segment_ids": segment_ids}
+    rows = Rows(tokens, {}, np.array(numbers, np.int32), num_cut=num_cut)
+    return Windows(
+        rows,
+        tuple(examples),
+        tuple(pieces[example.context] for example in examples),
+        np.array(text_starts, np.int32),
+        np.array(first_pieces, np.int32),
+        tuple(max_context),
+    )
+
+
+def leave_out_pieceless(labelled: LabelledExamples, tokenizer: TaskTokenizer) -> LabelledExamples:
+    """The same without the questions whose answer gives no piece, such as one of control characters alone.
+
+    Raises UserError if no question is left.
+    """
+    texts = [
+        example.context[start:end]
+        for example, (start, end) in zip(labelled.examples, labelled.spans, strict=True)
+    ]
+    is_kept = [not text or len(ids) > 0 for text, ids in zip(texts, tokenizer.encode(texts), strict=True)]
+    if not any(is_kept):
+        raise UserError("no answer of the training questions gives a piece of the vocabulary")
+    left_out = itertools.compress(labelled.examples, np.logical_not(is_kept))
+    return LabelledExamples(
+        tuple(itertools.compress(labelled.examples, is_kept)),
+        labelled.spans[is_kept],
+        (*labelled.misplaced, *(example.id for example in left_out)),
+    )
+
+
+def label_windows(windows: Windows, spans: np.ndarray) -> Rows:
+    """The rows of `windows` with targets to train on.
+
+    Args:
+      spans: int32 [E, 2], the characters of each example's answer; (0, 0) if it has none.
+
+    Returns:
+      rows with `start_positions` and `end_positions` int32 [R], the positions of the answer's first and last
+      piece; 0, the position of [CLS], if the window doesn't hold the whole answer.
+
+    Raises:
+      UserError: an answer is covered by no piece.
+    """
+    pieces = np.array(list(_piece_spans(windows, spans)), np.int32).reshape(-1, 2)[windows.rows.example]
+    shifts = windows.text_starts - windows.first_pieces
+    lengths = np.array([len(mask) for mask in windows.max_context], np.int32)
+    inside = (pieces[:, 0] >= windows.first_pieces) & (pieces[:, 1] < windows.first_pieces + lengths)
+    targets = {
+        "start_positions": np.where(inside, pieces[:, 0] + shifts, 0).astype(np.int32),
+        "end_positions": np.where(inside, pieces[:, 1] + shifts, 0).astype(np.int32),
+    }
+    return dataclasses.replace(windows.rows, targets=targets)
+
+
+def cut_passage(length: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends (exclusive), int [W] each, of the windows of a passage of `length` pieces.
+
+    A stride larger than the size is reduced to the size, so that no piece is skipped.
+    """
+    step = min(size, stride)
+    starts = np.arange(1 + max(0, -(-(length - size) // step))) * step
+    return starts, np.minimum(starts + size, length)
+
+
+def mark_max_context(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    """For each window, bool [end - start]: whether each of its pieces has its maximum context there.
+
+    The context of a piece is min(pieces to its left, pieces to its right) + 0.01 * length of the window; of
+    windows with equal context the first is taken (run_squad.py, _check_is_max_context).
+    """
+    if not ends[-1]:
+        return [np.zeros(0, bool)]
+    places = np.arange(ends[-1])
+    first = np.searchsorted(ends, places, side="right")  # first and last window that hold each piece
+    last = np.searchsorted(starts, places, side="right") - 1
+    # Only these are compared: all windows for all pieces would grow with the square of the passage.
+    windows = last - np.arange((last - first).max(), -1, -1)[:, np.newaxis]
+    context = np.minimum(places - starts[windows], ends[windows] - 1 - places)
+    context = np.where(windows >= first, context + 0.01 * (ends - starts)[windows], -np.inf)
+    best = np.take_along_axis(windows, context.argmax(axis=0)[np.newaxis], axis=0)[0]
+    return [best[start:end] == window for window, (start, end) in enumerate(zip(starts, ends, strict=True))]
+
+
+def _piece_spans(windows: Windows, spans: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last piece of each example's answer; (-1, -1) if it has none."""
+    for example, passage, (start, end) in zip(windows.examples, windows.passages, spans, strict=True):
+        if start == end:
+            yield -1, -1
+            continue
+        first = np.searchsorted(passage.ends, start, side="right")
+        last = np.searchsorted(passage.starts, end, side="left") - 1
+        if first > last:
+            raise UserError(f"the answer of question {example.id} gives no piece of the vocabulary")
+        yield int(first), int(last)

@@ -1,0 +1,1 @@
+"""Tagged words: files in columns, rows, and scores."""

@@ -1,0 +1,114 @@
+"""Differences between arms: what they are of, and how often their intervals hold the truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+from benchmarks.interval_coverage import SITUATIONS, measure
+from bert_jax.studies.statistics import Difference, f1, matthews, mean, paired_difference
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [("seeds_differ_most", 3), ("seeds_differ_most", 10), ("items_differ_most", 3), ("matthews", 5)],
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(name: str, seeds: int) -> None:
+    found = measure(SITUATIONS[name], seeds, items=100, trials=200)
+    # Three standard errors of 200 trials at 95% are 4.6%.
+    assert 0.90 <= found["coverage"] <= 0.99, found
+
+
+def test_percentiles_of_the_multi_bootstrap_miss_the_truth_with_three_seeds() -> None:
+    found = measure(SITUATIONS["seeds_differ_most"], 3, items=100, trials=200)
+    assert found["percentiles_coverage"] < 0.85
+
+
+def test_one_number_per_seed_gives_students_paired_interval(random: np.random.Generator) -> None:
+    baseline, treatment = random.normal(0, 1, (2, 5))
+    found = paired_difference(baseline, treatment)
+    expected = stats.ttest_rel(treatment, baseline).confidence_interval(0.95)
+    assert found.interval == pytest.approx((expected.low, expected.high))
+    assert (found.num_seeds, found.num_items) == (5, None)
+
+
+def test_seeds_that_agree_leave_the_interval_of_the_items(random: np.random.Generator) -> None:
+    differences = np.tile(random.normal(0.1, 1, 400), (5, 1))
+    found = paired_difference(np.zeros_like(differences), differences, num_resamples=4000)
+    expected = stats.ttest_1samp(differences[0], 0).confidence_interval(0.95)
+    assert found.interval == pytest.approx((expected.low, expected.high), abs=0.01)
+
+
+def test_what_arms_have_in_common_does_not_widen_the_interval(random: np.random.Generator) -> None:
+    common = random.normal(0, 10, (4, 1)) + random.normal(0, 10, (1, 200))
+    baseline, treatment = random.normal(0, 1, (2, 4, 200))
+    alone = paired_difference(baseline, treatment)
+    together = paired_difference(baseline + common, treatment + common)
+    assert together.interval == pytest.approx(alone.interval)
+
+
+def test_metrics_of_weighted_items_are_those_of_repeated_items(random: np.random.Generator) -> None:
+    outcomes = random.integers(0, 2, (3, 50, 2))
+    counts = random.integers(0, 4, (2, 50))
+    for statistic, metric in ((f1, f1_score), (matthews, matthews_corrcoef)):
+        expected = [
+            [metric(np.repeat(seed[:, 1], n), np.repeat(seed[:, 0], n)) for seed in outcomes] for n in counts
+        ]
+        np.testing.assert_allclose(statistic(outcomes, counts.astype(float)), expected)
+    np.testing.assert_allclose(
+        mean(outcomes[..., 0], counts.astype(float)),
+        [[np.repeat(seed[:, 0], n).mean() for seed in outcomes] for n in counts],
+    )
+
+
+def test_metrics_of_constant_predictions_are_0() -> None:
+    outcomes = np.zeros((3, 20, 2))
+    assert f1(outcomes, np.ones((1, 20))).tolist() == [[0, 0, 0]]
+    assert matthews(outcomes, np.ones((1, 20))).tolist() == [[0, 0, 0]]
+    assert paired_difference(outcomes, outcomes, f1).is_distinguishable is False
+
+
+def test_a_difference_is_the_mean_over_seeds_and_known_if_0_is_outside() -> None:
+    baseline = np.zeros((3, 40))
+    treatment = np.tile([0.9, 1.1], (3, 20))
+    found = paired_difference(baseline, treatment)
+    assert found.mean == pytest.approx(1)
+    assert found.is_distinguishable is True
+    low, high = found.interval or (0, 0)
+    assert str(found) == f"+1 [{low:+.4g}, {high:+.4g}]"
+    assert paired_difference(treatment, baseline).is_distinguishable is True
+    assert paired_difference(baseline, treatment - 1).is_distinguishable is False
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, "1 seed"), (2, "2 seeds")])
+def test_fewer_than_three_seeds_give_no_interval_and_say_so(seeds: int, said: str) -> None:
+    found = paired_difference(np.zeros((seeds, 40)), np.ones((seeds, 40)))
+    assert found == Difference(1.0, None, seeds, 40)
+    assert found.is_distinguishable is None
+    assert str(found) == f"+1 ({said}; an interval needs 3)"
+
+
+def test_the_same_scores_give_the_same_interval(random: np.random.Generator) -> None:
+    arms = random.normal(0, 1, (2, 4, 3000))
+    assert paired_difference(*arms) == paired_difference(*arms)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "treatment", "message"),
+    [
+        (np.zeros((3, 4)), np.zeros((4, 4)), r"shapes \(3, 4\) and \(4, 4\)"),
+        (np.zeros((3, 0)), np.zeros((3, 0)), "are not pairs"),
+        (np.float64(1), np.float64(2), "are not pairs"),
+        (np.zeros(3), np.array([1, np.nan, 2]), "not all finite"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    baseline: np.ndarray, treatment: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        paired_difference(baseline, treatment)

@@ -1,0 +1,172 @@
+"""Heads and losses of fine-tuning: against plain formulas, and blind to padding."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.finetuning_config import FineTuningConfig, LayerRates
+from bert_jax.model.encoder import Encoder
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head
+from bert_jax.training.progress import describe_row
+from bert_jax.training.train_step import eval_step, predict_step
+from tests.bert_jax.dropped_site import all_dropped_at
+from tests.bert_jax.tasks.heads import HEADS, KINDS
+from tests.bert_jax.tasks.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
+
+
+@functools.cache
+def make(kind: str) -> tuple[Head, dict]:
+    """A task and its parameters."""
+    task = HEADS[kind](FineTuningConfig(model=MODEL, num_labels=LABELS))
+    init = functools.partial(task.module.init, deterministic=True)
+    return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+
+
+def outputs(kind: str, batch: dict) -> np.ndarray:
+    task, params = make(kind)
+    return np.asarray(jax.jit(functools.partial(predict_step, task=task))(params, batch))
+
+
+def sums(kind: str, batch: dict) -> dict[str, float]:
+    task, params = make(kind)
+    found = jax.jit(functools.partial(eval_step, task=task))(params, batch)
+    return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_longer_padding_and_rows_of_padding_change_nothing(kind: str) -> None:
+    short = sums(kind, make_batch(kind))
+    long = sums(kind, make_batch(kind, length=12, padding_rows=2))
+    assert short["examples"] == ROWS
+    for name, value in short.items():
+        assert long[name] == pytest.approx(value, rel=1e-5), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_follow_their_formulas(kind: str) -> None:
+    batch = make_batch(kind)
+    logits = outputs(kind, batch).astype(np.float64)
+    loss = FORMULAS[kind](logits, batch)
+    task, _ = make(kind)
+    assert task.means(sums(kind, batch))["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_are_not_rounded_to_the_compute_type(kind: str) -> None:
+    config = FineTuningConfig(model=dataclasses.replace(MODEL, dtype="bfloat16"), num_labels=LABELS)
+    _, params = make(kind)
+    predict = jax.jit(functools.partial(predict_step, task=HEADS[kind](config)))
+    found = np.asarray(predict(params, make_batch(kind)))
+    assert found.dtype == np.float32
+    scores = found[found > IMPOSSIBLE]
+    assert (scores.astype(jnp.bfloat16).astype(np.float32) != scores).any()
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(-1, keepdims=True)
+    shares = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
+    return -np.log(np.take_along_axis(shares, labels[..., None], -1)[..., 0])
+
+
+def classes(logits: np.ndarray, batch: dict) -> float:
+    return cross_entropy(logits, batch["labels"]).mean()
+
+
+def spans(logits: np.ndarray, batch: dict) -> float:
+    start = cross_entropy(logits[..., 0], batch["start_positions"])
+    return ((start + cross_entropy(logits[..., 1], batch["end_positions"])) / 2).mean()
+
+
+def tags(logits: np.ndarray, batch: dict) -> float:
+    there = batch["tag_ids"] >= 0
+    return cross_entropy(logits[there], batch["tag_ids"][there]).mean()
+
+
+def in_batch(vectors: np.ndarray, batch: dict) -> float:
+    query, positive, negative = vectors[:, 0], vectors[:, 1], vectors[:, 2]
+    scores = 20 * query @ np.concatenate([positive, negative]).T
+    return cross_entropy(scores, np.arange(len(query))).mean()
+
+
+def triplet(vectors: np.ndarray, batch: dict) -> float:
+    query, positive, negative = vectors[:, 0], vectors[:, 1], vectors[:, 2]
+    return np.maximum(0.2 - (query * positive).sum(-1) + (query * negative).sum(-1), 0).mean()
+
+
+FORMULAS = {
+    "classification": classes,
+    "relation": classes,
+    "choice": classes,
+    "regression": lambda outputs, batch: ((outputs[:, 0] - batch["values"]) ** 2).mean(),
+    "spans": spans,
+    "tagging": tags,
+    "in_batch_ranking": in_batch,
+    "triplet_ranking": triplet,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen_layers", [None, MODEL.num_layers])
+def test_classifiers_of_all_but_spans_have_dropout_of_their_own(kind: str, frozen_layers: int | None) -> None:
+    """Also with a frozen encoder, which itself has no dropout."""
+    rates = LayerRates(frozen_layers=frozen_layers)
+    model = dataclasses.replace(MODEL, dropout_rate=0.2, attention_dropout_rate=0.3)
+    task = HEADS[kind](FineTuningConfig(model=model, num_labels=LABELS, rates=rates))
+    _, params = make(kind)
+    of_encoder = [] if frozen_layers else [0.2, 0.3, 0.2, 0.2]
+    has_its_own = kind not in ("spans", "in_batch_ranking", "triplet_ranking")
+    key = {"dropout": jax.random.key(0)}
+    if has_its_own:
+        bias = np.full_like(params["classifier"]["bias"], 7)
+        params = {**params, "classifier": {**params["classifier"], "bias": bias}}
+    with all_dropped_at(len(of_encoder)) as used:
+        scores = task.module.apply({"params": params}, make_batch(kind), deterministic=False, rngs=key)
+    assert used == [*of_encoder, *([0.2] if has_its_own else [])]
+    assert np.all(np.asarray(scores) == 7) == has_its_own
+
+
+def test_a_choice_that_is_not_there_is_never_chosen() -> None:
+    batch = make_batch("choice")
+    batch["input_mask"][0, 2] = batch["input_ids"][0, 2] = 0
+    scores = outputs("choice", batch)
+    assert scores[0, 2] == -10000
+    assert (scores[1:] > -1000).all()
+
+
+def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
+    _, params = make("in_batch_ranking")
+    batch = make_batch("in_batch_ranking")
+    texts = {name: batch[name].reshape(-1, LENGTH) for name in ("input_ids", "input_mask", "segment_ids")}
+    encode = jax.jit(functools.partial(Encoder(MODEL).apply, deterministic=True))
+    states = np.asarray(encode({"params": params["encoder"]}, texts))
+    means = [row[mask > 0].mean(0) for row, mask in zip(states, texts["input_mask"], strict=True)]
+    expected = [mean / np.linalg.norm(mean) for mean in means]
+    found = outputs("in_batch_ranking", batch)
+    np.testing.assert_allclose(found.reshape(-1, found.shape[-1]), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
+    model = dataclasses.replace(MODEL, attention="causal")
+    task = HEADS["classification"](FineTuningConfig(model=model, num_labels=LABELS))
+    init = functools.partial(task.module.init, deterministic=True)
+    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    predict = jax.jit(functools.partial(predict_step, task=task))
+    batch = make_batch("classification")
+    other = {**batch, "input_ids": batch["input_ids"].copy()}
+    last = batch["input_mask"].sum(-1) - 1
+    other["input_ids"][np.arange(ROWS), last] = 5
+    changed = np.abs(predict(params, batch) - predict(params, other)).max(axis=-1)
+    assert (changed[batch["input_ids"][np.arange(ROWS), last] != 5] > 1e-4).all()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_may_choose_the_best_trial_is_shown(name: str) -> None:
+    settings = TASKS[name].settings()
+    head = settings.head(name, FineTuningConfig(model=MODEL))
+    assert head.kind in {make(FineTuningConfig(model=MODEL)).kind for make in HEADS.values()}
+    assert describe_row({"split": "heldout", head.metrics[0].name: 0.5}, head.metrics)

@@ -1,0 +1,139 @@
+"""Slower, frozen and combined layers: which parameters move, and what a head sees."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from bert_jax.config import Attention, ParallelConfig
+from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.tasks.ranking import InBatch, Triplet
+from bert_jax.tasks.tagging import Tagging
+from bert_jax.training.optimizer import make_optimizer
+from bert_jax.training.train_step import init_state, predict_step, train_step
+from data_pipeline.errors import UserError
+from tests.bert_jax.tasks.heads import HEADS
+from tests.bert_jax.tasks.small_batch import LABELS, MODEL, make_batch
+from tests.bert_jax.tasks.small_rows import make_rows
+
+TWO_LAYERS = dataclasses.replace(MODEL, num_layers=2)
+CONFIG = FineTuningConfig(model=TWO_LAYERS, num_labels=LABELS)
+
+
+LAST_LAYER = FeatureConfig()
+
+
+def moved(rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: str = "tagging") -> dict[str, float]:
+    """The largest change in each part of the parameters after one step."""
+    config = dataclasses.replace(CONFIG, rates=rates, features=features)
+    task, tx = HEADS[kind](config), make_optimizer(dataclasses.replace(config.optimizer, weight_decay=0.1))
+    before = jax.jit(functools.partial(init_state, task, tx))(0)
+    step = jax.jit(functools.partial(train_step, task=task, tx=tx))
+    after = step(before, make_batch(kind), np.float32(1e-2), jax.random.key(0))
+    changes: dict[str, float] = {}
+    given = flatten_dict(before.params)
+    for path, array in flatten_dict(after.params).items():
+        part = path[1] if path[0] == "encoder" else path[0]
+        changes[part] = max(changes.get(part, 0.0), float(np.abs(array - given[path]).max()))
+    return changes
+
+
+def test_frozen_layers_stay_exactly_as_they_are() -> None:
+    changes = moved(LayerRates(frozen_layers=1))
+    assert changes["embeddings"] == changes["layer_0"] == 0
+    assert changes["layer_1"] > 1e-3
+    assert changes["classifier"] > 1e-3
+
+
+@pytest.mark.parametrize(("frozen", "share"), [(None, 1), (0, 1), (1, 4 / 6), (2, 2 / 6)])
+def test_frozen_layers_have_no_backward_to_count(frozen: int | None, share: float) -> None:
+    batch = make_batch("tagging")
+    all_trained, task = (
+        Tagging(dataclasses.replace(CONFIG, rates=LayerRates(frozen_layers=layers)))
+        for layers in (None, frozen)
+    )
+    assert task.flops(batch) == pytest.approx(share * all_trained.flops(batch))
+
+
+def test_lower_layers_learn_more_slowly() -> None:
+    # Adam's first step has nearly the same size for every parameter.
+    changes = moved(LayerRates(layer_decay=0.5))
+    for upper, lower in (("classifier", "layer_1"), ("layer_1", "layer_0"), ("layer_0", "embeddings")):
+        assert changes[lower] == pytest.approx(changes[upper] / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_features_alone_train_nothing_of_the_encoder(kind: str) -> None:
+    features = FeatureConfig(layers=(-1, -2, 0), combine="weighted", lstm_layers=1, lstm_width=4)
+    changes = moved(LayerRates(frozen_layers=2), features, kind)
+    assert changes["embeddings"] == changes["layer_0"] == changes["layer_1"] == 0
+    head = {"layer_weights", "lstm_0_forward", "lstm_0_backward", "classifier"}
+    assert {part for part, change in changes.items() if change > 0} == head
+
+
+def make(kind: str, config: FineTuningConfig) -> tuple[Any, Any]:
+    """Parameters, and the compiled outputs of a batch."""
+    task = HEADS[kind](config)
+    init = functools.partial(task.module.init, deterministic=True)
+    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    return params, jax.jit(functools.partial(predict_step, task=task))
+
+
+@pytest.mark.parametrize(
+    ("kind", "combine"),
+    [("tagging", "concat"), ("choice", "weighted"), ("relation", "sum"), ("in_batch_ranking", "concat")],
+)
+def test_a_bilstm_does_not_see_padding(kind: str, combine: Combination) -> None:
+    features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=1, lstm_width=4)
+    params, predict = make(kind, dataclasses.replace(CONFIG, features=features))
+    short, long = (make_batch(kind, length=length) for length in (8, 12))
+    one, other = np.asarray(predict(params, short)), np.asarray(predict(params, long))
+    if kind in ("tagging", "spans"):
+        real = short["input_mask"] > 0
+        one, other = one[real], other[:, :8][real]
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("lstm_layers", [0, 1])
+def test_pooled_features_have_read_the_whole_text(attention: Attention, lstm_layers: int) -> None:
+    features = FeatureConfig(layers=(-1, -2), lstm_layers=lstm_layers, lstm_width=4)
+    model = dataclasses.replace(TWO_LAYERS, attention=attention)
+    params, predict = make("classification", FineTuningConfig(model=model, num_labels=2, features=features))
+    assert "pooler" not in params
+    batch = make_batch("classification")
+    last = batch["input_mask"].sum(-1) - 1
+    for place in (np.zeros_like(last), last):
+        other = {**batch, "input_ids": batch["input_ids"].copy()}
+        other["input_ids"][np.arange(len(place)), place] += 1
+        assert (np.abs(predict(params, batch) - predict(params, other)).max(-1) > 1e-5).all()
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UserError, match="frozen_layers is 3; the model has 2 layers"):
+        dataclasses.replace(CONFIG, rates=LayerRates(frozen_layers=3))
+    with pytest.raises(UserError, match=r"layers names 3; the model has -3 to 2"):
+        dataclasses.replace(CONFIG, features=FeatureConfig(layers=(3,)))
+    with pytest.raises(UserError, match="layer_decay is 0"):
+        LayerRates(layer_decay=0)
+
+
+def test_a_ranking_without_wrong_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    triples = make_rows("in_batch_ranking")
+    pairs = dataclasses.replace(triples, sequences_per_row=2)
+    for size, parallel, smallest in (
+        (1, ParallelConfig(), 2),
+        (4, ParallelConfig(accumulation_steps=4), 8),
+        (8, ParallelConfig(mode="pmap", accumulation_steps=2), 16),
+    ):
+        ranking = FineTuningConfig(global_batch_size=size, parallel=parallel)
+        with pytest.raises(UserError, match=f"batch size is {size}; .* so make it {smallest} or more"):
+            InBatch(ranking).check(pairs)
+        InBatch(ranking).check(triples)
+        Triplet(ranking).check(pairs)
+        InBatch(dataclasses.replace(ranking, global_batch_size=smallest)).check(pairs)

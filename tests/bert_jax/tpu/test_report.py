@@ -1,0 +1,74 @@
+"""The real compiler on a small model: what the report says agrees with what is known of the step."""
+
+import dataclasses
+
+import pytest
+
+from bert_jax.config import ModelConfig
+from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.tpu.report import Report, TooLarge, compile_step
+from bert_jax.tpu.topology import open_slice
+from data_pipeline.config import DataConfig
+from tests.bert_jax.tpu.small_step import MODEL, PHASE
+
+pytestmark = pytest.mark.tpu
+
+
+def compile_model(model: ModelConfig) -> Report:
+    experiment = Experiment(model=model, data=DataConfig(phases=(PHASE,)), global_batch_size=32)
+    return compile_step(experiment, PHASE, open_slice("v5e:2x2"))
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return compile_model(MODEL)
+
+
+@pytest.fixture(scope="module")
+def without_kernel() -> Report:
+    return compile_model(dataclasses.replace(MODEL, attention_kernel="none"))
+
+
+def test_gradients_are_added_over_chips(report: Report) -> None:
+    exchanged = sum(o.count * o.result_bytes for o in report.costs.collectives)
+    assert {o.kind for o in report.costs.collectives} == {"all-reduce"}
+    # Most gradients are bfloat16, some float32; the tied embedding's two gradients are added up separately.
+    parameters = MaskedLMAndNSP().num_parameters(MODEL)
+    assert 2 * parameters <= exchanged <= 4 * parameters + 4 * 1024 * 128
+
+
+def test_arithmetic_is_near_that_of_the_model(report: Report) -> None:
+    # The last layer's feed-forward part is computed at 17 of 128 positions.
+    assert 0.5 * report.model_flops < report.compiled_flops < 1.1 * report.model_flops
+
+
+def test_memory_holds_the_state(report: Report) -> None:
+    state = 3 * 4 * MaskedLMAndNSP().num_parameters(MODEL)
+    assert state <= report.memory.arguments <= 1.2 * state
+    assert report.memory.outputs < 1e6  # the new state is written over the old one
+
+
+def largest_draw(report: Report) -> int:
+    return max(o.result_bytes for o in report.costs.unpriced if o.kind == "rng-bit-generator")
+
+
+def test_every_chip_draws_the_bits_of_its_own_rows(report: Report, without_kernel: Report) -> None:
+    hidden_states_of_8_rows, probabilities_of_8_rows = 8 * 128 * 128, 8 * 2 * 128 * 128
+    assert largest_draw(report) == hidden_states_of_8_rows * 2  # the attention kernel draws its own bits
+    assert largest_draw(without_kernel) == probabilities_of_8_rows * 2
+
+
+def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_kernel: Report) -> None:
+    assert without_kernel.costs.kernel_cycles == 0
+    # One of the two layers uses the kernel, forward and backward. The lower bound is its arithmetic on the
+    # score arrays: some 60 operations an element on 4 x 1024 lanes. The upper bound is four times that.
+    elements = 8 * 2 * 128 * 128
+    assert 60 * elements / 4096 < report.costs.kernel_cycles < 240 * elements / 4096
+    assert report.costs.cycles < without_kernel.costs.cycles
+
+
+def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
+    experiment = Experiment(model=MODEL, data=DataConfig(phases=(PHASE,)), global_batch_size=4 * 2**16)
+    with pytest.raises(TooLarge, match=r"it takes \S+ of 15.75G"):
+        compile_step(experiment, PHASE, open_slice("v5e:2x2"))

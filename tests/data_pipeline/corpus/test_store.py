@@ -1,0 +1,79 @@
+"""What `data.corpus` may name, told apart in one place."""
+
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.corpus.store import (
+    fingerprint,
+    has_heldout,
+    is_prepared,
+    open_store,
+    verify,
+    vocabulary_size,
+)
+from data_pipeline.errors import UserError
+from tests.data_pipeline.small_corpus import random_documents, write_corpus
+from tests.data_pipeline.small_records import write_records
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    directory = tmp_path / "records"
+    directory.mkdir()
+    write_records(directory / "a.tfrecord", range(3))
+    write_records(directory / "heldout.tfrecord", range(2))
+    return directory
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "prepared", [random_documents(3)], [random_documents(2)])
+
+
+def test_a_directory_of_tfrecords_is_what_its_glob_is(records: Path) -> None:
+    (records / "notes.txt").write_text("of no account")
+    directory, pattern = str(records), f"{records}/*.tfrecord"
+    for corpus in (directory, pattern):
+        assert not is_prepared(corpus)
+        assert (len(open_store(corpus, "train")), len(open_store(corpus, "heldout"))) == (3, 2)
+        assert has_heldout(corpus)
+        assert vocabulary_size(corpus) is None
+        verify(corpus)
+    assert fingerprint(directory) == fingerprint(pattern)
+
+
+def test_fingerprints_tell_records_apart(records: Path) -> None:
+    before = fingerprint(str(records))
+    (records / "a.tfrecord").rename(records / "b.tfrecord")
+    renamed = fingerprint(str(records))
+    write_records(records / "b.tfrecord", range(4))
+    assert len({before, renamed, fingerprint(str(records))}) == 3
+
+
+def test_a_prepared_directory_is_not_taken_for_records(prepared: Path, tmp_path: Path) -> None:
+    write_records(prepared / "a.tfrecord", range(3))
+    corpus = str(prepared)
+    assert is_prepared(corpus)
+    assert open_store(corpus, "train").num_documents == 3
+    assert vocabulary_size(corpus) == 605
+    assert fingerprint(corpus) == fingerprint(str(prepared.rename(tmp_path / "moved")))
+
+
+def test_verify_looks_at_both_splits(prepared: Path) -> None:
+    verify(str(prepared))
+    shard = prepared / "heldout-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(UserError, match=r"heldout-00000\.arrow was altered"):
+        verify(str(prepared))
+
+
+def test_what_is_neither_is_named_with_what_would_be(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("not a corpus")
+    for corpus in (str(tmp_path), str(tmp_path / "absent"), f"{tmp_path}/*.tfrecord"):
+        for look in (is_prepared, has_heldout, vocabulary_size, fingerprint, verify):
+            with pytest.raises(UserError, match=r"is not a corpus; .*bert-jax prepare .*TFRecords") as caught:
+                look(corpus)
+            assert corpus in str(caught.value)

@@ -1,0 +1,233 @@
+"""Batches are a function of (corpus, settings, seed, step): not of processes, threads or restarts."""
+
+import gc
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.corpus.documents import Corpus, open_corpus
+from data_pipeline.corpus.store import has_heldout, open_store
+from data_pipeline.errors import UserError
+from data_pipeline.pretraining.batches import evaluation_batches, make_source, training_batches
+from data_pipeline.pretraining.instances import cut_instances
+from tests.data_pipeline.same_batches import assert_same
+from tests.data_pipeline.small_corpus import random_documents, write_corpus
+
+PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
+DATA = DataConfig(phases=PHASES)
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def corpus(corpus):
+    """Its directory, as settings name it."""
+    return str(corpus.directory)
+
+
+def train(corpus, data=DATA, **changes):
+    settings = {"seed": 3, "global_batch_size": 12, "num_train_steps": STEPS, "first_step": 0, **changes}
+    return list(training_batches(corpus, data, **settings))
+
+
+@pytest.fixture(scope="module")
+def batches(corpus):
+    return train(corpus)
+
+
+def test_batches_are_the_seven_keys_in_the_length_of_the_phase(batches):
+    assert len(batches) == STEPS
+    for step, batch in enumerate(batches):
+        phase = PHASES[step >= STEPS // 2]
+        tokens, slots = (12, phase.max_seq_length), (12, phase.max_predictions_per_seq)
+        assert {key: (value.shape, value.dtype.name) for key, value in batch.items()} == {
+            "input_ids": (tokens, "int32"),
+            "input_mask": (tokens, "int32"),
+            "segment_ids": (tokens, "int32"),
+            "masked_lm_positions": (slots, "int32"),
+            "masked_lm_ids": (slots, "int32"),
+            "masked_lm_weights": (slots, "float32"),
+            "next_sentence_labels": ((12,), "int32"),
+        }
+
+
+def test_same_seed_same_batches(corpus, batches):
+    assert_same(train(corpus), batches)
+
+
+def test_another_seed_gives_other_batches(corpus, batches):
+    assert all(
+        (a["input_ids"] != b["input_ids"]).any() for a, b in zip(train(corpus, seed=4), batches, strict=True)
+    )
+
+
+def rows_of(batch, ranges):
+    kept = np.concatenate([np.arange(start, stop) for start, stop in ranges])
+    return {key: values[kept] for key, values in batch.items()}
+
+
+@pytest.mark.parametrize("rows", [((0, 6),), ((4, 8),), ((1, 2), (5, 8), (11, 12))])
+def test_rows_can_be_had_alone(corpus, batches, rows):
+    assert_same(train(corpus, rows=rows), [rows_of(batch, rows) for batch in batches])
+
+
+@pytest.mark.parametrize("threads", [1, 7])
+def test_threads_do_not_matter(corpus, batches, threads):
+    assert_same(train(corpus, num_threads=threads), batches)
+
+
+@pytest.mark.parametrize("first_step", [1, 5, 6, 7, 11, 12])
+def test_a_resumed_run_sees_what_it_would_have_seen(corpus, batches, first_step):
+    assert_same(train(corpus, first_step=first_step), batches[first_step:])
+
+
+def test_batch_size_does_not_change_examples(corpus):
+    data = DataConfig(phases=(Phase(48, 7),))
+    small, large = (
+        train(corpus, data, num_train_steps=6, global_batch_size=4),
+        train(corpus, data, num_train_steps=2),
+    )
+    for key in small[0]:
+        np.testing.assert_array_equal(
+            np.concatenate([b[key] for b in small]), np.concatenate([b[key] for b in large])
+        )
+
+
+def test_an_epoch_visits_every_instance_once(tmp_path):
+    # Each document is one sentence as long as a sequence, so the first id tells which instance it is.
+    documents = [[[5 + number] + [500] * 29] for number in range(40)]
+    write_corpus(tmp_path, [documents])
+    data = DataConfig(
+        pairing="contiguous", short_seq_prob=0.0, masking=MaskingConfig(rate=0.0), phases=(Phase(32, 0),)
+    )
+    seen = [
+        b["input_ids"][:, 1] - 5 for b in train(str(tmp_path), data, global_batch_size=8, num_train_steps=15)
+    ]
+    epochs = np.concatenate(seen).reshape(3, 40)
+    assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_instances_are_as_long_as_the_text_of_a_sequence(corpus):
+    store = open_store(corpus, "train")
+    for pairing, text_tokens in (("next_sentence", 45), ("contiguous", 46)):
+        source = make_source(store, DataConfig(pairing=pairing), Phase(48, 7))
+        assert len(source) == len(cut_instances(store.sentence_starts, store.document_starts, text_tokens))
+
+
+def test_phases_of_one_length_see_other_examples(corpus):
+    halves = DataConfig(phases=(Phase(48, 7, 0.5), Phase(48, 7, 0.5)))
+    batches = train(corpus, halves)
+    for a, b in zip(batches[: STEPS // 2], batches[STEPS // 2 :], strict=True):
+        assert (a["input_ids"] != b["input_ids"]).any()
+
+
+def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
+    """Restored from its labels, each segment is a run of tokens of one document; label 1: of two."""
+    opened = open_corpus(corpus, "train")
+    starts = opened.sentence_starts[opened.document_starts]
+    documents = [
+        "," + ",".join(map(str, opened.read(a, b).tolist())) + "," for a, b in itertools.pairwise(starts)
+    ]
+    for batch in train(corpus, num_train_steps=4, data=DataConfig(phases=(Phase(48, 7),))):
+        restored = batch["input_ids"].copy()
+        rows, slots = np.nonzero(batch["masked_lm_weights"])
+        restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
+        for row in range(len(restored)):
+            used = batch["input_mask"][row] == 1
+            assert not restored[row][~used].any()
+            assert not batch["segment_ids"][row][~used].any()
+            segments = [restored[row][used & (batch["segment_ids"][row] == s)].tolist() for s in (0, 1)]
+            assert (segments[0][0], segments[0][-1], segments[1][-1]) == (2, 3, 3)
+            a, b = ("," + ",".join(map(str, text)) + "," for text in (segments[0][1:-1], segments[1][:-1]))
+            homes = [{i for i, d in enumerate(documents) if text in d} for text in (a, b)]
+            assert homes[0]
+            assert homes[1]
+            if max(map(len, homes)) == 1:
+                assert batch["next_sentence_labels"][row] == (homes[0] != homes[1])
+
+
+def evaluate(corpus, data=DATA, phase=PHASES[0], batch_size=8, examples=20, **rows):
+    return list(evaluation_batches(corpus, data, phase, batch_size=batch_size, examples=examples, **rows))
+
+
+def test_a_corpus_is_let_go_with_its_batches(corpus):
+    evaluate(corpus)
+    gc.collect()
+    before = count_open(corpus)
+    interrupted = training_batches(
+        str(corpus), DATA, seed=1, global_batch_size=8, num_train_steps=40, first_step=0
+    )
+    next(interrupted)
+    assert count_open(corpus) == before + 1
+    del interrupted
+    evaluate(corpus)
+    gc.collect()
+    assert count_open(corpus) == before
+
+
+def count_open(directory):
+    return sum(type(o) is Corpus and o.directory == Path(directory) for o in gc.get_objects())
+
+
+def test_evaluation_is_always_the_same_and_filled_up_with_zeros(corpus):
+    batches = evaluate(corpus)
+    assert_same(evaluate(corpus), batches)
+    assert [b["input_ids"].shape for b in batches] == [(8, 48)] * 3
+    is_row = np.concatenate([b["input_mask"].any(axis=1) for b in batches])
+    assert is_row.tolist() == [True] * 20 + [False] * 4
+    for values in batches[-1].values():
+        assert not values[4:].any()
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(corpus):
+    whole = evaluate(corpus, batch_size=20)[0]
+    parts = evaluate(corpus, batch_size=5)
+    for key, values in whole.items():
+        np.testing.assert_array_equal(np.concatenate([b[key] for b in parts]), values)
+
+
+@pytest.mark.parametrize("rows", [((0, 4),), ((4, 8),), ((2, 3), (3, 5), (7, 8))])
+def test_rows_of_an_evaluation_can_be_had_alone(corpus, rows):
+    # The last batch has four rows, so some of these ranges get only a part of it or nothing.
+    assert_same(evaluate(corpus, rows=rows), [rows_of(batch, rows) for batch in evaluate(corpus)])
+
+
+def test_evaluation_takes_no_more_than_there_is_and_spreads_over_all_of_it(tmp_path):
+    documents = [[[5 + number] + [500] * 29] for number in range(40)]
+    write_corpus(tmp_path, [documents], [documents])
+    data = DataConfig(pairing="contiguous", short_seq_prob=0.0, masking=MaskingConfig(rate=0.0))
+    for examples, expected in ((100, list(range(40))), (4, [0, 10, 20, 30])):
+        batches = evaluate(str(tmp_path), data, Phase(32, 0), batch_size=16, examples=examples)
+        ids = np.concatenate([b["input_ids"][:, 1] for b in batches])
+        assert (ids[ids > 0] - 5).tolist() == expected
+
+
+def test_evaluation_reads_the_held_out_documents(tmp_path):
+    write_corpus(tmp_path, [[[[10] * 20], [[10] * 20]]], [[[[20] * 20], [[20] * 20]]])
+    data = DataConfig(masking=MaskingConfig(rate=0.0))
+    ids = np.concatenate([b["input_ids"] for b in evaluate(str(tmp_path), data, Phase(32, 0))])
+    assert set(np.unique(ids)) == {0, 2, 3, 20}
+
+
+def test_has_heldout(corpus, tmp_path):
+    assert has_heldout(corpus)
+    assert not has_heldout(str(write_corpus(tmp_path, [random_documents(3)])))
+
+
+def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):
+    with pytest.raises(UserError, match="is not a corpus"):
+        training_batches(str(tmp_path), DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+    single = str(write_corpus(tmp_path / "single", [random_documents(1)]))
+    with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more.*contiguous"):
+        training_batches(single, DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+    kept = str(write_corpus(tmp_path / "kept", [random_documents(3)], [random_documents(1)]))
+    with pytest.raises(UserError, match=r"heldout split of .*kept has 1 document.*larger --holdout"):
+        evaluation_batches(kept, DATA, PHASES[0], batch_size=8, examples=20)
+    empty = str(write_corpus(tmp_path / "empty", [[]]))
+    with pytest.raises(UserError, match=r"train split of .*empty is empty"):
+        train(empty, DataConfig(pairing="contiguous"))
+    with pytest.raises(UserError, match="no heldout documents"):
+        evaluation_batches(single, DATA, PHASES[0], batch_size=8, examples=20)

@@ -1,0 +1,57 @@
+"""The commands of README.md and docs/ have flags that exist, and the README's links lead somewhere."""
+
+import functools
+import importlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# `bert-jax` writes its arguments, and a PATH without programs lets nothing else run.
+STAND_IN = """
+bert-jax() { printf '%s\\t' "$@" >&3; echo >&3; }
+"""
+
+
+def documented_commands(page: Path, directory: Path) -> Iterator[list[str]]:
+    """The arguments of each `bert-jax` in the shell blocks of a page, loops and variables expanded."""
+    log = directory / "commands"
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        script = f"exec 3> {log}\n{STAND_IN}{block}"
+        env = {"PATH": str(directory), "PWD": str(directory)}
+        bash = os.path.realpath("/bin/bash")
+        subprocess.run([bash, "-c", script], cwd=directory, env=env, stderr=subprocess.DEVNULL, check=False)
+        commands = [line.split("\t")[:-1] for line in log.read_text(encoding="utf-8").splitlines()]
+        assert len(commands) >= len(re.findall(r"^bert-jax ", block, re.MULTILINE))
+        yield from commands
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
+    for name in COMMANDS:
+        module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
+        monkeypatch.setattr(module, "run", functools.wraps(module.run)(lambda args: 0))
+    for command in documented_commands(page, tmp_path):
+        assert main(command) == 0, command
+
+
+def test_links_of_the_readme_lead_to_files():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", text) + re.findall(r"^\[.*\]: (\S+)", text, re.MULTILINE)
+    targets = [link for link in links if not link.startswith("https://")]
+    assert len(targets) > 10
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_files_that_the_documentation_names_exist():
+    places = r"`((?:bert_jax|data_pipeline|experiments|tests|benchmarks)/[\w./-]*)`"
+    named = {name for page in PAGES for name in re.findall(places, page.read_text(encoding="utf-8"))}
+    assert len(named) > 50
+    assert sorted(name for name in named if "NAME" not in name and not (ROOT / name).exists()) == []
