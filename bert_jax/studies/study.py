@@ -1,0 +1,130 @@
+"""A study as a value: its arms, its seeds, what is measured, and what the paper reports for each place.
+
+Files of `experiments/` hold studies, and so may a user's own file. Nothing runs when one is read. Settings are
+changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.num-layers 4.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from bert_jax.config import check_positive
+from bert_jax.objectives.experiment import Experiment
+from data_pipeline.errors import UserError
+
+Changes: TypeAlias = Mapping[str, Any]
+"""Dotted name of a setting -> its value."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One line of a study's table: how the model is pretrained, and what changes in its fine-tuning."""
+
+    experiment: Experiment
+    finetuning: Changes = _NOTHING
+    """Flags of `bert-jax finetune` for this arm, such as {"features.lstm_layers": 2}."""
+    measured: tuple[str, ...] | None = None
+    """Names of the measures that this arm has; None: all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What is measured of a pretrained model. Each kind of measure is a subclass."""
+
+    column: str
+    """Heading of the column, such as "MNLI-m"; columns of one study differ."""
+    metric: str
+    """Name of the metric that the column shows."""
+
+    @property
+    def name(self) -> str:
+        """Name of the directory that its results lie in; measures of one name share a job."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetuned(Measure):
+    """The dev metric of a fine-tuned model: with the hyperparameters that are best on the dev set."""
+
+    task: str
+    """As `bert-jax finetune` calls it."""
+    data: str
+    """Directory of the task's files inside that of all tasks."""
+    flags: Changes = _NOTHING
+    """Other flags of `bert-jax finetune`, such as {"grid": True, "seeds": 5}."""
+    variant: str = ""
+    """Tells two ways of fine-tuning on one task apart, such as "features"."""
+    every: int | None = None
+    """Fine-tunes also the checkpoints at multiples of this many steps; None: only the last one."""
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, (self.task, self.variant)))
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldoutLM(Measure):
+    """Language modelling of the corpus's held-out documents, under the same masks for all arms."""
+
+    @property
+    def name(self) -> str:
+        return "heldout"
+
+
+@dataclasses.dataclass(frozen=True)
+class MinimalPairs(Measure):
+    """Which of two sentences the model finds likelier, as in BLiMP (Warstadt et al. 2020)."""
+
+    data: str = "blimp"
+    """File or directory of pairs inside that of all tasks."""
+    score: str = "pll_word_l2r"
+    """How masked models score a sentence; left-to-right models take the likelihood."""
+
+    @property
+    def name(self) -> str:
+        return f"minimal-pairs-{self.score}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much a study spends."""
+
+    seeds: int
+    """Number of pretraining seeds."""
+    changes: Changes = _NOTHING
+    """Settings of every arm's experiment."""
+    arms: Mapping[str, Changes] = _NOTHING
+    """Arm -> settings of its experiment, after `changes`."""
+    finetuning: Changes = _NOTHING
+    """Flags of `bert-jax finetune` for all arms, after those of the measures."""
+    measures: tuple[Measure, ...] | None = None
+    """In place of the study's; None: the study's own."""
+    without: tuple[str, ...] = ()
+    """Arms that this scale leaves out."""
+    note: str = ""
+    """What is smaller than in the paper, and which conclusions that forbids; the report begins with it."""
+
+    def __post_init__(self) -> None:
+        check_positive("seeds", self.seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Arms, measures and scales; a place of its table is an arm and a column."""
+
+    name: str
+    title: str
+    """Such as "Effect of the pretraining tasks (Devlin et al. 2019, Table 5)"."""
+    base: str
+    """The arm that the others are compared with."""
+    arms: Mapping[str, Arm]
+    measures: tuple[Measure, ...]
+    scales: Mapping[str, Scale]
+    published: Mapping[str, Mapping[str, float]] = _NOTHING
+    """Arm -> column -> what the paper reports, in the column's unit."""
+
+    def __post_init__(self) -> None:
+        if self.base not in self.arms:
+            raise UserError(f"study {self.name}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
