@@ -1,93 +1,13 @@
 """`bert-jax finetune TASK --model DIR --data DIR --output DIR`: trains a head on a pretrained model."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from bert_jax import exit_status
 from bert_jax.cli.model_source import open_source
-from bert_jax.parallel.compilation_cache import keep_compiled
-from bert_jax.parallel.interrupt import listen
 from bert_jax.tasks.finetuning.flags import Finetune
-from bert_jax.tasks.finetuning.grid import Grid
-from bert_jax.tasks.finetuning.results import report
-from bert_jax.tasks.finetuning.task import TaskData
-from bert_jax.training.failures import out_of_memory_as_user_error, storage_errors_as_unfinished
-from bert_jax.training.nonfinite import NonFiniteError
-from bert_jax.workdir import directory as workdir
-from bert_jax.workdir import record
-from data_pipeline.errors import UserError
-from data_pipeline.tfds import is_tfds
+from bert_jax.tasks.finetuning.run import check_directories, finetune
 
 
 def run(args: Finetune[Any]) -> int:
-    """Trains every unfinished trial. Returns 0, or 75 if interrupted and saved, or 1 if the loss was NaN.
-
-    Raises:
-      UserError: --output holds something else; the model or the data cannot be used.
-    """
-    _check_data(args)
-    if (args.output / record.CONFIG_FILE).exists():
-        raise UserError(f"{args.output} holds a model or a run; name another --output")
-    model = open_source(args.source)
-    longest = model.config.max_position_embeddings
-    if args.settings.max_seq_length > longest:
-        raise UserError(
-            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions, "
-            f"so give {longest} or less"
-        )
-    # The output directory is made only after all input has been checked.
-    data = args.settings.load(args.task, args.data, model.tokenizer)
-    grid = Grid(args, model, data)
-    _say_sizes(args, data)
-    if note := grid.describe_start():
-        print(note, flush=True)
-    with workdir.lock(args.output):
-        keep_compiled(args.output)
-        return _train_grid(grid)
-
-
-def _check_data(args: Finetune[Any]) -> None:
-    """Raises UserError if --data cannot be a data set."""
-    if is_tfds(args.data):
-        if args.settings.files_only:
-            raise UserError(f"{args.task} reads no TensorFlow datasets; --data takes a directory")
-    elif not Path(args.data).is_dir():
-        raise UserError(f"{args.data} is not a directory; --data takes that of a data set")
-    elif args.output.exists() and args.output.samefile(args.data):
-        raise UserError(f"--output {args.output} is the directory of --data; name another one")
-
-
-def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
-    """Prints how many sequences each split has, and how many of them were truncated."""
-    splits = {"train": data.train, **data.evaluated}
-    sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in splits.items())
-    print(f"sequences: {sizes}", flush=True)
-    largest = max(trial.batch_size for trial in args.training.trials())
-    if largest > len(data.train):
-        print(
-            f"note: a batch of {largest} has some of the {len(data.train)} training examples twice or more",
-            flush=True,
-        )
-    cut = ", ".join(f"{rows.num_cut:,} of {name}" for name, rows in splits.items() if rows.num_cut)
-    if cut:
-        setting = args.settings.cut_by
-        flag = f"--{setting.replace('_', '-')} {getattr(args.settings, setting)}"
-        print(f"warning: cut to {flag}: {cut}", flush=True)
-
-
-def _train_grid(grid: "Grid") -> int:
-    with listen() as interrupt:
-        try:
-            with out_of_memory_as_user_error("--batch-size"), storage_errors_as_unfinished():
-                finished = grid.train(interrupt)
-        except NonFiniteError as error:
-            print(
-                f"bert-jax: error: {error}; try a lower --learning-rate in another --output", file=sys.stderr
-            )
-            return exit_status.FAILED
-        if not finished:
-            print(f"{interrupt.signal_name}: saved; run the same command again to resume")
-            return exit_status.SAVED
-    report(grid.args.output, grid.args.task, grid.data.metric)
-    return 0
+    """Trains every unfinished trial. Returns, and raises, as `finetune` and `check_directories` do."""
+    check_directories(args)
+    return finetune(args, open_source(args.source))

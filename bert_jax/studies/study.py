@@ -5,8 +5,8 @@ changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.n
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bert_jax.config import check_positive
@@ -15,7 +15,7 @@ from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]
 """Dotted name of a setting -> its value."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Arm:
     """One line of a study's table: how the model is pretrained, and what changes in its fine-tuning."""
 
     experiment: Experiment
-    finetuning: Changes = _NOTHING
+    finetuning: Changes = dataclasses.field(default_factory=dict)
     """Flags of `bert-jax finetune` for this arm, such as {"features.lstm_layers": 2}."""
     measured: tuple[str, ...] | None = None
     """Names of the measures that this arm has; None: all."""
@@ -52,7 +52,7 @@ class Finetuned(Measure):
     """As `bert-jax finetune` calls it."""
     data: str
     """Directory of the task's files inside that of all tasks."""
-    flags: Changes = _NOTHING
+    flags: Changes = dataclasses.field(default_factory=dict)
     """Other flags of `bert-jax finetune`, such as {"grid": True, "seeds": 5}."""
     variant: str = ""
     """Tells two ways of fine-tuning on one task apart, such as "features"."""
@@ -93,12 +93,14 @@ class Scale:
 
     seeds: int
     """Number of pretraining seeds."""
-    changes: Changes = _NOTHING
+    changes: Changes = dataclasses.field(default_factory=dict)
     """Settings of every arm's experiment."""
-    arms: Mapping[str, Changes] = _NOTHING
+    arms: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
     """Arm -> settings of its experiment, after `changes`."""
-    finetuning: Changes = _NOTHING
+    finetuning: Changes = dataclasses.field(default_factory=dict)
     """Flags of `bert-jax finetune` for all arms, after those of the measures."""
+    arms_finetuning: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
+    """Arm -> flags of `bert-jax finetune`, after those of the arm."""
     measures: tuple[Measure, ...] | None = None
     """In place of the study's; None: the study's own."""
     without: tuple[str, ...] = ()
@@ -122,9 +124,37 @@ class Study:
     arms: Mapping[str, Arm]
     measures: tuple[Measure, ...]
     scales: Mapping[str, Scale]
-    published: Mapping[str, Mapping[str, float]] = _NOTHING
+    published: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     """Arm -> column -> what the paper reports, in the column's unit."""
 
     def __post_init__(self) -> None:
+        for name in (self.name, *self.arms, *self.scales):
+            if not _NAME.fullmatch(name):
+                raise UserError(
+                    f"study {self.name}: {name!r} cannot be a directory; use letters, digits, and _ . + -"
+                )
         if self.base not in self.arms:
             raise UserError(f"study {self.name}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
+        for scale in self.scales.values():
+            self._check(scale)
+
+    def _check(self, scale: Scale) -> None:
+        """Raises UserError if a scale names an arm that there is not, or two of its columns are named alike."""
+        what = f"study {self.name}"
+        for name in (*scale.arms, *scale.arms_finetuning, *scale.without, *self.published):
+            if name not in self.arms:
+                raise UserError(f"{what}: {name!r} is none of its arms: {', '.join(self.arms)}")
+        if self.base in scale.without:
+            raise UserError(f"{what}: a scale leaves out its base {self.base}")
+        measures = self.measures_at(scale)
+        columns = [measure.column for measure in measures]
+        if double := next((column for column in columns if columns.count(column) > 1), None):
+            raise UserError(f"{what}: two measures have the column {double!r}")
+
+    def arms_at(self, scale: Scale) -> dict[str, Arm]:
+        """The arms that a scale has."""
+        return {name: arm for name, arm in self.arms.items() if name not in scale.without}
+
+    def measures_at(self, scale: Scale) -> tuple[Measure, ...]:
+        """The measures of a scale, one for each column."""
+        return self.measures if scale.measures is None else scale.measures

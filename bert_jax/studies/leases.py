@@ -1,0 +1,168 @@
+"""Leases: which worker does a job, agreed upon through files in a directory that all workers share.
+
+A lease is a file that its owner renews. A worker that no longer renews it is dead: another one then makes the
+file of the next generation, which only one can make, and the job is its own. Nobody compares clocks: a worker
+waits until it has itself seen a lease unchanged for long enough, so that clocks may differ or run backwards.
+
+The two operations that need care are in `_create` and `_renew`; for an object store these are a write that
+succeeds only if there is no object, and a plain write.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from data_pipeline.atomic import write_json
+
+SECONDS_BETWEEN_RENEWALS = 5.0
+SECONDS_UNTIL_FREE = 60.0
+"""A lease that was not renewed for so long is its owner's no more."""
+
+
+class Leases:
+    """The leases of one worker in the directory of a study."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
+        seconds_until_free: float = SECONDS_UNTIL_FREE,
+    ) -> None:
+        self._directory = directory
+        self._renewal, self._free = seconds_between_renewals, seconds_until_free
+        self._owner = {
+            "owner": secrets.token_hex(8),
+            "host": platform.node(),
+            "boot": _boot(),
+            "pid": os.getpid(),
+            "process_began": _process_began(os.getpid()),
+        }
+        self._seen: dict[Path, tuple[str, float]] = {}
+
+    @contextlib.contextmanager
+    def hold(self, job: PurePosixPath, on_loss: Callable[[], None]) -> Iterator[bool]:
+        """Inside the block this worker has the job, if it was free: yields whether it was.
+
+        Args:
+          job: path of the job.
+          on_loss: called in another thread if another worker took the job over, or the worker's parent is
+            gone; it should end the process.
+        """
+        path = self._take(job)
+        if path is None:
+            yield False
+            return
+        ended = threading.Event()
+        renewals = threading.Thread(target=self._renew_until, args=(job, path, ended, on_loss), daemon=True)
+        renewals.start()
+        try:
+            yield True
+        finally:
+            ended.set()
+            renewals.join()
+            with contextlib.suppress(OSError):  # then it is free when it was not renewed for long enough
+                self._renew(path, ended=True)
+
+    def is_taken(self, job: PurePosixPath) -> bool:
+        """Whether a worker has the job, as far as can be told at one look."""
+        newest = self._newest(job)
+        return newest is not None and not self._is_free(newest[1])
+
+    def _take(self, job: PurePosixPath) -> Path | None:
+        newest = self._newest(job)
+        if newest is None:
+            return self._create(job, 1)
+        generation, path = newest
+        return self._create(job, generation + 1) if self._is_free(path) else None
+
+    def _is_free(self, path: Path) -> bool:
+        """Whether a lease is given back, its process is gone, or it has not changed for long enough."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            lease = json.loads(text)
+        except (OSError, ValueError):
+            return False  # just replaced by one of the next generation
+        if lease["ended"] or _is_gone(lease):
+            return True
+        before, since = self._seen.get(path, ("", 0.0))
+        if before != text:
+            self._seen[path] = text, time.monotonic()
+            return False
+        return time.monotonic() > since + self._free
+
+    def _newest(self, job: PurePosixPath) -> tuple[int, Path] | None:
+        found = [(int(path.suffix[1:]), path) for path in self._directory.glob(f"{_stem(job)}.[0-9]*")]
+        return max(found, default=None)
+
+    def _create(self, job: PurePosixPath, generation: int) -> Path | None:
+        """The file of a lease, or None if another worker made it first."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{_stem(job)}.{generation}"
+        beside = self._directory / f".{self._owner['owner']}"
+        write_json(beside, self._lease(0, ended=False))
+        try:
+            os.link(beside, path)  # unlike a rename, it fails if there is such a file
+        except FileExistsError:
+            return None
+        finally:
+            beside.unlink(missing_ok=True)
+        for older in range(1, generation):
+            (self._directory / f"{_stem(job)}.{older}").unlink(missing_ok=True)
+        return path
+
+    def _renew_until(
+        self, job: PurePosixPath, path: Path, ended: threading.Event, on_loss: Callable[[], None]
+    ) -> None:
+        parent = os.getppid()
+        while not ended.wait(self._renewal):
+            with contextlib.suppress(OSError):  # a full disk, or storage that is gone for a moment
+                newest = self._newest(job)
+                if (newest and newest[1] != path) or os.getppid() != parent:
+                    on_loss()
+                    return
+                self._renew(path, ended=False)
+
+    def _renew(self, path: Path, *, ended: bool) -> None:
+        write_json(path, self._lease(time.monotonic_ns(), ended))
+
+    def _lease(self, renewal: int, ended: bool) -> dict[str, Any]:
+        return {**self._owner, "renewal": renewal, "ended": ended}
+
+
+def _stem(job: PurePosixPath) -> str:
+    return "--".join(job.parts)
+
+
+def _boot() -> str:
+    """Tells one start of this machine, or of a container on it, from others; empty where that is not known.
+
+    A process id means something inside one of them alone.
+    """
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _process_began(pid: int) -> str:
+    """When a process of this machine began, in clock ticks since the machine did; empty if it has ended."""
+    with contextlib.suppress(OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        state, *numbers = stat.rpartition(")")[2].split()
+        return "" if state == "Z" else numbers[18]
+    return ""
+
+
+def _is_gone(lease: dict[str, Any]) -> bool:
+    """Whether the process of a lease is one of this machine, and has ended."""
+    if not lease["boot"] or (lease["host"], lease["boot"]) != (platform.node(), _boot()):
+        return False
+    return _process_began(lease["pid"]) != lease["process_began"]

@@ -1,0 +1,163 @@
+"""Which runs a study needs, in order: a pure function of the study, its scale and where its data is.
+
+A job is what one process does at a time: a pretraining, or a measure of a pretrained model. What it is
+follows from its settings; where its results lie is a path that a person can read. Arms of equal settings share
+a job, which lies at the first one's path.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+
+from bert_jax.config import check_positive
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.studies.changes import with_changes
+from bert_jax.studies.study import Arm, Changes, Finetuned, Measure, Scale, Study
+from bert_jax.training.accounting import run_flops
+from bert_jax.workdir.config_text import flatten
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining:
+    """One arm pretrained with one seed."""
+
+    path: PurePosixPath
+    """Its work directory, inside the study's directory."""
+    experiment: Experiment
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its result depends on."""
+        return flatten(self.experiment)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measuring:
+    """One measure of one pretrained model."""
+
+    path: PurePosixPath
+    model: Pretraining
+    step: int
+    """Of the checkpoint."""
+    measure: Measure
+    flags: Changes
+    """Of `bert-jax finetune`, the measure's with those of scale and arm."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its result depends on, besides the model and the data."""
+        return {"measure": self.measure.name, "step": self.step, **self.flags}
+
+    def equals(self, other: "Measuring") -> bool:
+        """Whether another arm's measure is the same one."""
+        return self.model is other.model and self.settings == other.settings
+
+
+Job: TypeAlias = Pretraining | Measuring
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The jobs of a study, and which of them each place of its table comes from."""
+
+    study: Study
+    scale_name: str
+    scale: Scale
+    experiments: Mapping[str, Experiment]
+    """Arm -> its settings, with seed 0."""
+    jobs: tuple[Job, ...]
+    """Each after those that it needs."""
+    runs: Mapping[tuple[str, int], Pretraining]
+    """(arm, seed) -> its pretraining."""
+    measured: Mapping[tuple[str, int], tuple[Measuring, ...]]
+    """(arm, seed) -> its measures."""
+
+
+def make_plan(study: Study, scale_name: str, scale: Scale, data: Changes) -> Plan:
+    """Every job of a study.
+
+    Args:
+      study: arms and measures.
+      scale_name: what the scale is called.
+      scale: seeds, and what it changes.
+      data: settings of every experiment that follow from the corpus, such as `data.corpus`.
+
+    Raises:
+      UserError: a setting is unknown, or settings contradict each other.
+    """
+    arms = study.arms_at(scale)
+    experiments = {name: _experiment(study, scale, name, arm, data) for name, arm in arms.items()}
+    runs: dict[tuple[str, int], Pretraining] = {}
+    measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
+    known: dict[Experiment, Pretraining] = {}
+    jobs: dict[PurePosixPath, Job] = {}
+    for seed in range(scale.seeds):
+        for name, arm in arms.items():
+            experiment = dataclasses.replace(experiments[name], seed=seed)
+            directory = PurePosixPath(name) / f"seed-{seed}"
+            run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
+            jobs.setdefault(run.path, run)
+            runs[name, seed] = run
+            measured[name, seed] = tuple(_measure(study, scale, name, run, directory, jobs))
+    return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
+
+
+def _experiment(study: Study, scale: Scale, name: str, arm: Arm, data: Changes) -> Experiment:
+    changes = {**scale.changes, **scale.arms.get(name, {}), **data}
+    return with_changes(arm.experiment, changes, f"study {study.name}, arm {name}")
+
+
+def _measure(
+    study: Study,
+    scale: Scale,
+    name: str,
+    run: Pretraining,
+    directory: PurePosixPath,
+    jobs: dict[PurePosixPath, Job],
+) -> Iterator[Measuring]:
+    """The measures of one arm with one seed; those that `jobs` lacks are added to it."""
+    arm = study.arms[name]
+    unique: dict[str, Measure] = {}
+    for measure in study.measures_at(scale):
+        unique.setdefault(measure.name, measure)
+    for measure in unique.values():
+        if arm.measured is not None and measure.name not in arm.measured:
+            continue
+        flags: dict[str, Any] = {}
+        if isinstance(measure, Finetuned):
+            own = {**arm.finetuning, **scale.arms_finetuning.get(name, {})}
+            flags = {**measure.flags, **scale.finetuning, **own}
+        for step in _steps(measure, run.experiment):
+            last = step == run.experiment.num_train_steps
+            path = directory / (measure.name if last else f"{measure.name}-step-{step}")
+            job = Measuring(path, run, step, measure, flags)
+            same = (other for other in jobs.values() if isinstance(other, Measuring) and other.equals(job))
+            job = next(same, job)
+            jobs.setdefault(job.path, job)
+            yield job
+
+
+def _steps(measure: Measure, experiment: Experiment) -> list[int]:
+    last = experiment.num_train_steps
+    every = measure.every if isinstance(measure, Finetuned) else None
+    return [*range(every, last, every), last] if every else [last]
+
+
+def with_budget(experiment: Experiment, flops: float) -> Experiment:
+    """The experiment with as many steps as a number of floating-point operations allows.
+
+    Its schedule is that of the shorter or longer run: warm-up takes the same fraction of it.
+
+    Raises UserError if the budget is below one step.
+    """
+    steps = int(flops / (run_flops(experiment) / experiment.num_train_steps))
+    if steps < 1:
+        one = run_flops(experiment) / experiment.num_train_steps
+        raise UserError(f"--budget-flops {flops:g} is below one step of {one:.2g}; give more")
+    check_positive("num_train_steps", steps)
+    scale = steps / experiment.num_train_steps
+    warmup = round(experiment.optimizer.warmup_steps * scale)
+    optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup)
+    return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)
