@@ -1,13 +1,15 @@
 """The named experiments: values only, one file per table or recipe."""
 
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.studies.study import Study
 from experiments import table6, table8
 from experiments.base import BASE
 from experiments.large import LARGE
 from experiments.packed import BASE_PACKED
 from experiments.quickstart import QUICKSTART
 from experiments.roberta import ROBERTA_BASE
-from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP
+from experiments.smoke import SMOKE_STUDY
+from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP, TABLE5
 
 EXPERIMENTS: dict[str, Experiment] = {
     "quickstart": QUICKSTART,
@@ -40,3 +42,6 @@ SUMMARIES: dict[str, str] = {
     "base_packed": "base without padding: several sequences in a row",
 }
 """What each experiment is, in a few words."""
+
+STUDIES: dict[str, Study] = {study.name: study for study in (SMOKE_STUDY, TABLE5)}
+"""The studies that `bert-jax study` knows by name."""

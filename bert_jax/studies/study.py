@@ -103,6 +103,8 @@ class Scale:
     """Arm -> flags of `bert-jax finetune`, after those of the arm."""
     measures: tuple[Measure, ...] | None = None
     """In place of the study's; None: the study's own."""
+    corpus: str = ""
+    """Where the command line names none; INSTALLED_DOCUMENTATION also brings the tasks."""
     without: tuple[str, ...] = ()
     """Arms that this scale leaves out."""
     note: str = ""
@@ -150,6 +152,14 @@ class Study:
         columns = [measure.column for measure in measures]
         if double := next((column for column in columns if columns.count(column) > 1), None):
             raise UserError(f"{what}: two measures have the column {double!r}")
+        for measure in measures:
+            for other in measures:
+                alike = dataclasses.replace(other, column=measure.column, metric=measure.metric)
+                if measure.name == other.name and measure != alike:
+                    raise UserError(
+                        f"{what}: {measure.column!r} and {other.column!r} are both named {measure.name}, but "
+                        f"differ in more than the metric; give one a variant"
+                    )
 
     def arms_at(self, scale: Scale) -> dict[str, Arm]:
         """The arms that a scale has."""

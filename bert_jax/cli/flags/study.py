@@ -1,0 +1,72 @@
+"""The flags of `bert-jax study`."""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tyro
+
+from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
+from bert_jax.studies.arguments import RunStudy
+from bert_jax.studies.file import read_studies
+from bert_jax.studies.study import Study
+from experiments import STUDIES
+
+_HELP = """\
+usage: bert-jax study NAME --output DIR [--corpus DIR] [--tasks DIR] [FLAGS]
+
+Pretrain and measure the arms of an ablation with several seeds, and report the
+table with error bars beside the published one. Run the same command again to
+resume, also on several machines at once that share the directory.
+
+  bert-jax study smoke --output studies/smoke
+  bert-jax study table5 --scale small --output studies/table5 \\
+      --corpus corpora/wiki --tasks tasks/
+
+  --file my_study.py   takes the study from a file of your own
+  --plan               shows the jobs and what they cost, and starts none
+  --status             shows what is done and what is left
+
+`bert-jax study NAME --help` lists all flags. Settings of an experiment, such
+as --num-train-steps 500, change all arms.
+
+studies:
+"""
+
+
+def parse(argv: Sequence[str]) -> RunStudy:
+    """Reads the command line; the study's name comes first.
+
+    Raises:
+      UserError: unknown study, unknown flag, impossible value, a file that holds no study.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--file", nargs="?")
+    file = parser.parse_known_args(argv)[0].file
+    studies: Mapping[str, Study] = read_studies(Path(file)) if file else STUDIES
+    page = _HELP + list_names({name: study.title for name, study in studies.items()})
+    usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"
+    name = take_name(argv, studies, what="study", usage=usage, page=page)
+    study = studies[name]
+    default = RunStudy(
+        study=study,
+        output=tyro.MISSING_NONPROP,
+        scale=next(iter(study.scales)),
+        experiment=study.arms[study.base].experiment,
+    )
+    args = parse_flags(
+        RunStudy, _without_file(argv[1:], file), command=f"bert-jax study {name}", default=default
+    )
+    return dataclasses.replace(args, given=given_flags(argv))
+
+
+def _without_file(argv: Sequence[str], file: str | None) -> list[str]:
+    """The arguments without --file, which was read before the others."""
+    if file is None:
+        return list(argv)
+    joined = [word for word in argv if word != f"--file={file}"]
+    if "--file" in joined:
+        place = joined.index("--file")
+        del joined[place : place + 2]
+    return joined

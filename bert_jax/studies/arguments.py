@@ -1,0 +1,61 @@
+"""The arguments of a study, which `bert-jax study` reads from flags."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bert_jax.config import check_above_zero, check_positive
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.studies.study import Study
+from data_pipeline.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStudy:
+    """Pretrain and measure the arms of a study, and report what came of it.
+
+    Run the same command again to resume it, also on several machines at once that share the directory: each
+    takes the next job that no other does. Flags of the experiment change the settings of all arms.
+    """
+
+    study: tyro.conf.Suppress[Study]
+    output: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """Directory of the study: runs in ARM/seed-N, report.md, report.html, results.csv."""
+    scale: str
+    """How much to spend."""
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    corpus: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
+    """Directory made by `bert-jax prepare`; a scale may bring its own."""
+    tasks: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
+    """Directory with a directory for each data set; a scale may bring its own."""
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Number of pretraining seeds; None: that of the scale."""
+    budget_flops: Annotated[float | None, tyro.conf.arg(metavar="FLOPS")] = None
+    """Pretrains every run with as many floating-point operations; steps and
+    warm-up follow."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes that work side by side; None: on a CPU one for each core
+    that memory allows, else one. On a CPU each computes on one core, so that
+    results do not depend on their number."""
+    plan: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show the jobs and what they cost, and start none."""
+    status: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show what is done, under way and left, and start nothing."""
+    retry: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Try jobs again that failed."""
+
+    given: tyro.conf.Suppress[frozenset[str]] = frozenset()
+    """Names of the fields that flags set, even to their default values."""
+
+    def __post_init__(self) -> None:
+        if self.scale not in self.study.scales:
+            valid = ", ".join(self.study.scales)
+            raise UserError(f"study {self.study.name} has no scale {self.scale!r}; valid: {valid}")
+        if self.seeds is not None:
+            check_positive("--seeds", self.seeds)
+        if self.workers is not None:
+            check_positive("--workers", self.workers)
+        if self.budget_flops is not None:
+            check_above_zero("--budget-flops", self.budget_flops)

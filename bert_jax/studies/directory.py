@@ -1,0 +1,127 @@
+"""What lies where in the directory of a study, and whether it is that of the study at hand.
+
+    study.json                      which study, at which scale, on which corpus
+    ARM/seed-N/pretraining/         the work directory of a run
+    ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
+    ARM/seed-N/.../job.json         last: what came of the job, and from which settings
+    leases/                         which worker does which job
+    report.md, report.html, ...     written after every job
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.workdir.config_text import differences, flatten
+from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, read_record
+from data_pipeline.atomic import write_json
+from data_pipeline.directories import check_path
+from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import load_json
+
+STUDY_FILE = "study.json"
+JOB_FILE = "job.json"
+LEASES_DIRECTORY = "leases"
+CORPUS_DIRECTORY = "corpus"
+"""The corpus that a study makes from the installed documentation."""
+TASKS_DIRECTORY = "tasks"
+"""The tasks that a study makes from the installed documentation."""
+COMPILED_DIRECTORY = "compilation-cache"
+LOG_FILE = "log.txt"
+
+# A pretraining that is done has this many steps; only where the corpus lies may change.
+_MAY_CHANGE = MAY_CHANGE - {"num_train_steps"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """The content of `job.json`."""
+
+    settings: Mapping[str, Any]
+    """`Job.settings`."""
+    seconds: float
+    """From its last start to its end."""
+    devices: str
+    """Such as "1 x cpu"."""
+    measurements: tuple[Mapping[str, Any], ...] = ()
+    """Of a measure, the fields of `Measurement` that depend on the job alone."""
+    error: str = ""
+    """Why it failed, in one line; empty if it did not."""
+
+
+def begin(directory: Path, plan: Plan, identity: Mapping[str, str]) -> None:
+    """Makes a directory that of a study, or checks that it is this study's.
+
+    Args:
+      directory: of the study.
+      plan: its jobs.
+      identity: what else its results depend on, such as the fingerprint of the corpus.
+
+    Raises:
+      UserError: the directory is something else's or another study's, or settings of an arm changed.
+    """
+    check_path(directory, "--output")
+    path = directory / STUDY_FILE
+    now = {"study": plan.study.name, "scale": plan.scale_name, **identity}
+    if path.exists():
+        try:
+            before = dict(load_json(path))
+        except (OSError, ValueError, TypeError) as error:
+            raise bad_input(error, path, f"{path} is not a study's; name another --output") from None
+        if changed := differences(before, now, ()):
+            raise UserError(
+                f"{directory} holds another study: {'; '.join(changed)}; undo this, or name another --output"
+            )
+    elif directory.exists() and any(directory.iterdir()):
+        raise UserError(f"{directory} is not empty and holds no study; name another --output")
+    else:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(path, now)
+    for job in plan.jobs:
+        _check_unchanged(directory, job)
+
+
+def read_ended(directory: Path, job: Job) -> Ended | None:
+    """What came of a job; None if it has not ended. Raises UserError if its file is damaged."""
+    path = directory / job.path / JOB_FILE
+    if not path.exists():
+        return None
+    try:
+        return Ended(**load_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise bad_input(error, path, f"{path} is damaged; remove it, and the job is done again") from None
+
+
+def write_ended(directory: Path, job: Job, ended: Ended) -> None:
+    """Marks a job as ended."""
+    (directory / job.path).mkdir(parents=True, exist_ok=True)
+    write_json(directory / job.path / JOB_FILE, dataclasses.asdict(ended))
+
+
+def forget_failures(directory: Path, plan: Plan) -> None:
+    """Lets the jobs that failed be tried again."""
+    for job in plan.jobs:
+        if (ended := read_ended(directory, job)) and ended.error:
+            (directory / job.path / JOB_FILE).unlink(missing_ok=True)
+
+
+def _check_unchanged(directory: Path, job: Job) -> None:
+    """Raises UserError if a job was begun or done with other settings."""
+    before: Mapping[str, Any] | None = None
+    may_change = _MAY_CHANGE if isinstance(job, Pretraining) else frozenset()
+    if ended := read_ended(directory, job):
+        before = ended.settings
+    elif isinstance(job, Pretraining) and (directory / job.path / CONFIG_FILE).exists():
+        before = flatten(read_record(directory / job.path).experiment)
+    if before is not None and (changed := differences(before, _as_json(job.settings), may_change)):
+        raise UserError(
+            f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these changes, "
+            f"remove it, or name another --output"
+        )
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they come back from a file, where tuples are lists."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}

@@ -1,0 +1,117 @@
+"""What a measure of a pretrained model does, and which numbers come of it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from bert_jax import exit_status
+from bert_jax.finetuning_config import LayerRates
+from bert_jax.formats.model_source import ModelSource
+from bert_jax.formats.open_model import open_model
+from bert_jax.studies.changes import with_changes
+from bert_jax.studies.plan import Measuring
+from bert_jax.studies.study import Changes, Finetuned
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
+from bert_jax.tasks.finetuning.results import read_results, trial_of
+from bert_jax.tasks.finetuning.run import check_directories, finetune
+from bert_jax.workdir.grid import TRIALS_DIRECTORY
+from data_pipeline.errors import UserError
+
+_RATES = {field.name for field in dataclasses.fields(LayerRates)}
+ITEMS_FILE = "items.npz"
+"""In the directory of a trial: each metric's outcomes on the dev set's items."""
+
+
+class Interrupted(Exception):
+    """A measure was interrupted, and what it did so far is saved."""
+
+
+def finetune_arguments(
+    task: str, flags: Changes, model: ModelSource, data: str, output: Path
+) -> Finetune[Any]:
+    """The arguments of `bert-jax finetune` with some of its flags.
+
+    Args:
+      task: as `bert-jax finetune` calls it.
+      flags: name of a flag, with "_" for "-" -> value.
+      model: the pretrained model.
+      data: what --data names.
+      output: directory of the trials.
+
+    Raises:
+      UserError: an unknown task or flag, or an impossible value.
+    """
+    if task not in TASKS:
+        raise UserError(f"unknown task {task!r}; valid: {', '.join(TASKS)}")
+    settings: Any = TASKS[task].settings()
+    names = {field.name for field in dataclasses.fields(settings)}
+    of_task = {name: value for name, value in flags.items() if name in names}
+    of_training = {
+        f"rates.{name}" if name in _RATES else name: value
+        for name, value in flags.items()
+        if name not in names
+    }
+    where = f"fine-tuning on {task}"
+    return Finetune(
+        task,
+        model,
+        data,
+        output,
+        with_changes(settings, of_task, where),
+        with_changes(TrainingFlags(), of_training, where),
+    )
+
+
+def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
+    """Does a measure; what it did before an interruption is not done again.
+
+    Args:
+      job: what to measure.
+      directory: of the study.
+      tasks: directory of the tasks' files.
+
+    Returns:
+      For each measured model the fields of `Measurement` that do not depend on the arm; paths are relative to
+      the job's directory.
+
+    Raises:
+      Interrupted: somebody asked it to stop.
+      UserError: the data or the model cannot be used.
+    """
+    source = ModelSource(model=directory / job.model.path, step=job.step)
+    output = directory / job.path
+    match job.measure:
+        case Finetuned(task=task, data=data):
+            args = finetune_arguments(task, job.flags, source, _data(tasks, data), output)
+            return _finetune(args)
+    raise NotImplementedError(job.measure)
+
+
+def _data(tasks: str, data: str) -> str:
+    """What --data names: a directory inside that of all tasks, or a TensorFlow dataset."""
+    return data if ":" in data else str(Path(tasks) / data)
+
+
+def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
+    check_directories(args)
+    status = finetune(args, open_model(args.source.model, args.source.step))
+    if status == exit_status.SAVED:
+        raise Interrupted
+    found = []
+    for result in read_results(args.output):
+        trial = trial_of(result)
+        items = Path(TRIALS_DIRECTORY) / trial.name / ITEMS_FILE
+        found.append(
+            {
+                "metrics": {name: float(value) for name, value in result["metrics"].items()},
+                "hyperparameters": trial.name.rpartition("-seed")[0],
+                "finetuning_seed": trial.seed,
+                "degenerate": result["degenerate"],
+                "diverged": result["diverged"],
+                "items": str(items) if (args.output / items).exists() else None,
+            }
+        )
+    return tuple(found)
+
+

@@ -1,0 +1,63 @@
+"""What studies measure: the tasks of the paper with its ways of fine-tuning, and intrinsic measures.
+
+`--tasks DIR` has a directory for each data set: glue, squad, conll2003, sick, blimp.
+"""
+
+from bert_jax.studies.study import Finetuned, HeldoutLM, MinimalPairs
+
+# Section 4.1: batches of 32, 3 epochs, the best of four learning rates on the dev set. Section 5.2: the mean of
+# 5 fine-tunings.
+GLUE = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (32,), "epochs": (3.0,), "seeds": 5}
+# Section 4.2.
+SQUAD = {"learning_rate": (5e-5,), "batch_size": (32,), "epochs": (3.0,), "seeds": 5}
+# A.3, with the document context of section 5.3.
+NER = {"grid": True, "seeds": 5, "context": "document", "scheme": "iob1"}
+
+MNLI = Finetuned("MNLI-m", "accuracy", "mnli", "glue", GLUE)
+QNLI = Finetuned("QNLI", "accuracy", "qnli", "glue", GLUE)
+MRPC = Finetuned("MRPC", "accuracy", "mrpc", "glue", GLUE)
+SST2 = Finetuned("SST-2", "accuracy", "sst2", "glue", GLUE)
+SQUAD_F1 = Finetuned("SQuAD F1", "f1", "squad", "squad", SQUAD)
+
+PERPLEXITY = HeldoutLM("LM ppl", "mlm_perplexity")
+
+# For models of a few million parameters, which learn from higher rates, and in minutes.
+_SHORT = {"learning_rate": (3e-4, 1e-3), "batch_size": (32,), "seeds": 2}
+SMALL_COLA = Finetuned("CoLA", "matthews", "cola", "glue", {**_SHORT, "epochs": (3.0,)})
+SMALL_SST2 = Finetuned("SST-2", "accuracy", "sst2", "glue", {**_SHORT, "epochs": (1.0,), "seeds": 1})
+SMALL_STSB = Finetuned("STS-B", "spearman", "stsb", "glue", {**_SHORT, "epochs": (3.0,)})
+SMALL_SICK = Finetuned(
+    "SICK",
+    "accuracy",
+    "classify",
+    "sick",
+    {
+        **_SHORT,
+        "epochs": (3.0,),
+        "text_column": "sentence_A",
+        "pair_column": "sentence_B",
+        "label_column": "entailment_label",
+    },
+    "sick",
+)
+SMALL_SQUAD = Finetuned(
+    "SQuAD F1",
+    "f1",
+    "squad",
+    "squad",
+    {**_SHORT, "epochs": (2.0,), "seeds": 1, "max_seq_length": 128, "doc_stride": 64, "max_query_length": 32},
+)
+BLIMP = MinimalPairs("BLiMP", "accuracy")
+
+# Tasks made from the installed documentation.
+PACKAGE = Finetuned(
+    "package", "accuracy", "classify", "package", {**_SHORT, "epochs": (2.0,), "seeds": 1}, "package"
+)
+NEIGHBOURS = Finetuned(
+    "neighbours",
+    "accuracy",
+    "classify",
+    "neighbours",
+    {**_SHORT, "epochs": (2.0,), "seeds": 1, "pair_column": "text_b"},
+    "neighbours",
+)
