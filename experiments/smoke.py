@@ -1,6 +1,6 @@
 """A study for a machine on which nothing is but this package: corpus and tasks are its documentation's.
 
-    bert-jax study smoke --output studies/smoke
+bert-jax study smoke --output studies/smoke
 """
 
 from bert_jax.objectives import LeftToRight, MaskedLM

@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or resume where it stopped",
     "evaluate": "measure a checkpoint on held-out documents",
+    "study": "run an ablation: pretrain, measure, and report with error bars",
     "report": "compare runs: metrics, settings that differ, curves",
     "export": "write a run's model for Hugging Face transformers",
     "finetune": "train a head on a pretrained model: GLUE, SQuAD, your own data",

@@ -48,6 +48,8 @@ class RunStudy:
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""
+    argv: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The command line after `bert-jax study`, with which workers are started."""
 
     def __post_init__(self) -> None:
         if self.scale not in self.study.scales:

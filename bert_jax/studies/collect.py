@@ -59,9 +59,7 @@ def _measurements(
     directory: Path, arm: str, seed: int, job: Measuring, ended: Ended
 ) -> Iterator[Measurement]:
     for fields in ended.measurements:
-        metrics = {
-            name: math.nan if value is None else value for name, value in fields["metrics"].items()
-        }
+        metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}
         items = directory / job.path / fields["items"] if fields.get("items") else None
         yield dataclasses.replace(
             Measurement(arm, seed, job.step, job.measure.name, metrics),

@@ -1,11 +1,11 @@
 """What lies where in the directory of a study, and whether it is that of the study at hand.
 
-    study.json                      which study, at which scale, on which corpus
-    ARM/seed-N/pretraining/         the work directory of a run
-    ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
-    ARM/seed-N/.../job.json         last: what came of the job, and from which settings
-    leases/                         which worker does which job
-    report.md, report.html, ...     written after every job
+study.json                      which study, at which scale, on which corpus
+ARM/seed-N/pretraining/         the work directory of a run
+ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
+ARM/seed-N/.../job.json         last: what came of the job, and from which settings
+leases/                         which worker does which job
+report.md, report.html, ...     written after every job
 """
 
 import dataclasses
@@ -51,36 +51,49 @@ class Ended:
     """Why it failed, in one line; empty if it did not."""
 
 
-def begin(directory: Path, plan: Plan, identity: Mapping[str, str]) -> None:
+def claim(directory: Path, study: str, scale: str) -> None:
     """Makes a directory that of a study, or checks that it is this study's.
 
-    Args:
-      directory: of the study.
-      plan: its jobs.
-      identity: what else its results depend on, such as the fingerprint of the corpus.
-
     Raises:
-      UserError: the directory is something else's or another study's, or settings of an arm changed.
+      UserError: the directory is something else's or another study's.
     """
     check_path(directory, "--output")
-    path = directory / STUDY_FILE
-    now = {"study": plan.study.name, "scale": plan.scale_name, **identity}
-    if path.exists():
-        try:
-            before = dict(load_json(path))
-        except (OSError, ValueError, TypeError) as error:
-            raise bad_input(error, path, f"{path} is not a study's; name another --output") from None
-        if changed := differences(before, now, ()):
-            raise UserError(
-                f"{directory} holds another study: {'; '.join(changed)}; undo this, or name another --output"
-            )
+    if (directory / STUDY_FILE).exists():
+        _check_same(directory, {"study": study, "scale": scale})
     elif directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory} is not empty and holds no study; name another --output")
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(path, now)
+        write_json(directory / STUDY_FILE, {"study": study, "scale": scale})
+
+
+def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
+    """Raises UserError if jobs were done with other settings, or on another corpus.
+
+    Args:
+      directory: of the study.
+      plan: its jobs.
+      corpus: fingerprint of the corpus.
+    """
+    before = _check_same(directory, {"corpus": corpus})
+    write_json(directory / STUDY_FILE, {**before, "corpus": corpus})
     for job in plan.jobs:
         _check_unchanged(directory, job)
+
+
+def _check_same(directory: Path, now: Mapping[str, str]) -> dict[str, Any]:
+    """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
+    path = directory / STUDY_FILE
+    try:
+        before = dict(load_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise bad_input(error, path, f"{path} is not a study's; name another --output") from None
+    known = {name: value for name, value in now.items() if name in before}
+    if changed := differences({name: before[name] for name in known}, known, ()):
+        raise UserError(
+            f"{directory} holds another study: {'; '.join(changed)}; undo this, or name another --output"
+        )
+    return before
 
 
 def read_ended(directory: Path, job: Job) -> Ended | None:

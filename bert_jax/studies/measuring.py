@@ -83,12 +83,12 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
     output = directory / job.path
     match job.measure:
         case Finetuned(task=task, data=data):
-            args = finetune_arguments(task, job.flags, source, _data(tasks, data), output)
+            args = finetune_arguments(task, job.flags, source, path_of_data(tasks, data), output)
             return _finetune(args)
     raise NotImplementedError(job.measure)
 
 
-def _data(tasks: str, data: str) -> str:
+def path_of_data(tasks: str, data: str) -> str:
     """What --data names: a directory inside that of all tasks, or a TensorFlow dataset."""
     return data if ":" in data else str(Path(tasks) / data)
 
@@ -113,5 +113,3 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
             }
         )
     return tuple(found)
-
-

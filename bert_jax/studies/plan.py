@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from bert_jax.config import check_positive
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import with_changes
-from bert_jax.studies.study import Arm, Changes, Finetuned, Measure, Scale, Study
+from bert_jax.studies.study import Changes, Finetuned, Measure, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.errors import UserError
@@ -75,26 +75,32 @@ class Plan:
     """(arm, seed) -> its measures."""
 
 
-def make_plan(study: Study, scale_name: str, scale: Scale, data: Changes) -> Plan:
+def make_plan(
+    study: Study, scale_name: str, scale: Scale, changes: Changes, budget_flops: float | None = None
+) -> Plan:
     """Every job of a study.
 
     Args:
       study: arms and measures.
       scale_name: what the scale is called.
       scale: seeds, and what it changes.
-      data: settings of every experiment that follow from the corpus, such as `data.corpus`.
+      changes: settings of every experiment, after those of the scale, such as `data.corpus`.
+      budget_flops: floating-point operations of each pretraining, from which the steps follow; None: as the
+        experiments say.
 
     Raises:
       UserError: a setting is unknown, or settings contradict each other.
     """
     arms = study.arms_at(scale)
-    experiments = {name: _experiment(study, scale, name, arm, data) for name, arm in arms.items()}
+    experiments = {name: _experiment(study, scale, name, changes) for name in arms}
+    if budget_flops is not None:
+        experiments = {name: with_budget(run, budget_flops) for name, run in experiments.items()}
     runs: dict[tuple[str, int], Pretraining] = {}
     measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
     known: dict[Experiment, Pretraining] = {}
     jobs: dict[PurePosixPath, Job] = {}
     for seed in range(scale.seeds):
-        for name, arm in arms.items():
+        for name in arms:
             experiment = dataclasses.replace(experiments[name], seed=seed)
             directory = PurePosixPath(name) / f"seed-{seed}"
             run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
@@ -104,9 +110,10 @@ def make_plan(study: Study, scale_name: str, scale: Scale, data: Changes) -> Pla
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
-def _experiment(study: Study, scale: Scale, name: str, arm: Arm, data: Changes) -> Experiment:
-    changes = {**scale.changes, **scale.arms.get(name, {}), **data}
-    return with_changes(arm.experiment, changes, f"study {study.name}, arm {name}")
+def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
+    of_scale = {**scale.changes, **scale.arms.get(name, {})}
+    where = f"study {study.name}, arm {name}"
+    return with_changes(study.arms[name].experiment, {**of_scale, **changes}, where)
 
 
 def _measure(

@@ -1,31 +1,117 @@
 """What `bert-jax study` does, once its flags are read: data, plan, workers, report."""
 
 import dataclasses
-import multiprocessing
+import operator
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax import exit_status
-from bert_jax.pretraining.preparation import make_corpus
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.collect import collect
-from bert_jax.studies.directory import (
-    CORPUS_DIRECTORY,
-    TASKS_DIRECTORY,
-    begin,
-    forget_failures,
-)
-from bert_jax.studies.plan import Plan, make_plan, with_budget
-from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
-from bert_jax.workdir.config_text import flatten
-from data_pipeline.config import INSTALLED_DOCUMENTATION
+from bert_jax.studies.cores import ALL, find_cores
+from bert_jax.studies.data import check_data, make_data, name_data
+from bert_jax.studies.directory import check_unchanged, claim, forget_failures
+from bert_jax.studies.plan import Plan, make_plan
+from bert_jax.studies.report import write_report
+from bert_jax.studies.study import Changes, Scale
+from bert_jax.studies.worker import work
 from data_pipeline.corpus import store
-from data_pipeline.corpus.documents import MANIFEST_FILE
-from data_pipeline.errors import UserError
-from data_pipeline.preparing.inputs import Source
-from data_pipeline.preparing.prepare import PrepareSettings
+
+_CORE = "BERT_JAX_STUDY_CORE"
+"""Environment variable of a worker that this module started: the core that it computes on, or `ALL`."""
+_SECONDS_BETWEEN_REPORTS = 30.0
+
+
+def run_study(args: RunStudy) -> int:
+    """Does what is left of a study. Returns 0, or 75 if interrupted, 69 if a disk failed, 1 if a job failed.
+
+    Raises:
+      UserError: the data cannot be used, the directory is another study's, or settings are impossible.
+    """
+    scale = args.study.scales[args.scale]
+    if args.seeds is not None:
+        scale = dataclasses.replace(scale, seeds=args.seeds)
+    corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
+    if core := os.environ.get(_CORE):
+        if core != ALL:
+            os.sched_setaffinity(0, {int(core)})
+        plan = _plan(args, scale, corpus)
+        return work(plan, args.output, tasks, _reporter(plan, args.output))
+    claim(args.output, args.study.name, args.scale)
+    make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
+    plan = _plan(args, scale, corpus)
+    check_unchanged(args.output, plan, store.fingerprint(corpus))
+    if args.retry:
+        forget_failures(args.output, plan)
+    check_data(plan, args.output, corpus, tasks)
+    status = _run_workers(args.argv, find_cores(plan, args.workers))
+    return _report(plan, args.output) if status == 0 else status
+
+
+def _plan(args: RunStudy, scale: Scale, corpus: str) -> Plan:
+    """The plan on a corpus, whose vocabulary the models have, with what the flags change."""
+    given = _given_settings(args.experiment, args.given)
+    changes = {"data.corpus": corpus, "model.vocab_size": store.vocabulary_size(corpus), **given}
+    return make_plan(args.study, args.scale, scale, changes, args.budget_flops)
+
+
+def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
+    """The settings of the experiment that flags set, by their dotted names."""
+    names = {field.name for field in dataclasses.fields(experiment)}
+    mine = sorted(name for name in given if name.partition(".")[0] in names)
+    return {name: operator.attrgetter(name)(experiment) for name in mine}
+
+
+def _run_workers(argv: Sequence[str], cores: Sequence[str]) -> int:
+    """Starts a worker for each core with this command line, and waits for all; returns the worst status."""
+    command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
+    workers = [subprocess.Popen(command, env={**os.environ, _CORE: core}) for core in cores]
+
+    def pass_on(number: int, _: Any) -> None:
+        for worker in workers:
+            worker.send_signal(number)
+
+    # Ctrl-C reaches the workers by itself, as they belong to the terminal too.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+    }
+    try:
+        statuses = [worker.wait() for worker in workers]
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+    for worker, status in zip(workers, statuses, strict=True):
+        if status < 0:
+            name = signal.Signals(-status).name
+            print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
+    return max((exit_status.MAY_PASS if status < 0 else status for status in statuses), default=0)
+
+
+def _reporter(plan: Plan, directory: Path) -> Callable[[], None]:
+    """Writes the report, unless it was written just before."""
+    last = -_SECONDS_BETWEEN_REPORTS
+
+    def report() -> None:
+        nonlocal last
+        if time.monotonic() > last + _SECONDS_BETWEEN_REPORTS:
+            write_report(directory, collect(plan, directory))
+            last = time.monotonic()
+
+    return report
+
+
+def _report(plan: Plan, directory: Path) -> int:
+    results = collect(plan, directory)
+    write_report(directory, results)
+    print(f"report: {directory / 'report.md'}, {directory / 'report.html'}, {directory / 'results.csv'}")
+    for path, error in results.failed.items():
+        print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)
+    return exit_status.FAILED if results.failed else 0

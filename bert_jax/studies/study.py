@@ -136,7 +136,9 @@ class Study:
                     f"study {self.name}: {name!r} cannot be a directory; use letters, digits, and _ . + -"
                 )
         if self.base not in self.arms:
-            raise UserError(f"study {self.name}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
+            raise UserError(
+                f"study {self.name}: base {self.base!r} is none of its arms: {', '.join(self.arms)}"
+            )
         for scale in self.scales.values():
             self._check(scale)
 

@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
     args = parse_flags(
         RunStudy, _without_file(argv[1:], file), command=f"bert-jax study {name}", default=default
     )
-    return dataclasses.replace(args, given=given_flags(argv))
+    return dataclasses.replace(args, given=given_flags(argv), argv=tuple(argv))
 
 
 def _without_file(argv: Sequence[str], file: str | None) -> list[str]:

@@ -1,0 +1,115 @@
+"""The corpus and the tasks of a study: those that the command line names, or the installed documentation's."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
+from bert_jax.formats.model_source import ModelSource
+from bert_jax.pretraining.preparation import make_corpus
+from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
+from bert_jax.studies.leases import Leases
+from bert_jax.studies.measuring import finetune_arguments, path_of_data
+from bert_jax.studies.plan import Measuring, Plan
+from bert_jax.studies.study import Finetuned, Measure, MinimalPairs, Scale
+from bert_jax.tasks.finetuning.run import check_directories
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus import store
+from data_pipeline.corpus.documents import MANIFEST_FILE
+from data_pipeline.errors import UserError
+from data_pipeline.preparing.documentation_tasks import write_tasks
+from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.prepare import PrepareSettings
+from data_pipeline.tasks.minimal_pairs import read_minimal_pairs
+
+
+def name_data(directory: Path, scale: Scale, corpus: str, tasks: str) -> tuple[str, str]:
+    """Where the corpus and the tasks lie, or will when they are made.
+
+    Raises:
+      UserError: the command line names none, and the scale brings none.
+    """
+    brought = scale.corpus == INSTALLED_DOCUMENTATION
+    if not corpus:
+        if not scale.corpus:
+            raise UserError("no corpus: pass --corpus DIR; `bert-jax prepare` makes one from text")
+        corpus = str(directory / CORPUS_DIRECTORY) if brought else scale.corpus
+    if not tasks:
+        if not brought:
+            raise UserError("no tasks: pass --tasks DIR, with a directory for each data set")
+        tasks = str(directory / TASKS_DIRECTORY)
+    return corpus, tasks
+
+
+def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None:
+    """Makes corpus and tasks of the installed documentation, where the study uses its own and lacks them.
+
+    Raises:
+      SystemExit: making them was interrupted.
+    """
+    makers: list[tuple[Path, Path, Callable[[], None]]] = []
+    if Path(corpus) == directory / CORPUS_DIRECTORY:
+        makers.append((Path(corpus), Path(corpus) / MANIFEST_FILE, lambda: _make_corpus(corpus, vocab_size)))
+    if Path(tasks) == directory / TASKS_DIRECTORY:
+        makers.append((Path(tasks), Path(tasks), lambda: write_tasks(Path(tasks))))
+    leases = Leases(directory / LEASES_DIRECTORY)
+    for path, mark, make in makers:
+        while not mark.exists():  # another machine may be making it
+            with leases.hold(PurePosixPath(path.name), _end_now) as taken:
+                if taken and not mark.exists():
+                    make()
+            if not mark.exists():
+                time.sleep(1)
+
+
+def check_data(plan: Plan, directory: Path, corpus: str, tasks: str) -> None:
+    """Raises UserError, naming all that is wrong, if the tasks of what is left to measure cannot be read."""
+    vocabulary = store.find_vocabulary(corpus)
+    if vocabulary is None:
+        raise UserError(
+            f"{corpus} does not tell its vocabulary; a study needs a corpus of `bert-jax prepare`"
+        )
+    tokenizer = make_tokenizer(vocabulary)
+    left: dict[tuple[Measure, str], Measuring] = {}
+    for job in plan.jobs:
+        if isinstance(job, Measuring) and not read_ended(directory, job):
+            left.setdefault((job.measure.name, str(job.flags)), job)
+    wrong: list[str] = []
+    for job in left.values():
+        try:
+            _check(job, directory, tasks, tokenizer)
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("; ".join(dict.fromkeys(wrong)))
+
+
+def _check(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> None:
+    match job.measure:
+        case Finetuned(task=task, data=data):
+            source = ModelSource(directory / job.model.path)
+            args = finetune_arguments(
+                task, job.flags, source, path_of_data(tasks, data), directory / job.path
+            )
+            check_directories(args)
+            args.settings.load(task, args.data, tokenizer)
+        case MinimalPairs(data=data):
+            read_minimal_pairs(Path(path_of_data(tasks, data)))
+
+
+def _make_corpus(corpus: str, vocab_size: int) -> None:
+    print("making a corpus of the installed packages' documentation", flush=True)
+    settings = PrepareSettings(
+        source=Source((INSTALLED_DOCUMENTATION,)),
+        train_vocab="wordpiece",
+        vocab_size=vocab_size,
+        holdout=0.05,
+    )
+    if status := make_corpus(settings, corpus, overwrite=True):
+        sys.exit(status)
+
+
+def _end_now() -> None:
+    sys.exit(1)
