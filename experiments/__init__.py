@@ -4,12 +4,15 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Study
 from experiments import table6, table8
 from experiments.base import BASE
+from experiments.figure5 import FIGURE5
 from experiments.large import LARGE
 from experiments.packed import BASE_PACKED
+from experiments.pretraining_seeds import PRETRAINING_SEEDS
 from experiments.quickstart import QUICKSTART
 from experiments.roberta import ROBERTA_BASE
 from experiments.smoke import SMOKE_STUDY
 from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP, TABLE5
+from experiments.table7 import TABLE7
 
 EXPERIMENTS: dict[str, Experiment] = {
     "quickstart": QUICKSTART,
@@ -43,5 +46,8 @@ SUMMARIES: dict[str, str] = {
 }
 """What each experiment is, in a few words."""
 
-STUDIES: dict[str, Study] = {study.name: study for study in (SMOKE_STUDY, TABLE5)}
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (SMOKE_STUDY, TABLE5, table6.TABLE6, TABLE7, table8.TABLE8, FIGURE5, PRETRAINING_SEEDS)
+}
 """The studies that `bert-jax study` knows by name."""

@@ -41,10 +41,12 @@ SMOKE: Changes = {
 }
 
 SMALL_NOTE = (
-    "Scaled down: a model of 2 layers of width 128 on 49 million tokens, 12,000 steps; tasks are those named, not "
-    "the paper's, with few fine-tunings. It shows what the arms do at this size; it says nothing of BASE or LARGE."
+    "Scaled down: models of 2 layers of width 128, 12,000 steps of 64 sequences of 64 tokens; fewer "
+    "fine-tunings, and of tasks only those that are named. The table says how the arms differ at this size. "
+    "It does not say how BASE or LARGE would."
 )
 SMOKE_NOTE = (
-    "A check that everything works: a model of 2 layers of width 128, 1,200 steps on the installed documentation, "
-    "where it has hardly left the plateau of its first steps. No conclusion about the arms can be drawn."
+    "A check that everything works: models of 2 layers of width 128, 1,200 steps on the installed "
+    "documentation, which is too short to leave the plateau of the first steps for long. It allows no "
+    "conclusion about the arms."
 )

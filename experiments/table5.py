@@ -69,14 +69,14 @@ TABLE5 = Study(
         "small": Scale(
             seeds=3,
             changes=SMALL,
-            arms_finetuning={"ltr_no_nsp_bilstm": {"features.lstm_width": 128}},
+            finetuning={"features.lstm_width": 128},
             measures=(SMALL_COLA, SMALL_SST2, SMALL_STSB, SMALL_SICK, SMALL_SQUAD, BLIMP),
             note=SMALL_NOTE,
         ),
         "smoke": Scale(
             seeds=2,
             changes=SMOKE,
-            arms_finetuning={"ltr_no_nsp_bilstm": {"features.lstm_width": 128}},
+            finetuning={"features.lstm_width": 128},
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
             note=SMOKE_NOTE,

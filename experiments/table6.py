@@ -15,8 +15,23 @@ mean of 5 fine-tunings (--seeds 5):
 
 from dataclasses import replace
 
+from bert_jax.studies.study import Arm, Changes, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE
+from experiments.measures import (
+    BLIMP,
+    MNLI,
+    MRPC,
+    NEIGHBOURS,
+    PACKAGE,
+    PERPLEXITY,
+    SMALL_COLA,
+    SMALL_SICK,
+    SMALL_SST2,
+    SST2,
+)
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 SIZES = {
     "size_3_768_12": replace(BASE, model=replace(BASE.model, num_layers=3)),
@@ -27,3 +42,74 @@ SIZES = {
 
 ALIASES = {"size_12_768_12": "base", "size_24_1024_16": "large"}
 """The other rows of the table: their names, and the experiments that they are."""
+
+# The sizes that a laptop trains: layers, hidden size, heads.
+_TINY_SIZES = ((1, 128, 4), (2, 64, 2), (2, 128, 4), (4, 128, 4), (2, 256, 4))
+_OF_THE_ARMS = ("model.num_layers", "model.hidden_size", "model.num_heads", "model.intermediate_size")
+
+
+def _tiny_arms(changes: Changes) -> dict[str, Arm]:
+    """Arms of the sizes above, and of a scale's settings otherwise."""
+    sizes = {}
+    for layers, width, heads in _TINY_SIZES:
+        model = replace(
+            BASE.model,
+            num_layers=layers,
+            hidden_size=width,
+            num_heads=heads,
+            intermediate_size=4 * width,
+            max_position_embeddings=changes["model.max_position_embeddings"],
+        )
+        run = replace(BASE, model=model, data=replace(BASE.data, phases=changes["data.phases"]))
+        sizes[f"size_{layers}_{width}_{heads}"] = Arm(run)
+    return sizes
+
+
+def _other(changes: Changes) -> Changes:
+    return {name: value for name, value in changes.items() if name not in _OF_THE_ARMS}
+
+
+TABLE6 = Study(
+    name="table6",
+    title="Effect of the size of the model (Devlin et al. 2019, Table 6)",
+    base="size_12_768_12",
+    arms={
+        "size_3_768_12": Arm(SIZES["size_3_768_12"]),
+        "size_6_768_3": Arm(SIZES["size_6_768_3"]),
+        "size_6_768_12": Arm(SIZES["size_6_768_12"]),
+        "size_12_768_12": Arm(BASE),
+        "size_12_1024_16": Arm(SIZES["size_12_1024_16"]),
+        "size_24_1024_16": Arm(LARGE),
+    },
+    measures=(PERPLEXITY, MNLI, MRPC, SST2),
+    published={
+        "size_3_768_12": {"LM ppl": 5.84, "MNLI-m": 77.9, "MRPC": 79.8, "SST-2": 88.4},
+        "size_6_768_3": {"LM ppl": 5.24, "MNLI-m": 80.6, "MRPC": 82.2, "SST-2": 90.7},
+        "size_6_768_12": {"LM ppl": 4.68, "MNLI-m": 81.9, "MRPC": 84.8, "SST-2": 91.3},
+        "size_12_768_12": {"LM ppl": 3.99, "MNLI-m": 84.4, "MRPC": 86.7, "SST-2": 92.9},
+        "size_12_1024_16": {"LM ppl": 3.54, "MNLI-m": 85.7, "MRPC": 86.9, "SST-2": 93.3},
+        "size_24_1024_16": {"LM ppl": 3.23, "MNLI-m": 86.6, "MRPC": 87.8, "SST-2": 93.7},
+    },
+    scales={
+        "paper": Scale(seeds=1),
+        "small": Scale(
+            seeds=3,
+            arms=_tiny_arms(SMALL),
+            base="size_2_128_4",
+            changes=_other(SMALL),
+            measures=(PERPLEXITY, SMALL_COLA, SMALL_SST2, SMALL_SICK, BLIMP),
+            note=SMALL_NOTE.replace(
+                "models of 2 layers of width 128", "models of 0.2 to 4 million parameters"
+            ),
+        ),
+        "smoke": Scale(
+            seeds=2,
+            arms=_tiny_arms(SMOKE),
+            base="size_2_128_4",
+            changes=_other(SMOKE),
+            measures=(PACKAGE, NEIGHBOURS),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE.replace("of 2 layers of width 128", "of 1 to 4 layers"),
+        ),
+    },
+)

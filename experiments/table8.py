@@ -14,8 +14,23 @@ Expected on the development sets: MNLI and NER fine-tuned, NER feature-based:
 
 from dataclasses import replace
 
-from data_pipeline.config import MaskingConfig
+from bert_jax.studies.study import Arm, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION, MaskingConfig
 from experiments.base import BASE
+from experiments.measures import (
+    ALL_MASK_PERPLEXITY,
+    BLIMP,
+    FEATURES_NER,
+    MNLI,
+    NEIGHBOURS,
+    NER,
+    PACKAGE,
+    PERPLEXITY,
+    SMALL_FEATURES_NER,
+    SMALL_NER,
+    SMALL_SICK,
+)
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 MASKINGS = {
     "mask_100_0_0": replace(
@@ -37,3 +52,35 @@ MASKINGS = {
 
 ALIASES = {"mask_80_10_10": "base"}
 """The other row of the table: its name, and the experiment that it is."""
+
+TABLE8 = Study(
+    name="table8",
+    title="What replaces the tokens to predict (Devlin et al. 2019, Table 8)",
+    base="mask_80_10_10",
+    arms={"mask_80_10_10": Arm(BASE)} | {name: Arm(experiment) for name, experiment in MASKINGS.items()},
+    measures=(MNLI, NER, FEATURES_NER),
+    published={
+        "mask_80_10_10": {"MNLI-m": 84.2, "NER": 95.4, "NER features": 94.9},
+        "mask_100_0_0": {"MNLI-m": 84.3, "NER": 94.9, "NER features": 94.0},
+        "mask_80_0_20": {"MNLI-m": 84.1, "NER": 95.2, "NER features": 94.6},
+        "mask_80_20_0": {"MNLI-m": 84.4, "NER": 95.2, "NER features": 94.7},
+        "mask_0_20_80": {"MNLI-m": 83.7, "NER": 94.8, "NER features": 94.6},
+        "mask_0_0_100": {"MNLI-m": 83.6, "NER": 94.9, "NER features": 94.6},
+    },
+    scales={
+        "paper": Scale(seeds=1),
+        "small": Scale(
+            seeds=3,
+            changes={**SMALL, "num_train_steps": 8_000},
+            measures=(SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER, BLIMP, PERPLEXITY, ALL_MASK_PERPLEXITY),
+            note=SMALL_NOTE,
+        ),
+        "smoke": Scale(
+            seeds=2,
+            changes=SMOKE,
+            measures=(PACKAGE, NEIGHBOURS),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE,
+        ),
+    },
+)

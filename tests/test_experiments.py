@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments import EXPERIMENTS
-from tests.golden.make_experiments_golden import DIRECTORY, golden
+from experiments import EXPERIMENTS, STUDIES
+from tests.golden.make_experiments_golden import DIRECTORY, STUDIES_DIRECTORY, golden, golden_study
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -16,8 +16,19 @@ def test_resolved_values_are_the_golden_ones(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_jobs_of_studies_are_the_golden_ones(name: str) -> None:
+    path = STUDIES_DIRECTORY / f"{name}.txt"
+    stored = path.read_text(encoding="utf-8") if path.exists() else None
+    assert golden_study(name) == stored, (
+        f"study {name} no longer has the jobs of {path}; if that is meant, run "
+        "`python -m tests.golden.make_experiments_golden` and commit the diff"
+    )
+
+
 def test_no_golden_file_is_left_over() -> None:
     assert {path.stem for path in DIRECTORY.glob("*.txt")} == set(EXPERIMENTS)
+    assert {path.stem for path in STUDIES_DIRECTORY.glob("*.txt")} == set(STUDIES)
 
 
 def test_table_6_sizes_are_those_of_their_names() -> None:

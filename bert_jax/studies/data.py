@@ -1,5 +1,6 @@
-"""The corpus and the tasks of a study: those that the command line names, or the installed documentation's."""
+"""The corpus and tasks of a study: those that the command line names, or the installed documentation's."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS
 from bert_jax.studies.leases import Leases
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
-from bert_jax.studies.study import Finetuned, Measure, MinimalPairs, Scale
+from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
+from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.run import check_directories
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus import store
@@ -64,39 +66,64 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
                 time.sleep(1)
 
 
-def check_data(plan: Plan, directory: Path, corpus: str, tasks: str) -> None:
-    """Raises UserError, naming all that is wrong, if the tasks of what is left to measure cannot be read."""
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """The data of a task that a study fine-tunes on."""
+
+    arguments: Finetune[Any]
+    train_rows: int
+    train_tokens: int
+    evaluated_tokens: int
+
+
+def check_data(plan: Plan, directory: Path, corpus: str, tasks: str) -> dict[str, Loaded]:
+    """Reads the tasks of what is left to measure.
+
+    Returns:
+      Name of a measure -> its data.
+
+    Raises:
+      UserError: some cannot be read; the message names all of them.
+    """
     vocabulary = store.find_vocabulary(corpus)
     if vocabulary is None:
         raise UserError(
-            f"{corpus} does not tell its vocabulary; a study needs a corpus of `bert-jax prepare`"
+            f"{corpus} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
     tokenizer = make_tokenizer(vocabulary)
-    left: dict[tuple[Measure, str], Measuring] = {}
+    left: dict[tuple[str, str], Measuring] = {}
     for job in plan.jobs:
         if isinstance(job, Measuring) and not read_ended(directory, job):
             left.setdefault((job.measure.name, str(job.flags)), job)
+    found: dict[str, Loaded] = {}
     wrong: list[str] = []
     for job in left.values():
         try:
-            _check(job, directory, tasks, tokenizer)
+            match job.measure:
+                case Finetuned():
+                    found[job.measure.name] = _load(job, directory, tasks, tokenizer)
+                case MinimalPairs(data=data):
+                    read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
+    return found
 
 
-def _check(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> None:
-    match job.measure:
-        case Finetuned(task=task, data=data):
-            source = ModelSource(directory / job.model.path)
-            args = finetune_arguments(
-                task, job.flags, source, path_of_data(tasks, data), directory / job.path
-            )
-            check_directories(args)
-            args.settings.load(task, args.data, tokenizer)
-        case MinimalPairs(data=data):
-            read_minimal_pairs(Path(path_of_data(tasks, data)))
+def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
+    assert isinstance(job.measure, Finetuned)
+    args = finetune_arguments(
+        job.measure.task,
+        job.flags,
+        ModelSource(directory / job.model.path),
+        path_of_data(tasks, job.measure.data),
+        directory / job.path,
+    )
+    check_directories(args)
+    data = args.settings.load(args.task, args.data, tokenizer)
+    tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
+    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))
 
 
 def _make_corpus(corpus: str, vocab_size: int) -> None:

@@ -71,10 +71,15 @@ class Leases:
             with contextlib.suppress(OSError):  # then it is free when it was not renewed for long enough
                 self._renew(path, ended=True)
 
-    def is_taken(self, job: PurePosixPath) -> bool:
-        """Whether a worker has the job, as far as can be told at one look."""
+    def owner(self, job: PurePosixPath) -> str | None:
+        """The host and process that have a job, as far as can be told at one look; None if it is free."""
         newest = self._newest(job)
-        return newest is not None and not self._is_free(newest[1])
+        if newest is None or self._is_free(newest[1]):
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            lease = json.loads(newest[1].read_text(encoding="utf-8"))
+            return f"{lease['host']}, process {lease['pid']}"
+        return None
 
     def _take(self, job: PurePosixPath) -> Path | None:
         newest = self._newest(job)

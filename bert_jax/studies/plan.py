@@ -1,8 +1,8 @@
 """Which runs a study needs, in order: a pure function of the study, its scale and where its data is.
 
 A job is what one process does at a time: a pretraining, or a measure of a pretrained model. What it is
-follows from its settings; where its results lie is a path that a person can read. Arms of equal settings share
-a job, which lies at the first one's path.
+follows from its settings; where its results lie is a path that a person can read. Arms of equal settings
+share a job, which lies at the first one's path.
 """
 
 import dataclasses
@@ -17,6 +17,10 @@ from bert_jax.studies.study import Changes, Finetuned, Measure, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.errors import UserError
+
+
+# Fields of measures that say what is shown, or that other settings of a job say.
+_OF_COLUMNS = ("column", "metric", "flags", "variant", "every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Measuring:
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on, besides the model and the data."""
-        return {"measure": self.measure.name, "step": self.step, **self.flags}
+        own = {name: value for name, value in vars(self.measure).items() if name not in _OF_COLUMNS}
+        return {"measure": self.measure.name, "step": self.step, **own, **self.flags}
 
     def equals(self, other: "Measuring") -> bool:
         """Whether another arm's measure is the same one."""
@@ -111,9 +116,8 @@ def make_plan(
 
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
-    of_scale = {**scale.changes, **scale.arms.get(name, {})}
-    where = f"study {study.name}, arm {name}"
-    return with_changes(study.arms[name].experiment, {**of_scale, **changes}, where)
+    arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
+    return with_changes(arm.experiment, {**scale.changes, **changes}, where)
 
 
 def _measure(
@@ -125,7 +129,7 @@ def _measure(
     jobs: dict[PurePosixPath, Job],
 ) -> Iterator[Measuring]:
     """The measures of one arm with one seed; those that `jobs` lacks are added to it."""
-    arm = study.arms[name]
+    arm = study.arms_at(scale)[name]
     unique: dict[str, Measure] = {}
     for measure in study.measures_at(scale):
         unique.setdefault(measure.name, measure)
@@ -134,8 +138,7 @@ def _measure(
             continue
         flags: dict[str, Any] = {}
         if isinstance(measure, Finetuned):
-            own = {**arm.finetuning, **scale.arms_finetuning.get(name, {})}
-            flags = {**measure.flags, **scale.finetuning, **own}
+            flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
         for step in _steps(measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")

@@ -16,10 +16,12 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.collect import collect
 from bert_jax.studies.cores import ALL, find_cores
+from bert_jax.studies.cost import costs
 from bert_jax.studies.data import check_data, make_data, name_data
 from bert_jax.studies.directory import check_unchanged, claim, forget_failures
 from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
+from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
 from data_pipeline.corpus import store
@@ -47,10 +49,19 @@ def run_study(args: RunStudy) -> int:
     claim(args.output, args.study.name, args.scale)
     make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
     plan = _plan(args, scale, corpus)
+    if args.status:
+        show_status(plan, args.output)
+        return 0
     check_unchanged(args.output, plan, store.fingerprint(corpus))
     if args.retry:
         forget_failures(args.output, plan)
-    check_data(plan, args.output, corpus, tasks)
+    loaded = check_data(plan, args.output, corpus, tasks)
+    if args.plan:
+        cores = find_cores(plan, args.workers)
+        if cores[0] != ALL:
+            os.sched_setaffinity(0, {int(cores[0])})
+        show_plan(plan, args.output, costs(plan, loaded), len(cores))
+        return 0
     status = _run_workers(args.argv, find_cores(plan, args.workers))
     return _report(plan, args.output) if status == 0 else status
 

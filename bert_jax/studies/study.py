@@ -1,10 +1,11 @@
 """A study as a value: its arms, its seeds, what is measured, and what the paper reports for each place.
 
-Files of `experiments/` hold studies, and so may a user's own file. Nothing runs when one is read. Settings are
-changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.num-layers 4.
+Files of `experiments/` hold studies, and so may a user's own file. Nothing runs when one is read. Settings
+are changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.num-layers 4.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -95,18 +96,16 @@ class Scale:
     """Number of pretraining seeds."""
     changes: Changes = dataclasses.field(default_factory=dict)
     """Settings of every arm's experiment."""
-    arms: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
-    """Arm -> settings of its experiment, after `changes`."""
     finetuning: Changes = dataclasses.field(default_factory=dict)
-    """Flags of `bert-jax finetune` for all arms, after those of the measures."""
-    arms_finetuning: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
-    """Arm -> flags of `bert-jax finetune`, after those of the arm."""
+    """Flags of `bert-jax finetune` for all arms, after those of measure and arm."""
+    arms: Mapping[str, Arm] | None = None
+    """In place of the study's, where those do not fit; None: the study's own."""
+    base: str = ""
+    """In place of the study's, where `arms` are."""
     measures: tuple[Measure, ...] | None = None
     """In place of the study's; None: the study's own."""
     corpus: str = ""
     """Where the command line names none; INSTALLED_DOCUMENTATION also brings the tasks."""
-    without: tuple[str, ...] = ()
-    """Arms that this scale leaves out."""
     note: str = ""
     """What is smaller than in the paper, and which conclusions that forbids; the report begins with it."""
 
@@ -130,42 +129,46 @@ class Study:
     """Arm -> column -> what the paper reports, in the column's unit."""
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.arms, *self.scales):
-            if not _NAME.fullmatch(name):
-                raise UserError(
-                    f"study {self.name}: {name!r} cannot be a directory; use letters, digits, and _ . + -"
-                )
-        if self.base not in self.arms:
-            raise UserError(
-                f"study {self.name}: base {self.base!r} is none of its arms: {', '.join(self.arms)}"
-            )
-        for scale in self.scales.values():
-            self._check(scale)
-
-    def _check(self, scale: Scale) -> None:
-        """Raises UserError if a scale names an arm that there is not, or two of its columns are named alike."""
         what = f"study {self.name}"
-        for name in (*scale.arms, *scale.arms_finetuning, *scale.without, *self.published):
-            if name not in self.arms:
-                raise UserError(f"{what}: {name!r} is none of its arms: {', '.join(self.arms)}")
-        if self.base in scale.without:
-            raise UserError(f"{what}: a scale leaves out its base {self.base}")
-        measures = self.measures_at(scale)
+        if not self.scales:
+            raise UserError(f"{what} has no scale")
+        for scale in self.scales.values():
+            arms, base = self.arms_at(scale), self.base_at(scale)
+            for name in (self.name, *self.scales, *arms):
+                if not _NAME.fullmatch(name):
+                    raise UserError(f"{what}: {name!r} names a directory; use letters, digits, and _ . + -")
+            if base not in arms:
+                raise UserError(f"{what}: base {base!r} is none of its arms: {', '.join(arms)}")
+            self._check_measures(self.measures_at(scale))
+            names = {measure.name for measure in self.measures_at(scale)}
+            for name, arm in arms.items():
+                if unknown := set(arm.measured or ()) - names:
+                    raise UserError(
+                        f"{what}: arm {name} has measure {min(unknown)!r}; valid: {', '.join(sorted(names))}"
+                    )
+        if unknown := set(self.published) - set(self.arms):
+            raise UserError(f"{what}: {min(unknown)!r} is none of its arms: {', '.join(self.arms)}")
+
+    def _check_measures(self, measures: tuple[Measure, ...]) -> None:
+        """Raises UserError if two have one column, or one directory although they differ."""
         columns = [measure.column for measure in measures]
         if double := next((column for column in columns if columns.count(column) > 1), None):
-            raise UserError(f"{what}: two measures have the column {double!r}")
-        for measure in measures:
-            for other in measures:
-                alike = dataclasses.replace(other, column=measure.column, metric=measure.metric)
-                if measure.name == other.name and measure != alike:
-                    raise UserError(
-                        f"{what}: {measure.column!r} and {other.column!r} are both named {measure.name}, but "
-                        f"differ in more than the metric; give one a variant"
-                    )
+            raise UserError(f"study {self.name}: two measures have the column {double!r}")
+        for measure, other in itertools.combinations(measures, 2):
+            alike = dataclasses.replace(other, column=measure.column, metric=measure.metric)
+            if measure.name == other.name and measure != alike:
+                raise UserError(
+                    f"study {self.name}: {measure.column!r} and {other.column!r} are both named "
+                    f"{measure.name}, but differ in more than the metric; give one a variant"
+                )
 
-    def arms_at(self, scale: Scale) -> dict[str, Arm]:
-        """The arms that a scale has."""
-        return {name: arm for name, arm in self.arms.items() if name not in scale.without}
+    def arms_at(self, scale: Scale) -> Mapping[str, Arm]:
+        """The arms of a scale."""
+        return self.arms if scale.arms is None else scale.arms
+
+    def base_at(self, scale: Scale) -> str:
+        """The arm of a scale that the others are compared with."""
+        return scale.base or self.base
 
     def measures_at(self, scale: Scale) -> tuple[Measure, ...]:
         """The measures of a scale, one for each column."""

@@ -1,11 +1,14 @@
-"""Rewrites tests/golden/experiments; run `python -m tests.golden.make_experiments_golden`, see the diff."""
+"""Rewrites tests/golden/experiments and studies; run `python -m tests.golden.make_experiments_golden`."""
 
 from pathlib import Path
 
 from bert_jax.cli.experiments import describe
-from experiments import EXPERIMENTS
+from bert_jax.studies.plan import Pretraining, make_plan
+from bert_jax.workdir.config_text import flatten
+from experiments import EXPERIMENTS, STUDIES
 
 DIRECTORY = Path(__file__).parent / "experiments"
+STUDIES_DIRECTORY = Path(__file__).parent / "studies"
 
 
 def golden(name: str) -> str:
@@ -18,13 +21,36 @@ def golden(name: str) -> str:
     return "".join([f"{line}\n" for line in lines if line not in of_base] + [f"without {x}\n" for x in gone])
 
 
+def golden_study(name: str) -> str:
+    """The jobs of a study at each scale: of pretrainings the settings that are not those of `base`."""
+    study = STUDIES[name]
+    lines = [f"{study.title}; base {study.base}"]
+    lines += [f"published {arm} {dict(row)}" for arm, row in study.published.items()]
+    of_base = flatten(EXPERIMENTS["base"])
+    for scale_name, scale in study.scales.items():
+        lines += ["", f"scale {scale_name}, {scale.seeds} seeds, base {study.base_at(scale)}"]
+        lines += [f"  column {measure}" for measure in study.measures_at(scale)]
+        for job in make_plan(study, scale_name, scale, {}).jobs:
+            if "seed-0" not in job.path.parts:
+                continue
+            settings = job.settings
+            if isinstance(job, Pretraining):
+                settings = {path: value for path, value in settings.items() if of_base.get(path) != value}
+            lines += [f"  {job.path}", *(f"    {path} = {value!r}" for path, value in settings.items())]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Writes a file for each experiment and removes files of experiments that are gone."""
-    DIRECTORY.mkdir(exist_ok=True)
-    for path in DIRECTORY.glob("*.txt"):
-        path.unlink()
-    for name in EXPERIMENTS:
-        (DIRECTORY / f"{name}.txt").write_text(golden(name), encoding="utf-8")
+    """Writes a file for each experiment and each study, and removes files of those that are gone."""
+    for directory, names, text in (
+        (DIRECTORY, EXPERIMENTS, golden),
+        (STUDIES_DIRECTORY, STUDIES, golden_study),
+    ):
+        directory.mkdir(exist_ok=True)
+        for path in directory.glob("*.txt"):
+            path.unlink()
+        for name in names:
+            (directory / f"{name}.txt").write_text(text(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

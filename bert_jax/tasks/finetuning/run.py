@@ -1,4 +1,4 @@
-"""What `bert-jax finetune` does, once its flags are read and its model is open: checks, trains and reports."""
+"""What `bert-jax finetune` does, once flags are read and the model is open: checks, trains and reports."""
 
 import sys
 from pathlib import Path

@@ -1,0 +1,88 @@
+"""The plan and the state of a study as tables on the terminal."""
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from rich.console import Console
+from rich.table import Table
+
+from bert_jax.studies.cost import Cost
+from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
+from bert_jax.studies.leases import Leases
+from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from bert_jax.training.progress import duration
+
+
+def show_plan(plan: Plan, directory: Path, costs: Mapping[PurePosixPath, Cost], num_workers: int) -> None:
+    """Prints every job with what it costs, and the sum of those that are left."""
+    table = _table("job", "steps", "FLOPs", "time", "disk", "state")
+    left, seconds, disk = 0.0, 0.0, 0
+    for job in plan.jobs:
+        cost, state = costs[job.path], _state(job, directory, None)
+        if state != "done":
+            left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
+        steps = f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else ""
+        flops = f"{cost.flops:.2g}" if cost.flops else ""
+        time = duration(cost.seconds) if cost.flops else ""
+        table.add_row(str(job.path), steps, flops, time, _size(cost.disk), state)
+    console = Console(highlight=False)
+    console.print(table)
+    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers side by side"
+    console.print(
+        f"left: {left:.2g} FLOPs, about {duration(seconds / num_workers)} with {workers} on this machine, and "
+        f"{_size(disk)}; minimal pairs, held-out text, starts and compiling are not counted"
+    )
+
+
+def show_status(plan: Plan, directory: Path) -> None:
+    """Prints how far each job is."""
+    leases = Leases(directory / LEASES_DIRECTORY)
+    table = _table("job", "state")
+    states = {job.path: _state(job, directory, leases) for job in plan.jobs}
+    for path, state in states.items():
+        table.add_row(str(path), state)
+    console = Console(highlight=False)
+    console.print(table)
+    done = sum(state == "done" for state in states.values())
+    failed = sum(state.startswith("failed") for state in states.values())
+    console.print(f"{done} of {len(states)} done" + (f", {failed} failed" if failed else ""))
+
+
+def _state(job: Job, directory: Path, leases: Leases | None) -> str:
+    ended = read_ended(directory, job)
+    if ended:
+        return f"failed: {ended.error}" if ended.error else "done"
+    owner = leases.owner(job.path) if leases else None
+    progress = _progress(job, directory)
+    if owner is None:
+        return f"interrupted{progress}" if progress else ""
+    return f"under way on {owner}{progress}"
+
+
+def _progress(job: Job, directory: Path) -> str:
+    """The step that a run has come to, and when it will end at its pace; empty before the first row."""
+    if not isinstance(job, Pretraining):
+        return ""
+    rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
+    if not rows:
+        return ""
+    step, timing = rows[-1]["step"], rows[-1].get("timing", {})
+    text = f", step {step:,} of {job.experiment.num_train_steps:,}"
+    if timing.get("seconds_left") and "time" in timing:
+        end = datetime.datetime.fromtimestamp(timing["time"] + timing["seconds_left"])
+        text += f", until {end:%H:%M}"
+    return text
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="left" if heading == "state" else "right", overflow="fold")
+    return table
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

@@ -1,0 +1,43 @@
+"""Figure 5, the number of pretraining steps: MNLI against steps, for the masked LM and for LTR.
+
+bert-jax study figure5 --output studies/figure5 --corpus corpora/wiki_books --tasks tasks/
+"""
+
+from dataclasses import replace
+
+from bert_jax.studies.study import Arm, Changes, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from experiments.base import BASE
+from experiments.measures import MNLI, PACKAGE, SMALL_SICK
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.table5 import LTR_NO_NSP
+
+
+def _kept(every: int) -> Changes:
+    return {"keep_every": every, "checkpoint_every": every, "eval_every": every}
+
+
+FIGURE5 = Study(
+    name="figure5",
+    title="Number of pretraining steps (Devlin et al. 2019, Figure 5)",
+    base="base",
+    arms={"base": Arm(BASE), "ltr_no_nsp": Arm(LTR_NO_NSP)},
+    # The paper draws 200,000 to 1,000,000 steps.
+    measures=(replace(MNLI, every=200_000),),
+    scales={
+        "paper": Scale(seeds=1, changes={"keep_every": 200_000}),
+        "small": Scale(
+            seeds=3,
+            changes={**SMALL, **_kept(2_000)},
+            measures=(replace(SMALL_SICK, every=2_000),),
+            note=SMALL_NOTE,
+        ),
+        "smoke": Scale(
+            seeds=2,
+            changes={**SMOKE, **_kept(400)},
+            measures=(replace(PACKAGE, every=400),),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE,
+        ),
+    },
+)

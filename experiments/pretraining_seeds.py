@@ -1,0 +1,48 @@
+"""How far apart runs are that differ in nothing but the seed: differences below that are noise.
+
+bert-jax study pretraining_seeds --output studies/seeds --corpus corpora/wiki_books --tasks tasks/
+"""
+
+from bert_jax.studies.study import Arm, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from experiments.base import BASE
+from experiments.measures import (
+    BITS,
+    BLIMP,
+    MNLI,
+    MRPC,
+    NEIGHBOURS,
+    PACKAGE,
+    QNLI,
+    SMALL_COLA,
+    SMALL_SICK,
+    SMALL_SST2,
+    SMALL_STSB,
+    SQUAD_F1,
+    SST2,
+)
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+
+PRETRAINING_SEEDS = Study(
+    name="pretraining_seeds",
+    title="BASE with several pretraining seeds",
+    base="base",
+    arms={"base": Arm(BASE)},
+    measures=(MNLI, QNLI, MRPC, SST2, SQUAD_F1, BITS),
+    scales={
+        "paper": Scale(seeds=5),
+        "small": Scale(
+            seeds=8,
+            changes=SMALL,
+            measures=(SMALL_COLA, SMALL_SST2, SMALL_STSB, SMALL_SICK, BLIMP, BITS),
+            note=SMALL_NOTE,
+        ),
+        "smoke": Scale(
+            seeds=4,
+            changes=SMOKE,
+            measures=(PACKAGE, NEIGHBOURS),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE,
+        ),
+    },
+)

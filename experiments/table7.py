@@ -1,0 +1,93 @@
+"""Table 7, the feature-based approach: named entities from BASE's activations, and fine-tuned.
+
+bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books --tasks tasks/
+"""
+
+from bert_jax.studies.study import Arm, Changes, Finetuned, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from experiments.base import BASE
+from experiments.measures import PACKAGE
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+
+
+def _arms(num_layers: int, width: int) -> dict[str, Arm]:
+    """The rows of the table for a model of so many layers."""
+    last_four = tuple(range(-min(4, num_layers), 0))
+    layers: dict[str, Changes] = {
+        "embeddings": {"features.layers": (0,)},
+        "second_to_last": {"features.layers": (-2,)},
+        "last": {"features.layers": (-1,)},
+        "sum_last_four": {"features.layers": last_four, "features.combine": "sum"},
+        "concat_last_four": {"features.layers": last_four},
+        "sum_all": {"features.layers": tuple(range(1, num_layers + 1)), "features.combine": "sum"},
+    }
+    # Section 5.3: a BiLSTM of two layers on frozen activations. Of learning rate and epochs the paper says
+    # nothing.
+    frozen = {
+        "frozen_layers": num_layers,
+        "features.lstm_layers": 2,
+        "features.lstm_width": width,
+        "learning_rate": (1e-3,),
+        "batch_size": (32,),
+        "epochs": (20.0,),
+    }
+    return {"finetuned": Arm(BASE)} | {name: Arm(BASE, {**frozen, **row}) for name, row in layers.items()}
+
+
+TABLE7 = Study(
+    name="table7",
+    title="Feature-based named entity recognition (Devlin et al. 2019, Table 7)",
+    base="finetuned",
+    arms=_arms(12, 768),
+    measures=(
+        Finetuned(
+            "NER",
+            "f1",
+            "ner",
+            "conll2003",
+            {"grid": True, "seeds": 5, "context": "document", "scheme": "iob1"},
+        ),
+    ),
+    published={
+        "finetuned": {"NER": 96.4},
+        "embeddings": {"NER": 91.0},
+        "second_to_last": {"NER": 95.6},
+        "last": {"NER": 94.9},
+        "sum_last_four": {"NER": 95.9},
+        "concat_last_four": {"NER": 96.1},
+        "sum_all": {"NER": 95.5},
+    },
+    scales={
+        "paper": Scale(seeds=1),
+        "small": Scale(
+            seeds=3,
+            arms=_arms(6, 128),
+            changes={**SMALL, "model.num_layers": 6},
+            measures=(
+                Finetuned(
+                    "NER",
+                    "f1",
+                    "ner",
+                    "ner",
+                    {
+                        "learning_rate": (3e-4, 1e-3),
+                        "batch_size": (32,),
+                        "epochs": (10.0,),
+                        "seeds": 3,
+                        "max_seq_length": 64,
+                    },
+                ),
+            ),
+            note=SMALL_NOTE.replace("2 layers", "6 layers"),
+        ),
+        "smoke": Scale(
+            seeds=2,
+            arms=_arms(2, 32),
+            changes=SMOKE,
+            finetuning={"epochs": (2.0,)},
+            measures=(PACKAGE,),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE,
+        ),
+    },
+)

@@ -1,0 +1,128 @@
+"""Who does a job: one worker at a time, and another one once the first no longer renews its lease."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path, PurePosixPath
+
+from bert_jax.studies.leases import Leases, _process_began
+
+JOB = PurePosixPath("base/seed-0/pretraining")
+
+
+def never() -> None:
+    raise AssertionError("the lease was lost")
+
+
+def leases(directory: Path, free: float = 60.0, renewal: float = 0.02) -> Leases:
+    return Leases(directory, seconds_between_renewals=renewal, seconds_until_free=free)
+
+
+def test_one_worker_has_a_job_until_it_gives_it_back(tmp_path: Path) -> None:
+    first, second = leases(tmp_path), leases(tmp_path)
+    with first.hold(JOB, never) as has:
+        assert has
+        assert second.owner(JOB) is not None
+        with second.hold(JOB, never) as also:
+            assert not also
+        with second.hold(PurePosixPath("mlm/seed-0/pretraining"), never) as other:
+            assert other
+    assert second.owner(JOB) is None
+    with second.hold(JOB, never) as has:
+        assert has
+
+
+def dead(directory: Path, change: dict[str, str]) -> None:
+    """Leaves the lease of a worker that no longer lives, as one of another machine if `change` says so."""
+    with leases(directory, renewal=100).hold(JOB, never):
+        (path,) = directory.glob("base--*")
+        lease = json.loads(path.read_text())
+    path.write_text(json.dumps({**lease, "ended": False, "pid": 2**22 + 1, **change}))
+
+
+def test_the_job_of_a_process_that_is_gone_is_free_at_once(tmp_path: Path) -> None:
+    dead(tmp_path, {})
+    with leases(tmp_path).hold(JOB, never) as has:
+        assert has
+
+
+def test_the_job_of_another_machine_is_free_when_its_lease_stays_unchanged(tmp_path: Path) -> None:
+    dead(tmp_path, {"host": "elsewhere"})
+    other = leases(tmp_path, free=0.1)
+    with other.hold(JOB, never) as has:
+        assert not has
+    time.sleep(0.15)
+    with other.hold(JOB, never) as has:
+        assert has
+
+
+def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path) -> None:
+    first, second = leases(tmp_path), leases(tmp_path, free=0.2)
+    first._owner["host"] = "elsewhere"  # so that only renewals tell that it lives
+    with first.hold(JOB, never):
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            with second.hold(JOB, never) as has:
+                assert not has
+            time.sleep(0.02)
+
+
+def test_file_times_do_not_matter(tmp_path: Path) -> None:
+    first, second = leases(tmp_path), leases(tmp_path, free=30)
+    first._owner["host"] = "elsewhere"
+    with first.hold(JOB, never):
+        for path in tmp_path.glob("base--*"):
+            os.utime(path, (0, 0))
+        with second.hold(JOB, never) as has:
+            assert not has
+
+
+def test_a_worker_that_loses_its_lease_is_told(tmp_path: Path) -> None:
+    lost = threading.Event()
+    with leases(tmp_path).hold(JOB, lost.set):
+        (path,) = tmp_path.glob("base--*.1")
+        path.with_suffix(".2").write_text(path.read_text())
+        assert lost.wait(5)
+
+
+def _take(directory: Path, start: float, taken: "multiprocessing.Queue[bool]") -> None:
+    mine = leases(directory)
+    time.sleep(max(start - time.monotonic(), 0))
+    with mine.hold(JOB, never) as has:
+        taken.put(has)
+        time.sleep(1.0)
+
+
+def test_of_many_that_take_a_job_at_once_one_has_it(tmp_path: Path) -> None:
+    dead(tmp_path, {})
+    context = multiprocessing.get_context("fork")
+    taken: multiprocessing.Queue[bool] = context.Queue()
+    start = time.monotonic() + 0.3
+    workers = [context.Process(target=_take, args=(tmp_path, start, taken)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    answers = [taken.get(timeout=20) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert sorted(answers) == [False] * 7 + [True]
+
+
+def test_a_zombie_is_gone(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with leases(tmp_path, renewal=100).hold(JOB, never):
+        (path,) = tmp_path.glob("base--*")
+        lease = json.loads(path.read_text())
+    lease |= {"ended": False, "pid": child.pid, "process_began": _process_began(child.pid)}
+    path.write_text(json.dumps(lease))
+    assert leases(tmp_path).owner(JOB) is not None
+    child.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while leases(tmp_path).owner(JOB) is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert leases(tmp_path).owner(JOB) is None  # though nobody has asked for its status
+    child.wait()

@@ -1,0 +1,117 @@
+"""The jobs of a study: which there are, which arms share, where they lie, and what a wrong study says."""
+
+import dataclasses
+from pathlib import PurePosixPath
+
+import pytest
+
+from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
+from bert_jax.studies.study import Arm, Scale, Study
+from bert_jax.training.accounting import run_flops
+from data_pipeline.errors import UserError
+from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+
+
+def paths(study: Study, scale: str) -> list[str]:
+    return [str(job.path) for job in make_plan(study, scale, study.scales[scale], {}).jobs]
+
+
+def test_a_job_comes_after_those_that_it_needs_and_seeds_come_one_after_the_other() -> None:
+    plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
+    place = {job.path: number for number, job in enumerate(plan.jobs)}
+    measures = [job for job in plan.jobs if isinstance(job, Measuring)]
+    assert measures
+    assert all(place[job.model.path] < place[job.path] for job in measures)
+    seeds = [int(job.path.parts[1].removeprefix("seed-")) for job in plan.jobs]
+    assert seeds == sorted(seeds)
+
+
+def test_arms_of_one_experiment_share_its_pretraining() -> None:
+    plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
+    assert plan.runs["ltr", 1] is plan.runs["ltr_bilstm", 1]
+    runs = [job for job in plan.jobs if isinstance(job, Pretraining)]
+    assert len(runs) == 3 * 2
+    assert plan.measured["ltr", 1] != plan.measured["ltr_bilstm", 1]
+
+
+def test_arms_that_differ_in_nothing_share_all_jobs() -> None:
+    arms = {"one": Arm(TINY), "same": Arm(TINY)}
+    study = dataclasses.replace(STUDY, arms=arms, base="one", published={})
+    assert paths(study, "one") == ["one/seed-0/pretraining", "one/seed-0/classify"]
+
+
+def test_another_seed_or_arm_leaves_the_paths_of_the_others() -> None:
+    more = dataclasses.replace(STUDY, arms={**STUDY.arms, "new": Arm(dataclasses.replace(TINY, seed=9))})
+    assert set(paths(STUDY, "one")) < set(paths(STUDY, "tiny"))
+    assert set(paths(STUDY, "tiny")) <= set(paths(more, "tiny"))
+
+
+def test_changes_of_the_scale_come_before_those_of_the_command() -> None:
+    scale = Scale(seeds=1, changes={"model.hidden_size": 32, "num_train_steps": 4})
+    study = dataclasses.replace(STUDY, scales={"tiny": scale})
+    plan = make_plan(study, "tiny", scale, {"num_train_steps": 6})
+    run = plan.runs["base", 0].experiment
+    assert (run.model.hidden_size, run.num_train_steps) == (32, 6)
+
+
+def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:
+    study = dataclasses.replace(STUDY, measures=(dataclasses.replace(TOPIC, every=3),))
+    plan = make_plan(study, "one", study.scales["one"], {})
+    jobs = plan.measured["base", 0]
+    assert [(job.step, job.path) for job in jobs] == [
+        (3, PurePosixPath("base/seed-0/classify-step-3")),
+        (6, PurePosixPath("base/seed-0/classify-step-6")),
+        (8, PurePosixPath("base/seed-0/classify")),
+    ]
+
+
+def test_flags_of_scale_and_arm_reach_the_fine_tuning() -> None:
+    scale = Scale(seeds=1, finetuning={"epochs": (3.0,)})
+    plan = make_plan(STUDY, "one", scale, {})
+    (job,) = plan.measured["ltr_bilstm", 0]
+    assert job.flags["epochs"] == (3.0,)
+    assert job.flags["features.lstm_layers"] == 1
+    assert job.settings["data"] == "topic"
+
+
+def test_a_budget_sets_the_steps_and_keeps_the_fraction_of_warm_up() -> None:
+    base = dataclasses.replace(
+        TINY, num_train_steps=1000, optimizer=dataclasses.replace(TINY.optimizer, warmup_steps=100)
+    )
+    half = with_budget(base, run_flops(base) / 2)
+    assert half.num_train_steps == 500
+    assert half.optimizer.warmup_steps == 50
+    with pytest.raises(UserError, match="below one step"):
+        with_budget(base, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"base": "none"}, "base 'none' is none of its arms: base, mlm, ltr, ltr_bilstm"),
+        ({"arms": {"a b": Arm(TINY)}, "base": "a b", "published": {}}, "'a b' names a directory"),
+        (
+            {"measures": (TOPIC, dataclasses.replace(TOPIC, metric="matthews"))},
+            "two measures have the column",
+        ),
+        (
+            {"measures": (TOPIC, dataclasses.replace(TOPIC, column="x", data="other"))},
+            "'topic' and 'x' are both named classify, but differ in more than the metric",
+        ),
+        ({"published": {"bert": {}}}, "'bert' is none of its arms"),
+        ({"scales": {}}, "has no scale"),
+        (
+            {"arms": {**STUDY.arms, "base": Arm(TINY, measured=("mnli",))}},
+            "arm base has measure 'mnli'; valid: classify",
+        ),
+    ],
+)
+def test_a_wrong_study_says_what_is_wrong(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(STUDY, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["model.num_layer", "steps", "num_train_steps.x"])
+def test_an_unknown_setting_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=f"arm base: unknown setting .*{name.partition('.')[2] or name}"):
+        make_plan(STUDY, "one", STUDY.scales["one"], {name: 1})
