@@ -97,21 +97,28 @@ _JOINT = "\ue000"  # a private-use character, which never ends a sentence
 _WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 
 
-@functools.lru_cache(maxsize=1)
 def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
     """Returns documents as lists of sentences, none repeated, up to about `limit` bytes in all.
 
     The same installation always gives the same documents, in an order that mixes its packages. Raises
     UserError if it holds no docstrings, Unfinished if a worker process was killed.
     """
+    return [sentences for _, sentences in documents_of_packages(limit)]
+
+
+@functools.lru_cache(maxsize=1)
+def documents_of_packages(limit: int = LIMIT_BYTES) -> list[tuple[str, list[str]]]:
+    """The documents of `installed_documentation`, each with the name of the package that it is from."""
     seen: set[bytes] = set()
-    documents: list[list[str]] = []
+    documents: list[tuple[str, list[str]]] = []
     size = 0
-    for sentences in _read_modules(find_modules(), count_cores()):
+    modules = find_modules()
+    read = _read_modules([path for _, path in modules], count_cores())
+    for (name, _), sentences in zip(modules, read, strict=False):
         fresh = [sentence for sentence in sentences if _is_new(sentence, seen)]
         if len(fresh) < _FEWEST_SENTENCES:
             continue
-        documents.append(fresh)
+        documents.append((Path(name).parts[0].removesuffix(".py"), fresh))
         size += sum(len(sentence.encode()) + 1 for sentence in fresh)
         if size >= limit:
             break
@@ -122,16 +129,15 @@ def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
 
 def fingerprint() -> str:
     """A hash of the installed sources' names and sizes, the same wherever they are installed."""
-    sizes = [f"{name}\0{_size(path)}" for name, path in _find_named()]
+    sizes = [f"{name}\0{_size(path)}" for name, path in find_modules()]
     return hashlib.sha256("\0".join(sizes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def find_modules() -> list[Path]:
-    """Source files of the standard library and the installed packages, one of each package in turn."""
-    return [path for _, path in _find_named()]
+def find_modules() -> list[tuple[str, Path]]:
+    """Source files of the standard library and the installed packages, one of each package in turn.
 
-
-def _find_named() -> list[tuple[str, Path]]:
+    Each has its path, and before it that inside the directory in which packages are installed.
+    """
     paths = sysconfig.get_paths()
     roots = dict.fromkeys(Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     packages = collections.defaultdict(list)

@@ -8,6 +8,7 @@ import pytest
 
 from data_pipeline.preparing import documentation
 from data_pipeline.preparing.documentation import (
+    documents_of_packages,
     find_modules,
     installed_documentation,
     module_sentences,
@@ -138,15 +139,21 @@ def installation(tmp_path, monkeypatch):
     (tmp_path / "alpha" / "tests" / "t.py").write_text((tmp_path / "alpha" / "module_0.py").read_text())
     paths = dict.fromkeys(("stdlib", "platstdlib", "purelib", "platlib"), str(tmp_path))
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: paths)
-    installed_documentation.cache_clear()
+    documents_of_packages.cache_clear()
     yield tmp_path
-    installed_documentation.cache_clear()
+    documents_of_packages.cache_clear()
 
 
 def test_packages_take_turns_and_tests_are_left_out(installation):
-    found = [path.relative_to(installation).parts for path in find_modules()]
+    found = [path.relative_to(installation).parts for _, path in find_modules()]
     assert [parts[0] for parts in found] == ["alpha", "beta"] * 3
     assert len(set(found)) == 6
+    assert [name for name, _ in find_modules()] == ["/".join(parts) for parts in found]
+
+
+def test_documents_are_known_by_their_packages(installation):
+    packages = [package for package, _ in documents_of_packages()]
+    assert packages == ["alpha", "beta"] * 3
 
 
 def test_a_link_that_leads_nowhere_is_left_out(installation):
