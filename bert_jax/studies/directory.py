@@ -28,7 +28,6 @@ CORPUS_DIRECTORY = "corpus"
 """The corpus that a study makes from the installed documentation."""
 TASKS_DIRECTORY = "tasks"
 """The tasks that a study makes from the installed documentation."""
-COMPILED_DIRECTORY = "compilation-cache"
 LOG_FILE = "log.txt"
 
 # A pretraining that is done has this many steps; only where the corpus lies may change.
@@ -51,18 +50,19 @@ class Ended:
     """Why it failed, in one line; empty if it did not."""
 
 
-def claim(directory: Path, study: str, scale: str) -> None:
-    """Makes a directory that of a study, or checks that it is this study's.
-
-    Raises:
-      UserError: the directory is something else's or another study's.
-    """
+def check_directory(directory: Path, study: str, scale: str) -> None:
+    """Raises UserError if the directory is something else's, or that of another study."""
     check_path(directory, "--output")
     if (directory / STUDY_FILE).exists():
         _check_same(directory, {"study": study, "scale": scale})
-    elif directory.exists() and any(directory.iterdir()):
+    elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} is not empty and holds no study; name another --output")
-    else:
+
+
+def claim(directory: Path, study: str, scale: str) -> None:
+    """Makes a directory that of a study, unless it is already. Raises UserError as `check_directory`."""
+    check_directory(directory, study, scale)
+    if not (directory / STUDY_FILE).exists():
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / STUDY_FILE, {"study": study, "scale": scale})
 

@@ -18,7 +18,6 @@ from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.errors import UserError
 
-
 # Fields of measures that say what is shown, or that other settings of a job say.
 _OF_COLUMNS = ("column", "metric", "flags", "variant", "every")
 

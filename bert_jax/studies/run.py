@@ -17,8 +17,8 @@ from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.collect import collect
 from bert_jax.studies.cores import ALL, find_cores
 from bert_jax.studies.cost import costs
-from bert_jax.studies.data import check_data, make_data, name_data
-from bert_jax.studies.directory import check_unchanged, claim, forget_failures
+from bert_jax.studies.data import check_data, make_data, makes_data, name_data
+from bert_jax.studies.directory import check_directory, check_unchanged, claim, forget_failures
 from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.studies.show import show_plan, show_status
@@ -46,23 +46,27 @@ def run_study(args: RunStudy) -> int:
             os.sched_setaffinity(0, {int(core)})
         plan = _plan(args, scale, corpus)
         return work(plan, args.output, tasks, _reporter(plan, args.output))
-    claim(args.output, args.study.name, args.scale)
-    make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
+    name = args.study.name
+    check_directory(args.output, name, args.scale)
+    if makes_data(args.output, corpus, tasks):
+        claim(args.output, name, args.scale)
+        make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
     plan = _plan(args, scale, corpus)
     if args.status:
         show_status(plan, args.output)
         return 0
-    check_unchanged(args.output, plan, store.fingerprint(corpus))
     if args.retry:
         forget_failures(args.output, plan)
     loaded = check_data(plan, args.output, corpus, tasks)
+    cores = find_cores(plan, args.workers)
     if args.plan:
-        cores = find_cores(plan, args.workers)
         if cores[0] != ALL:
             os.sched_setaffinity(0, {int(cores[0])})
         show_plan(plan, args.output, costs(plan, loaded), len(cores))
         return 0
-    status = _run_workers(args.argv, find_cores(plan, args.workers))
+    claim(args.output, name, args.scale)
+    check_unchanged(args.output, plan, store.fingerprint(corpus))
+    status = _run_workers(args.argv, cores)
     return _report(plan, args.output) if status == 0 else status
 
 

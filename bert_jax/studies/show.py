@@ -31,8 +31,8 @@ def show_plan(plan: Plan, directory: Path, costs: Mapping[PurePosixPath, Cost], 
     console.print(table)
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers side by side"
     console.print(
-        f"left: {left:.2g} FLOPs, about {duration(seconds / num_workers)} with {workers} on this machine, and "
-        f"{_size(disk)}; minimal pairs, held-out text, starts and compiling are not counted"
+        f"left: {left:.2g} FLOPs, about {duration(seconds / num_workers)} with {workers} on this machine, "
+        f"and {_size(disk)}; minimal pairs, held-out text, starts and compiling are not counted"
     )
 
 

@@ -14,11 +14,11 @@ import jax
 
 from bert_jax import exit_status
 from bert_jax.objectives import objective_name
+from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import listen
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
 from bert_jax.studies.directory import (
-    COMPILED_DIRECTORY,
     LEASES_DIRECTORY,
     LOG_FILE,
     Ended,
@@ -51,7 +51,7 @@ def work(
       0 when every job has ended, failed ones included; 75 if it was interrupted; 69 if a disk failed.
     """
     leases = leases or Leases(directory / LEASES_DIRECTORY)
-    _share_compiled(directory)
+    keep_compiled(directory)  # for all jobs, as far as they compute the same
     while True:
         waiting = False
         for job in plan.jobs:
@@ -162,12 +162,6 @@ def _wait_interrupted() -> bool:
         while time.monotonic() < end and interrupt.signal_name is None:
             time.sleep(0.1)
         return interrupt.signal_name is not None
-
-
-def _share_compiled(directory: Path) -> None:
-    """Keeps compiled programs for all jobs of the study."""
-    jax.config.update("jax_compilation_cache_dir", str((directory / COMPILED_DIRECTORY).absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _end_now() -> None:

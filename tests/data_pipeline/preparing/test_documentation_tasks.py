@@ -1,4 +1,4 @@
-"""Tasks of the installed documentation: what is in them, that splits share no document, and that they repeat."""
+"""Tasks of the installed documentation: what is in them, and that splits share no document."""
 
 import itertools
 from collections import Counter

@@ -1,0 +1,198 @@
+"""`bert-jax study` whole: every job once, resumed and shared by workers, and what it says of bad input."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.studies.directory import JOB_FILE
+from tests.tiny_run import WORDS, command, environment, write_corpus
+
+FILE = Path(__file__).parent / "bert_jax" / "studies" / "small_study.py"
+KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The flags of a study of seconds: a corpus and a task of its words."""
+    directory = tmp_path_factory.mktemp("data")
+    corpus = write_corpus(directory / "corpus")
+    draw = random.Random(0)
+    for split, count in (("train", 48), ("dev", 24)):
+        file = directory / "tasks" / "topic" / f"{split}.tsv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        texts = [" ".join(draw.choices(WORDS, k=6)) for _ in range(count)]
+        lines = [f"{text}\t{'cat' if 'cat' in text else 'other'}" for text in texts]
+        file.write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    return ["--corpus", str(corpus), "--tasks", str(directory / "tasks"), "--file", str(FILE)]
+
+
+def study(data: list[str], output: Path, *more: str) -> list[str]:
+    return ["study", "tiny", *data, "--output", str(output), *more]
+
+
+def outcomes(output: Path) -> dict[str, object]:
+    """What came of every job, without times."""
+    found = {}
+    for path in sorted(output.rglob(JOB_FILE)):
+        ended = json.loads(path.read_text())
+        del ended["seconds"]
+        found[str(path.parent.relative_to(output))] = ended
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("undisturbed") / "study"
+    assert main(study(data, output, "--workers", "1")) == 0
+    return output
+
+
+@pytest.mark.slow
+def test_every_job_is_done_and_the_report_is_written(undisturbed: Path) -> None:
+    done = outcomes(undisturbed)
+    assert len(done) == 2 * (3 + 4)
+    assert not any(ended["error"] for ended in done.values())  # type: ignore[index]
+    assert "mlm/seed-1/pretraining" in done
+    assert "ltr_bilstm/seed-0/pretraining" not in done
+    for name in ("report.md", "report.html", "results.csv"):
+        assert (undisturbed / name).stat().st_size
+
+
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
+    data: list[str], undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "study"
+    shutil.copytree(undisturbed, output, symlinks=True)
+    assert main(study(data, output, "--workers", "1", "--status")) == 0
+    assert "14 of 14 done" in capfd.readouterr().out
+    assert main(study(data, output, "--workers", "1", "--seeds", "3")) == 0
+    begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
+    assert len(begun) == 3 + 4
+    assert all("/seed-2/" in line for line in begun)
+    before, now = outcomes(undisturbed), outcomes(output)
+    assert {name: now[name] for name in before} == before
+
+
+@pytest.mark.slow
+def test_changed_settings_are_refused_with_the_difference(
+    data: list[str], undisturbed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(study(data, undisturbed, "--num-train-steps", "9")) == 2
+    said = capsys.readouterr().err
+    assert "base/seed-0/pretraining was made with other settings: num_train_steps 8 -> 9" in said
+    assert main(study(data, undisturbed, "--scale", "one")) == 2
+    assert "holds another study: scale tiny -> one" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_three_workers_of_which_some_are_killed_do_every_job_once(
+    data: list[str], undisturbed: Path, tmp_path: Path
+) -> None:
+    output, draw = tmp_path / "study", random.Random(7)
+    log = (tmp_path / "log").open("ab")
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command(*study(data, output, "--workers", "1")),
+            env=environment(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # so that a command and its worker are killed together
+        )
+
+    workers = [start() for _ in range(3)]
+    killed = 0
+    deadline = time.monotonic() + 900
+    while killed < KILLS and len(outcomes(output)) < 14 and time.monotonic() < deadline:
+        time.sleep(draw.uniform(4, 15))
+        victim = draw.randrange(3)
+        if workers[victim].poll() is None:
+            os.killpg(workers[victim].pid, signal.SIGKILL)
+            workers[victim].wait()
+            killed += 1
+            workers[victim] = start()
+    try:
+        statuses = [worker.wait(900) for worker in workers]
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+    said = (tmp_path / "log").read_text()
+    assert statuses == [0, 0, 0], said
+    assert killed, said
+    assert outcomes(output) == outcomes(undisturbed)
+    assert (output / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
+    # A job that was killed is begun again; none is done twice.
+    done = [line.split(": done")[0] for line in said.splitlines() if ": done, " in line]
+    assert len(done) == len(set(done))
+
+
+def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tasks").mkdir()
+    output = tmp_path / "study"
+    said = refusal(study([*data[:2], "--tasks", str(tmp_path / "tasks"), *data[4:]], output), capsys)
+    assert str(tmp_path / "tasks" / "topic") in said
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scale", "huge"], "study tiny has no scale 'huge'; valid: tiny, one"),
+        (["--budget-flops", "10"], "--budget-flops 10 is below one step of"),
+        (["--workers", "0"], "--workers is 0; it must be at least 1"),
+        (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
+        (["--model.num-heads", "3"], "model.num_heads (3) does not divide model.hidden_size (16)"),
+        (["--corpus", "nowhere"], "nowhere is not a corpus"),
+    ],
+)
+def test_bad_flags_are_refused_in_one_line(
+    data: list[str], arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refusal(study(data, tmp_path / "study", *arguments), capsys)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_directory_of_something_else_is_refused(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "is not empty and holds no study" in refusal(study(data, tmp_path), capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "defines no Study"),
+        ("x = (\n", "cannot be executed: SyntaxError"),
+        ("raise KeyError('a')\n", "cannot be executed: KeyError: 'a'"),
+        (None, "is not a file"),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused(
+    text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    if text is not None:
+        file.write_text(text)
+    said = refusal(["study", "tiny", "--file", str(file), "--output", str(tmp_path / "out")], capsys)
+    assert message in said
