@@ -161,6 +161,10 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
         (["--model.num-heads", "3"], "model.num_heads (3) does not divide model.hidden_size (16)"),
+        (
+            ["--model.max-position-embeddings", "15", "--data.phases.0.max-seq-length", "15"],
+            "has 15 positions",
+        ),
         (["--corpus", "nowhere"], "nowhere is not a corpus"),
     ],
 )

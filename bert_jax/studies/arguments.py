@@ -9,7 +9,6 @@ import tyro
 from bert_jax.config import check_above_zero, check_positive
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Study
-from data_pipeline.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +51,6 @@ class RunStudy:
     """The command line after `bert-jax study`, with which workers are started."""
 
     def __post_init__(self) -> None:
-        if self.scale not in self.study.scales:
-            valid = ", ".join(self.study.scales)
-            raise UserError(f"study {self.study.name} has no scale {self.scale!r}; valid: {valid}")
         if self.seeds is not None:
             check_positive("--seeds", self.seeds)
         if self.workers is not None:

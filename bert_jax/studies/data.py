@@ -18,7 +18,7 @@ from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
 from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tasks.finetuning.flags import Finetune
-from bert_jax.tasks.finetuning.run import check_directories
+from bert_jax.tasks.finetuning.run import check_directories, check_model
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus import store
 from data_pipeline.corpus.documents import MANIFEST_FILE
@@ -129,6 +129,7 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
         directory / job.path,
     )
     check_directories(args)
+    check_model(args, job.model.experiment.model)
     data = args.settings.load(args.task, args.data, tokenizer)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))

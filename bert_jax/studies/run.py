@@ -1,7 +1,6 @@
 """What `bert-jax study` does, once its flags are read: data, plan, workers, report."""
 
 import dataclasses
-import operator
 import os
 import signal
 import subprocess
@@ -78,10 +77,19 @@ def _plan(args: RunStudy, scale: Scale, corpus: str) -> Plan:
 
 
 def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
-    """The settings of the experiment that flags set, by their dotted names."""
-    names = {field.name for field in dataclasses.fields(experiment)}
-    mine = sorted(name for name in given if name.partition(".")[0] in names)
-    return {name: operator.attrgetter(name)(experiment) for name in mine}
+    """The settings of the experiment that flags set, by their dotted names; of a tuple's items the tuple."""
+    settings: dict[str, Any] = {}
+    for path in sorted(given):
+        value: Any = experiment
+        names: list[str] = []
+        for name in path.split("."):
+            if not hasattr(value, name):
+                break
+            value = getattr(value, name)
+            names.append(name)
+        if names:
+            settings[".".join(names)] = value
+    return settings
 
 
 def _run_workers(argv: Sequence[str], cores: Sequence[str]) -> int:

@@ -10,7 +10,9 @@ import tyro
 from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.file import read_studies
+from bert_jax.studies.plan import make_plan
 from bert_jax.studies.study import Study
+from data_pipeline.errors import UserError
 from experiments import STUDIES
 
 _HELP = """\
@@ -43,18 +45,20 @@ def parse(argv: Sequence[str]) -> RunStudy:
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--file", nargs="?")
-    file = parser.parse_known_args(argv)[0].file
+    parser.add_argument("--scale", nargs="?")
+    first = parser.parse_known_args(argv)[0]
+    file = first.file
     studies: Mapping[str, Study] = read_studies(Path(file)) if file else STUDIES
     page = _HELP + list_names({name: study.title for name, study in studies.items()})
     usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"
     name = take_name(argv, studies, what="study", usage=usage, page=page)
     study = studies[name]
-    default = RunStudy(
-        study=study,
-        output=tyro.MISSING_NONPROP,
-        scale=next(iter(study.scales)),
-        experiment=study.arms[study.base].experiment,
-    )
+    scale = first.scale or next(iter(study.scales))
+    if scale not in study.scales:
+        raise UserError(f"study {name} has no scale {scale!r}; valid: {', '.join(study.scales)}")
+    # The values of the base at this scale are the defaults of its flags.
+    values = make_plan(study, scale, study.scales[scale], {}).experiments[study.base_at(study.scales[scale])]
+    default = RunStudy(study=study, output=tyro.MISSING_NONPROP, scale=scale, experiment=values)
     args = parse_flags(
         RunStudy, _without_file(argv[1:], file), command=f"bert-jax study {name}", default=default
     )

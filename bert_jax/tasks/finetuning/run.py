@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import exit_status
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import listen
@@ -30,12 +32,7 @@ def finetune(args: Finetune[Any], model: PretrainedModel) -> int:
     Raises:
       UserError: the model or the data cannot be used; --output holds trials of other settings.
     """
-    longest = model.config.max_position_embeddings
-    if args.settings.max_seq_length > longest:
-        raise UserError(
-            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions, "
-            f"so give {longest} or less"
-        )
+    check_model(args, model.config)
     # The output directory is made only after all input has been checked.
     data = args.settings.load(args.task, args.data, model.tokenizer)
     grid = Grid(args, model, data)
@@ -58,6 +55,17 @@ def check_directories(args: Finetune[Any]) -> None:
         raise UserError(f"--output {args.output} is the directory of --data; name another one")
     if (args.output / record.CONFIG_FILE).exists():
         raise UserError(f"{args.output} holds a model or a run; name another --output")
+
+
+def check_model(args: Finetune[Any], config: ModelConfig) -> None:
+    """Raises UserError if a model is too short for the sequences, or lacks layers that flags name."""
+    longest = config.max_position_embeddings
+    if args.settings.max_seq_length > longest:
+        raise UserError(
+            f"--max-seq-length is {args.settings.max_seq_length}; the model has {longest} positions, "
+            f"so give {longest} or less"
+        )
+    FineTuningConfig(model=config, rates=args.training.rates, features=args.training.features)
 
 
 def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:

@@ -26,7 +26,11 @@ TINY = Experiment(
 )
 
 TOPIC = Finetuned(
-    "topic", "accuracy", "classify", "topic", {"learning_rate": (1e-3, 2e-3), "epochs": (1.0,), "seeds": 2}
+    "topic",
+    "accuracy",
+    "classify",
+    "topic",
+    {"learning_rate": (1e-3, 2e-3), "epochs": (1.0,), "seeds": 2, "max_seq_length": 16},
 )
 
 STUDY = Study(
