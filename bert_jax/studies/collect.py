@@ -68,4 +68,5 @@ def _measurements(
             degenerate=fields.get("degenerate"),
             diverged=fields.get("diverged"),
             items=items,
+            items_scale=fields.get("items_scale", 1.0),
         )

@@ -15,8 +15,9 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
-from bert_jax.workdir.grid import TRIALS_DIRECTORY
+from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import load_json
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 ITEMS_FILE = "items.npz"
@@ -98,18 +99,21 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
     status = finetune(args, open_model(args.source.model, args.source.step))
     if status == exit_status.SAVED:
         raise Interrupted
+    in_percent = load_json(args.output / RESULTS_FILE)["metric"]["in_percent"]
+    scale = 1.0 if in_percent else 100.0
     found = []
     for result in read_results(args.output):
         trial = trial_of(result)
         items = Path(TRIALS_DIRECTORY) / trial.name / ITEMS_FILE
         found.append(
             {
-                "metrics": {name: float(value) for name, value in result["metrics"].items()},
+                "metrics": {name: scale * value for name, value in result["metrics"].items()},
                 "hyperparameters": trial.name.rpartition("-seed")[0],
                 "finetuning_seed": trial.seed,
                 "degenerate": result["degenerate"],
                 "diverged": result["diverged"],
                 "items": str(items) if (args.output / items).exists() else None,
+                "items_scale": scale,
             }
         )
     return tuple(found)

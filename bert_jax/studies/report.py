@@ -1,7 +1,217 @@
-from pathlib import Path
+"""The report of a study: a page, the same as Markdown, figures, and every number that went in.
 
+report.html    opens offline; tables sort
+report.md
+results.csv    a line for each number; byte for byte the same whenever the results are
+figures/       .svg and .png
+"""
+
+import csv
+import dataclasses
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from bert_jax.studies.figures import as_svg, draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
+from bert_jax.studies.statistics import FEWEST_SEEDS
+from bert_jax.studies.study import Measure
+from bert_jax.studies.tables import Place, StudyTable, higher_is_better, make_table
+from bert_jax.workdir.config_text import flatten
+from data_pipeline.atomic import write_bytes
+
+CSV_FILE = "results.csv"
+MARKDOWN_FILE = "report.md"
+PAGE_FILE = "report.html"
+FIGURES_DIRECTORY = "figures"
+
+_NOT_OF_AN_ARM = ("seed", "data.corpus")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A place of the table as text."""
+
+    ours: str
+    order: float
+    """What the column is sorted by."""
+    paper: str
+    difference: str
+    words: str
+    """What the interval says."""
+    paper_difference: str
+    notes: str
+    """Seeds that are missing, and trials that diverged or degenerated."""
 
 
 def write_report(directory: Path, results: StudyResults) -> None:
-    (directory / "report.md").write_text(repr(results.measurements))
+    """Writes the report of a study, complete or not, into its directory."""
+    table = make_table(results)
+    write_bytes(directory / CSV_FILE, _csv(results).encode())
+    figures = draw_figures(results, table)
+    write_figures(directory / FIGURES_DIRECTORY, figures)
+    view = _view(results, table)
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("bert_jax.studies", "templates"),
+        autoescape=jinja2.select_autoescape(("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    markdown = templates.get_template("report.md.j2").render(**view, figures=list(figures))
+    write_bytes(directory / MARKDOWN_FILE, markdown.encode())
+    drawings = {name: for_page(as_svg(name, figure)) for name, figure in figures.items()}
+    page = templates.get_template("report.html.j2").render(**view, figures=drawings)
+    write_bytes(directory / PAGE_FILE, page.encode())
+
+
+def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
+    """What both templates show."""
+    rows = [(arm, [_cell(table, arm, column) for column in table.columns]) for arm in table.arms]
+    columns = [column.column for column in table.columns]
+    return {
+        "title": results.study.title,
+        "name": results.study.name,
+        "scale": results.scale_name,
+        "note": results.scale.note,
+        "seeds": results.scale.seeds,
+        "fewest_seeds": FEWEST_SEEDS,
+        "num_jobs": results.num_jobs,
+        "num_done": results.num_done,
+        "failed": results.failed,
+        "base": table.base,
+        "columns": columns,
+        "has_paper": bool(results.study.published),
+        "rows": rows,
+        "notes": [
+            (arm, column, cell.notes)
+            for arm, cells in rows
+            for column, cell in zip(columns, cells, strict=True)
+            if cell and cell.notes
+        ],
+        "findings": list(_findings(table)) if results.study.published else [],
+        "settings": _settings(results),
+        "costs": _costs(results),
+        "directions": {column.column: higher_is_better(column.metric) for column in table.columns},
+    }
+
+
+def _cell(table: StudyTable, arm: str, column: Measure) -> Cell | None:
+    """The place of an arm in a column; None if the arm is not measured so."""
+    place = table.places.get((arm, column.column))
+    if place is None:
+        return None
+    return Cell(
+        ours=_ours(place),
+        order=-math.inf if place.mean is None else place.mean,
+        paper="" if place.published is None else f"{place.published:g}",
+        difference=_difference(place),
+        words=_words(place),
+        paper_difference=""
+        if place.published_difference is None
+        else f"{round(place.published_difference, 2):+g}",
+        notes=_notes(place),
+    )
+
+
+def _ours(place: Place) -> str:
+    if place.mean is None:
+        return "-"
+    deviation = "" if place.stdev is None else f" ± {_number(place.stdev)}"
+    return f"{_number(place.mean)}{deviation}"
+
+
+def _number(value: float) -> str:
+    """Percent with a decimal, small numbers such as bits with more."""
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _difference(place: Place) -> str:
+    if place.difference is None:
+        return ""
+    mean, interval = place.difference.mean, place.difference.interval
+    text = f"{mean:+.2f}"
+    return text if interval is None else f"{text} [{interval[0]:+.2f}, {interval[1]:+.2f}]"
+
+
+def _words(place: Place) -> str:
+    if place.difference is None:
+        return ""
+    if place.difference.is_distinguishable is None:
+        return "no interval"
+    return "" if place.difference.is_distinguishable else "not distinguishable"
+
+
+def _notes(place: Place) -> str:
+    notes = []
+    if len(place.values) < place.num_seeds:
+        notes.append(f"{len(place.values)} of {place.num_seeds} seeds")
+    if place.finetuning_stdev is not None:
+        notes.append(f"fine-tuning seeds ± {_number(place.finetuning_stdev)}")
+    for count, what in ((place.num_diverged, "diverged"), (place.num_degenerate, "degenerate")):
+        if count:
+            notes.append(f"{count} of {place.num_trials} trials {what}")
+    return "; ".join(notes)
+
+
+def _findings(table: StudyTable) -> Iterator[str]:
+    """For each column which of the paper's orders of base and arm came out again."""
+    for column in table.columns:
+        found: dict[str, list[str]] = {}
+        for arm in table.arms:
+            place = table.places.get((arm, column.column))
+            if place is not None and place.verdict:
+                found.setdefault(place.verdict, []).append(arm)
+        if found:
+            parts = [f"{verdict}: {', '.join(arms)}" for verdict, arms in found.items()]
+            yield f"{column.column}, order to {table.base} as in the paper: {'; '.join(parts)}"
+
+
+def _settings(results: StudyResults) -> list[tuple[str, list[str]]]:
+    """Settings that are not the same in all arms, and their values."""
+    arms = results.study.arms_at(results.scale)
+    of_arms = []
+    for name, experiment in results.experiments.items():
+        settings = {k: v for k, v in flatten(experiment).items() if k not in _NOT_OF_AN_ARM}
+        settings |= {f"fine-tuning {flag}": value for flag, value in arms[name].finetuning.items()}
+        of_arms.append(settings)
+    names = dict.fromkeys(name for settings in of_arms for name in settings)
+    rows = [(name, [str(settings.get(name, "-")) for settings in of_arms]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def _costs(results: StudyResults) -> list[dict[str, str]]:
+    rows = []
+    for arm, experiment in results.experiments.items():
+        runs = [run for run in results.runs if run.arm == arm]
+        devices = ", ".join(dict.fromkeys(run.devices for run in runs if run.devices))
+        rows.append(
+            {
+                "arm": arm,
+                "parameters": f"{experiment.objective.num_parameters(experiment.model) / 1e6:,.1f} M",
+                "steps": f"{sum(run.step for run in runs):,} of {sum(run.num_train_steps for run in runs):,}",
+                "flops": f"{sum(run.flops for run in runs):.3g}",
+                "hours": f"{sum(run.seconds for run in runs) / 3600:.2f}",
+                "devices": devices or "-",
+            }
+        )
+    return rows
+
+
+def _csv(results: StudyResults) -> str:
+    """A line for each metric of each measured model, in the order of the study."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    of_model = ("arm", "seed", "step", "measure", "hyperparameters", "finetuning_seed")
+    writer.writerow((*of_model, "metric", "value", "degenerate", "diverged"))
+    for m in results.measurements:
+        seed = "" if m.finetuning_seed is None else m.finetuning_seed
+        model = (m.arm, m.seed, m.step, m.measure, m.hyperparameters, seed)
+        for metric, value in m.metrics.items():
+            number = "" if math.isnan(value) else repr(float(value))
+            writer.writerow((*model, metric, number, m.degenerate or "", m.diverged or ""))
+    return text.getvalue()

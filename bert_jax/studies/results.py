@@ -21,7 +21,8 @@ class Measurement:
     measure: str
     """`Measure.name`."""
     metrics: Mapping[str, float]
-    """Name -> value on the dev set; NaN if the trial diverged."""
+    """Name -> value on the dev set, in the unit of papers: of fine-tuned models percent; NaN if the trial
+    diverged."""
     hyperparameters: str = ""
     """Of a fine-tuned model, such as "lr3e-05-batch32-epochs3"; empty where there are none to choose."""
     finetuning_seed: int | None = None
@@ -32,6 +33,8 @@ class Measurement:
     items: Path | None = None
     """`.npz` of each metric's outcomes on the dev set's items: name -> [N, ...], what the `Statistic` of that
     name takes."""
+    items_scale: float = 1.0
+    """What the statistic of these outcomes is multiplied by to have the unit of `metrics`."""
 
 
 @dataclasses.dataclass(frozen=True)

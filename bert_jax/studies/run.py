@@ -27,7 +27,8 @@ from data_pipeline.corpus import store
 
 _CORE = "BERT_JAX_STUDY_CORE"
 """Environment variable of a worker that this module started: the core that it computes on, or `ALL`."""
-_SECONDS_BETWEEN_REPORTS = 30.0
+_PAUSE = 50
+"""Time between two reports of a worker, as a multiple of what the last one took."""
 
 
 def run_study(args: RunStudy) -> int:
@@ -119,14 +120,16 @@ def _run_workers(argv: Sequence[str], cores: Sequence[str]) -> int:
 
 
 def _reporter(plan: Plan, directory: Path) -> Callable[[], None]:
-    """Writes the report, unless it was written just before."""
-    last = -_SECONDS_BETWEEN_REPORTS
+    """Writes the report, but not so often that it takes more than a few percent of the time."""
+    due = 0.0
 
     def report() -> None:
-        nonlocal last
-        if time.monotonic() > last + _SECONDS_BETWEEN_REPORTS:
+        nonlocal due
+        began = time.monotonic()
+        if began >= due:
             write_report(directory, collect(plan, directory))
-            last = time.monotonic()
+            now = time.monotonic()
+            due = now + _PAUSE * (now - began)
 
     return report
 

@@ -98,6 +98,9 @@ def matthews(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return _ratio(covariance, np.sqrt(variances))
 
 
+STATISTICS: dict[str, Statistic] = {"accuracy": mean}
+
+
 def paired_difference(
     baseline: np.ndarray,
     treatment: np.ndarray,

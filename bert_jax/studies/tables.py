@@ -1,0 +1,249 @@
+"""From measurements to the places of a study's table: means over seeds, differences with intervals."""
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from bert_jax.studies.results import Measurement, StudyResults
+from bert_jax.studies.statistics import STATISTICS, Difference, paired_difference
+from bert_jax.studies.study import Measure
+
+LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
+"""How the names of metrics end of which less is better."""
+
+Verdict = Literal["reproduced", "reversed", "not distinguishable", "cannot be told"]
+"""What a study says of an order of two arms in the paper."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """An arm and a column. All numbers are in the unit of the paper: percent, except for losses."""
+
+    values: Mapping[int, float]
+    """Pretraining seed -> mean over its fine-tuning seeds, with the hyperparameters that are best on dev."""
+    num_seeds: int
+    """How many pretraining seeds there will be."""
+    hyperparameters: Mapping[int, str]
+    """Pretraining seed -> those chosen; empty where there are none to choose."""
+    finetuning_stdev: float | None
+    """Sample standard deviation of fine-tuning seeds, pooled over pretraining seeds; None without repeats."""
+    num_trials: int
+    num_degenerate: int
+    num_diverged: int
+    published: float | None
+    difference: Difference | None
+    """To the base, over the seeds that both have; None for the base itself, and where there is none."""
+    published_difference: float | None
+
+    @property
+    def mean(self) -> float | None:
+        """Over pretraining seeds; None if there is none yet."""
+        return statistics.fmean(self.values.values()) if self.values else None
+
+    @property
+    def stdev(self) -> float | None:
+        """Sample standard deviation over pretraining seeds; None with fewer than two."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the difference to the base says of the paper's; None where the paper has none."""
+        if self.published_difference is None or not self.published_difference:
+            return None
+        if self.difference is None or self.difference.is_distinguishable is None:
+            return "cannot be told"
+        if not self.difference.is_distinguishable:
+            return "not distinguishable"
+        same = (self.difference.mean > 0) == (self.published_difference > 0)
+        return "reproduced" if same else "reversed"
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyTable:
+    """The table of a study at the end of pretraining."""
+
+    base: str
+    columns: tuple[Measure, ...]
+    arms: tuple[str, ...]
+    places: Mapping[tuple[str, str], Place]
+    """(arm, heading of a column) -> its place; arms that are not measured so have none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A metric of an arm against pretraining steps."""
+
+    arm: str
+    points: Mapping[int, Mapping[int, float]]
+    """Step -> pretraining seed -> value."""
+
+
+def higher_is_better(metric: str) -> bool:
+    """Which direction of a metric is better."""
+    return not metric.endswith(LOWER_IS_BETTER)
+
+
+def make_table(results: StudyResults) -> StudyTable:
+    """The table of the results so far."""
+    study, scale = results.study, results.scale
+    columns, base = study.measures_at(scale), study.base_at(scale)
+    places = {}
+    for column in columns:
+        published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
+        by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
+        for arm, measured in by_arm.items():
+            if not measured and not _will_be_measured(results, arm, column):
+                continue
+            difference = None
+            if arm != base and by_arm.get(base):
+                difference = _difference(by_arm[base], measured, column.metric)
+            places[arm, column.column] = _place(
+                measured,
+                column.metric,
+                scale.seeds,
+                published.get(arm),
+                difference,
+                published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
+            )
+    return StudyTable(base, columns, tuple(results.experiments), places)
+
+
+def curves(results: StudyResults, column: Measure) -> list[Curve]:
+    """A column against the pretraining steps at which it was measured, for each arm."""
+    found = []
+    for arm in results.experiments:
+        points: dict[int, dict[int, float]] = {}
+        mine = [m for m in results.measurements if m.arm == arm and m.measure == column.name]
+        for step in sorted({m.step for m in mine}):
+            by_seed = _by_seed([m for m in mine if m.step == step])
+            values = {seed: _best(of_seed, column.metric)[1] for seed, of_seed in by_seed.items()}
+            points[step] = {seed: value for seed, value in values.items() if not math.isnan(value)}
+        found.append(Curve(arm, points))
+    return found
+
+
+def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
+    measured = results.study.arms_at(results.scale)[arm].measured
+    return measured is None or column.name in measured
+
+
+def _last(results: StudyResults, arm: str, column: Measure) -> list[Measurement]:
+    """The measurements of an arm at the end of its pretraining that have the metric of a column."""
+    step = results.experiments[arm].num_train_steps
+    return [
+        m
+        for m in results.measurements
+        if (m.arm, m.measure, m.step) == (arm, column.name, step) and column.metric in m.metrics
+    ]
+
+
+def _place(
+    measured: Sequence[Measurement],
+    metric: str,
+    num_seeds: int,
+    published: float | None,
+    difference: Difference | None,
+    published_difference: float | None,
+) -> Place:
+    values, chosen, deviations = {}, {}, []
+    for seed, of_seed in _by_seed(measured).items():
+        trials, value = _best(of_seed, metric)
+        if math.isnan(value):
+            continue
+        values[seed], chosen[seed] = value, trials[0].hyperparameters
+        if len(trials) > 1:
+            deviations.append(statistics.variance([trial.metrics[metric] for trial in trials]))
+    return Place(
+        values=values,
+        num_seeds=num_seeds,
+        hyperparameters=chosen,
+        finetuning_stdev=math.sqrt(statistics.fmean(deviations)) if deviations else None,
+        num_trials=len(measured),
+        num_degenerate=sum(m.degenerate is not None for m in measured),
+        num_diverged=sum(m.diverged is not None for m in measured),
+        published=published,
+        difference=difference,
+        published_difference=published_difference,
+    )
+
+
+def _by_seed(measured: Sequence[Measurement]) -> dict[int, list[Measurement]]:
+    seeds: dict[int, list[Measurement]] = {}
+    for measurement in measured:
+        seeds.setdefault(measurement.seed, []).append(measurement)
+    return dict(sorted(seeds.items()))
+
+
+def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement], float]:
+    """The trials of the hyperparameters with the best mean over fine-tuning seeds, and that mean.
+
+    A trial that diverged makes the mean of its hyperparameters NaN, which ranks last.
+    """
+    groups: dict[str, list[Measurement]] = {}
+    for measurement in of_seed:
+        groups.setdefault(measurement.hyperparameters, []).append(measurement)
+    sign = 1 if higher_is_better(metric) else -1
+
+    def mean(group: Sequence[Measurement]) -> float:
+        return statistics.fmean(trial.metrics[metric] for trial in group)
+
+    def rank(group: Sequence[Measurement]) -> float:
+        value = mean(group)
+        return -math.inf if math.isnan(value) else sign * value
+
+    best = max(groups.values(), key=rank)
+    return sorted(best, key=lambda trial: trial.finetuning_seed or 0), mean(best)
+
+
+def _difference(
+    baseline: Sequence[Measurement], treatment: Sequence[Measurement], metric: str
+) -> Difference | None:
+    """Treatment minus baseline over the pretraining seeds that both have; None if there is none."""
+    arms = [_by_seed(measured) for measured in (baseline, treatment)]
+    seeds = sorted(set(arms[0]) & set(arms[1]))
+    chosen = [[_best(arm[seed], metric) for seed in seeds] for arm in arms]
+    both = [pair for pair in zip(*chosen, strict=True) if not any(math.isnan(value) for _, value in pair)]
+    if not both:
+        return None
+    outcomes = [_outcomes([pair[side][0] for pair in both], metric) for side in (0, 1)]
+    if outcomes[0] is not None and outcomes[1] is not None and outcomes[0].shape == outcomes[1].shape:
+        scale = both[0][0][0][0].items_scale
+        return paired_difference(outcomes[0], outcomes[1], _over_finetuning(metric, scale))
+    values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]
+    return paired_difference(values[0], values[1])
+
+
+def _outcomes(trials: Sequence[Sequence[Measurement]], metric: str) -> np.ndarray | None:
+    """The outcomes of single items [S, N, F, ...] of F fine-tuning seeds of S pretraining seeds.
+
+    None where a trial has none, or seeds have different numbers of trials or items.
+    """
+    found = []
+    for of_seed in trials:
+        for trial in of_seed:
+            if trial.items is None or metric not in STATISTICS:
+                return None
+            with np.load(trial.items) as arrays:
+                if metric not in arrays:
+                    return None
+                found.append(arrays[metric])
+    if len({len(of_seed) for of_seed in trials}) > 1 or len({array.shape for array in found}) > 1:
+        return None
+    stacked = np.stack(found).reshape(len(trials), -1, *found[0].shape)
+    return np.moveaxis(stacked, 1, 2)
+
+
+def _over_finetuning(metric: str, scale: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The statistic of a pretraining seed: the mean of a metric's over its fine-tuning seeds."""
+    statistic = STATISTICS[metric]
+
+    def mean(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        parts = [statistic(outcomes[:, :, seed], weights) for seed in range(outcomes.shape[2])]
+        return scale * functools.reduce(np.add, parts) / len(parts)
+
+    return mean
