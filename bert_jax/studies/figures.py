@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bert_jax.studies.results import PretrainedRun, StudyResults
 from bert_jax.studies.tables import Curve, StudyTable, curves
@@ -17,7 +18,7 @@ from data_pipeline.atomic import write_bytes
 
 _INK = "#010203"
 """Colour of text and axes, which a page replaces by its own."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 9,
     "font.family": "sans-serif",
@@ -28,7 +29,7 @@ _STYLE: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66aacc", "#aa3377", "#888888", "#994400")
-_MOST_PANELS = 4
+_MOST_PANELS = 6
 
 
 def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
@@ -75,7 +76,8 @@ def for_page(svg: str) -> str:
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     columns = min(count, 2)
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(4.6 * columns, height * rows), layout="constrained")
+    layout = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12)
+    figure = Figure(figsize=(4.6 * columns, height * rows), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for unused in axes[count:]:
         unused.set_visible(False)
@@ -165,7 +167,8 @@ def _against_flops(results: StudyResults, table: StudyTable) -> Figure:
             if place is not None and place.mean is not None and flops[arm]:
                 colour = _COLOURS[number % len(_COLOURS)]
                 panel.errorbar(flops[arm], place.mean, place.stdev or 0, fmt="o", color=colour, label=arm)
-        panel.set_xscale("log")
+        if max(flops.values()) > 10 * min(filter(None, flops.values())):
+            panel.set_xscale("log")
         panel.set_xlabel("FLOPs of pretraining")
         panel.set_title(column.column)
     _legend(figure, panels)
