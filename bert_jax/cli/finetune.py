@@ -6,7 +6,6 @@ from typing import Any
 
 from bert_jax import exit_status
 from bert_jax.cli.model_source import open_source
-from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import listen
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.grid import Grid
@@ -43,7 +42,7 @@ def run(args: Finetune[Any]) -> int:
     if note := grid.describe_start():
         print(note, flush=True)
     with workdir.lock(args.output):
-        keep_compiled(args.output)
+        workdir.keep_compiled(args.output)
         return _train_grid(grid)
 
 

@@ -1,12 +1,11 @@
-"""Reading the JSON files that describe a model, and the setting names that Google and Hugging Face share."""
+"""The settings of a model by the names that Google and Hugging Face share."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config import MODEL_SIZES, ModelConfig, check_size
-from data_pipeline.errors import UserError, bad_input
-from data_pipeline.json_text import load_json
+from data_pipeline.errors import UserError
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -21,21 +20,6 @@ SIZES = {
     "initializer_range": "initializer_range",
 }
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads the JSON object in a file.
-
-    Raises:
-      UserError: the file is missing or unreadable, or does not hold a JSON object.
-    """
-    try:
-        content = load_json(path)
-    except (OSError, ValueError) as error:
-        raise bad_input(error, path, f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object")
-    return content
 
 
 def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path: Path) -> ModelConfig:
