@@ -33,9 +33,9 @@ def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path:
     Raises:
       UserError: a value is impossible.
     """
-    for ours in MODEL_SIZES:
+    for ours, most in MODEL_SIZES.items():
         if names[ours] in fields:
-            check_size(f"{path}: {names[ours]}", fields[names[ours]])
+            check_size(f"{path}: {names[ours]}", fields[names[ours]], most)
     try:
         return ModelConfig(**{ours: fields[theirs] for ours, theirs in names.items() if theirs in fields})
     except UserError as error:
