@@ -1,4 +1,4 @@
-"""Draws held-out accuracy and perplexity against steps, a line a file (extra [plot]).
+"""Draws held-out accuracy and perplexity against steps, a line a file.
 
     python benchmarks/plot_metrics.py docs/results/wiki.png docs/results/wiki_*.jsonl
 

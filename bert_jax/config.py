@@ -25,16 +25,17 @@ PrngImplementation = Literal["rbg", "threefry2x32"]
 AttentionKernel = Literal["auto", "none"]
 Remat = Literal["none", "layers"]
 
-MODEL_SIZES = (
-    "vocab_size",
-    "num_layers",
-    "hidden_size",
-    "num_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
-"""The fields of ModelConfig that are sizes, each at least 1."""
+_LONGEST_AXIS = 2**31 - 1
+MODEL_SIZES = {
+    "vocab_size": _LONGEST_AXIS,
+    "num_layers": 1024,  # each is a module of its own, for which memory is taken before anything is computed
+    "hidden_size": _LONGEST_AXIS,
+    "num_heads": _LONGEST_AXIS,
+    "intermediate_size": _LONGEST_AXIS,
+    "max_position_embeddings": _LONGEST_AXIS,
+    "type_vocab_size": _LONGEST_AXIS,
+}
+"""The fields of ModelConfig that are sizes, each at least 1, and the largest value of each."""
 MODEL_PARTS = ("positions", "normalization", "normalization_place", "feed_forward")
 """The fields of ModelConfig that name a part of the encoder with parameters of its own; each is a module of
 `bert_jax/model/`."""
@@ -58,10 +59,10 @@ def check_positive(name: str, value: int) -> None:
         raise UserError(f"{name} is {value}; it must be at most {_LARGEST}")
 
 
-def check_size(name: str, value: int) -> None:
-    """Raises UserError unless a setting is a length of an array's axis: an int from 1 to 2^31 - 1."""
-    if type(value) is not int or not 1 <= value < 2**31:
-        raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {2**31 - 1}")
+def check_size(name: str, value: int, most: int = _LONGEST_AXIS) -> None:
+    """Raises UserError unless a setting is an int from 1 to `most`."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {most}")
 
 
 def check_above_zero(name: str, value: float) -> None:
@@ -134,8 +135,8 @@ class ModelConfig:
     differently, and the kernel draws different dropout."""
 
     def __post_init__(self) -> None:
-        for name in MODEL_SIZES:
-            check_size(f"model.{name}", getattr(self, name))
+        for name, most in MODEL_SIZES.items():
+            check_size(f"model.{name}", getattr(self, name), most)
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "

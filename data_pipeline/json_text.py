@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.errors import UserError, bad_input
+
 
 def parse_json(text: str) -> Any:
     """Returns the value that `text` holds. Raises ValueError if it is not JSON, or nested too deeply."""
@@ -16,3 +18,18 @@ def parse_json(text: str) -> Any:
 def load_json(path: Path) -> Any:
     """Returns the value in a file. Raises OSError, or ValueError if it is not JSON in UTF-8."""
     return parse_json(path.read_text(encoding="utf-8"))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads the JSON object in a file.
+
+    Raises:
+      UserError: the file is missing or unreadable, or does not hold a JSON object.
+    """
+    try:
+        content = load_json(path)
+    except (OSError, ValueError) as error:
+        raise bad_input(error, path, f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object")
+    return content

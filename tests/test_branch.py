@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.pretraining.begin import check_same_origin
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
-from bert_jax.workdir.branch import check_same_origin
 from bert_jax.workdir.record import BranchPoint, read_record
 from data_pipeline.errors import UserError
 from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus

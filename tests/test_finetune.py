@@ -43,9 +43,9 @@ def write_table(path: Path, rows: int, seed: int) -> None:
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pretrained model, tables, and what `finetune` made of them."""
     directory = tmp_path_factory.mktemp("finetune")
-    make_run(directory / "model", make_params=trainable_params)
+    make_run(directory / "model", make_params=trainable_params, num_layers=1)
     (directory / "data").mkdir()
-    write_table(directory / "data" / "train.csv", 64, 0)
+    write_table(directory / "data" / "train.csv", 256, 0)
     write_table(directory / "data" / "dev.csv", 24, 1)
     assert main(command(directory)) == 0
     return directory
@@ -54,7 +54,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(directory: Path, *more: str, output: str = "output") -> list[str]:
     paths = [f"--{name}={directory / name}" for name in ("model", "data")]
     flags = ["--text-column=title", "--label-column=topic", "--max-seq-length=24", "--batch-size=8"]
-    grid = ["--epochs=40", "--learning-rate", "3e-3", "1e-9"]
+    grid = ["--epochs=6", "--learning-rate", "3e-3", "1e-9"]
     return ["finetune", "classify", *paths, f"--output={directory / output}", *flags, *grid, *more]
 
 
@@ -69,7 +69,7 @@ def test_it_learns_and_the_best_trial_is_kept(directory: Path) -> None:
     assert found["best"]["learning_rate"] == 3e-3
     assert found["best"]["metrics"]["accuracy"] > 0.9
     assert (directory / "output" / "best" / "checkpoints").is_dir()
-    worse = directory / "output" / "trials" / "lr1e-09-batch8-epochs40-seed0"
+    worse = directory / "output" / "trials" / "lr1e-09-batch8-epochs6-seed0"
     assert (worse / "result.json").exists()
     assert not (worse / "checkpoints").exists()
     record = read_record(directory / "output" / "best")
@@ -85,7 +85,7 @@ def test_it_says_how_much_there_is_and_what_is_cut(directory: Path, capsys: pyte
     flags = ["--epochs=0.1", "--learning-rate", "1e-3", "1e-4", f"--data={directory / 'long'}"]
     assert main(command(directory, *flags, output="long-output")) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "sequences: train 64, dev 25, test 1"
+    assert lines[0] == "sequences: train 256, dev 25, test 1"
     assert lines[1] == "warning: cut to --max-seq-length 24: 1 of dev"
     assert lines[2] == "trial 1 of 2: lr0.001-batch8-epochs0.1-seed0"
     assert [number for number, line in enumerate(lines) if line.startswith("compiling the step")] == [3]
@@ -125,21 +125,21 @@ def test_degenerate_trials_are_named(directory: Path) -> None:
 
 
 def test_a_trial_that_diverges_does_not_end_the_grid(directory: Path, capsys: pytest.CaptureFixture) -> None:
-    flags = ["--seeds=2", "--epochs=0.5", "--learning-rate", "1e38", "1e-3"]
+    flags = ["--seeds=2", "--epochs=0.1", "--learning-rate", "1e38", "1e-3"]
     assert main(command(directory, *flags, output="diverging")) == 0
     found = results(directory, "diverging")
     assert found["best"]["learning_rate"] == 1e-3
     for metric in ("mean", "stdev"):
         assert [row[metric] is None for row in found["rows"]] == [False, True]
     assert [row["diverged"] > 0 for row in found["rows"]] == [False, True]
-    assert "warning: lr1e+38-batch8-epochs0.5-seed0: diverged: the loss or" in capsys.readouterr().out
+    assert "warning: lr1e+38-batch8-epochs0.1-seed0: diverged: the loss or" in capsys.readouterr().out
     assert (directory / "diverging" / "best" / "checkpoints").is_dir()
 
 
 def test_where_all_trials_diverge_it_ends_with_an_error(
     directory: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    flags = ["--epochs=0.5", "--learning-rate", "1e38", "2e38"]
+    flags = ["--epochs=0.1", "--learning-rate", "1e38", "2e38"]
     for again in ([], [], ["--learning-rate=1e38"]):
         assert main(command(directory, *flags, *again, output="all-diverging")) == 1
         said = capsys.readouterr()
@@ -153,6 +153,10 @@ def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
 ) -> None:
     result = directory / "output" / "best" / "result.json"
     before = result.stat().st_mtime_ns
+    for config in (directory / "output").glob("trials/*/config.json"):
+        record = json.loads(config.read_text())
+        del record["settings"]["encoding"]  # as of a version without that flag
+        config.write_text(json.dumps(record))
     assert main(command(directory)) == 0
     assert result.stat().st_mtime_ns == before
     capsys.readouterr()
@@ -187,7 +191,7 @@ def test_other_training_data_or_labels_are_refused(directory: Path, capsys: pyte
 def test_another_model_of_the_same_name_is_refused(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    make_run(tmp_path / "model", make_params=random_params)
+    make_run(tmp_path / "model", make_params=random_params, num_layers=1)
     assert main(command(directory, f"--model={tmp_path / 'model'}")) == 2
     assert "other settings or data: model model " in capsys.readouterr().err
 
@@ -218,7 +222,7 @@ def stopped_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_trial_goes_on_to_the_same_parameters(
     directory: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    once = command(directory, "--epochs=10", output="again")
+    once = command(directory, "--epochs=2.5", output="again")
     assert main(once) == 75
     trials = sorted((directory / "again" / "trials").iterdir())
     assert len(trials) == 1
@@ -231,7 +235,7 @@ def test_an_interrupted_trial_goes_on_to_the_same_parameters(
     record.write_text(re.sub('"jax": "[^"]*"', '"jax": "0.1"', record.read_text()))
     assert main(once) == 0
     assert "note: jax 0.1 -> " in capsys.readouterr().out
-    assert main(command(directory, "--epochs=10", output="whole")) == 0
+    assert main(command(directory, "--epochs=2.5", output="whole")) == 0
     assert results(directory, "again")["best"]["trial"] == trials[0].name, "the best is the one interrupted"
     whole, again = (load_params(directory / name / "best")[1] for name in ("whole", "again"))
     jax.tree.map(np.testing.assert_array_equal, whole, again)
@@ -240,7 +244,7 @@ def test_an_interrupted_trial_goes_on_to_the_same_parameters(
 @pytest.mark.usefixtures("stopped_once")
 def test_results_are_those_of_all_finished_trials_wherever_it_stops(directory: Path) -> None:
     # The trials have 16 steps each, so the second one is interrupted.
-    assert main(command(directory, "--epochs=2", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
+    assert main(command(directory, "--epochs=0.5", "--learning-rate", "1e-3", "1e-4", output="stopped")) == 75
     (trial,) = results(directory, "stopped")["trials"]
     assert results(directory, "stopped")["best"] == trial
     assert (directory / "stopped" / "trials" / trial["trial"] / "result.json").exists()
@@ -248,7 +252,7 @@ def test_results_are_those_of_all_finished_trials_wherever_it_stops(directory: P
 
 @pytest.mark.usefixtures("stopped_once")
 def test_an_interrupted_trial_goes_on_in_less_memory(directory: Path, capsys: pytest.CaptureFixture) -> None:
-    short = command(directory, "--epochs=6", "--learning-rate=1e-3", output="in-parts")
+    short = command(directory, "--epochs=1", "--learning-rate=1e-3", output="in-parts")
     assert main(short) == 75
     assert main([*short, "--parallel.accumulation-steps=2", "--parallel.remat=layers"]) == 0
     assert "the run goes on, but not bit for bit: dropout draws other bits" in capsys.readouterr().out
@@ -263,7 +267,7 @@ def test_wrong_answers_in_a_batch_stay_what_they_were(tmp_path: Path) -> None:
 
 def test_the_optimizer_is_the_users(directory: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ["--weight-decay=0.1", "--warmup-proportion=0.5", "--decay-start=warmup_end", "--clip-norm=None"]
-    short = command(directory, "--epochs=1", "--learning-rate=1e-3", *flags, output="optimizer")
+    short = command(directory, "--epochs=0.25", "--learning-rate=1e-3", *flags, output="optimizer")
     assert main(short) == 0
     config = read_record(directory / "optimizer" / "best").config
     assert config.optimizer == OptimizerConfig(
@@ -294,7 +298,9 @@ def test_short_texts_share_lines(directory: Path) -> None:
     shared = read_record(directory / "output" / "best").packing
     assert shared is not None
     assert shared["length"] == 24
-    assert main(command(directory, "--no-pack", "--epochs=1", "--learning-rate=1e-3", output="unpacked")) == 0
+    assert (
+        main(command(directory, "--no-pack", "--epochs=0.1", "--learning-rate=1e-3", output="unpacked")) == 0
+    )
     assert read_record(directory / "unpacked" / "best").packing is None
 
 
@@ -302,7 +308,7 @@ def test_a_trial_packs_alike_alone_and_in_a_grid(directory: Path, monkeypatch: p
     # Makes compiling cost as much as a few steps on this data, so that the number of steps decides.
     monkeypatch.setattr(packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)
     found = []
-    for epochs in (["0.1"], ["0.1", "3"]):
+    for epochs in (["0.1"], ["0.1", "1"]):
         output = f"packed-{len(epochs)}"
         flags = ["--learning-rate=1e-3", "--epochs", *epochs]
         assert main(command(directory, *flags, output=output)) == 0
@@ -343,8 +349,10 @@ def test_a_trained_head_is_kept_if_it_fits(directory: Path, capsys: pytest.Captu
     flags = ["--epochs=0.1", "--learning-rate=1e-9", f"--model={directory / 'output'}"]
     assert main(command(directory, *flags, "--keep-head", output="kept")) == 0
     assert results(directory, "kept")["best"]["metrics"] == results(directory)["best"]["metrics"]
-    assert main(command(directory, *flags, output="not-kept")) == 0
-    assert results(directory, "not-kept")["best"]["metrics"]["accuracy"] < 0.9
+    # The kept head was trained from that which seed 0 draws, so another seed's is unlike it.
+    assert main(command(directory, *flags, "--seeds=2", output="not-kept")) == 0
+    _, drawn = results(directory, "not-kept")["trials"]
+    assert (drawn["seed"], drawn["metrics"]["accuracy"] < 0.9) == (1, True)
     assert main(command(directory, "--keep-head", output="none")) == 2
     assert "has no head to keep" in capsys.readouterr().err
     other = directory / "other-labels"

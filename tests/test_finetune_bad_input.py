@@ -141,7 +141,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose model has 24 positions."""
     directory = tmp_path_factory.mktemp("run") / "model"
-    make_run(directory)
+    make_run(directory, num_layers=1)
     return directory
 
 

@@ -90,7 +90,7 @@ def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
 
 def make_command(directory: Path, objective: str = "mlm_nsp") -> list[str]:
     """Writes a model and tables, and gives the command that fine-tunes into `out`."""
-    make_run(directory / "model", objective)
+    make_run(directory / "model", objective, num_layers=1)
     for name in ("train", "dev"):
         (directory / f"{name}.tsv").write_text(TEXTS)
     paths = [f"--model={directory / 'model'}", f"--data={directory}", f"--output={directory / 'out'}"]

@@ -91,7 +91,7 @@ def write(directory: Path, task: str, test: str) -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("run") / "model"
-    make_run(directory)
+    make_run(directory, num_layers=1)
     return directory
 
 

@@ -37,7 +37,7 @@ QUESTION = {"id": "1", "question": "who?", "context": "the cat", "answers": ANSW
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tfds")
-    make_run(directory / "model")
+    make_run(directory / "model", num_layers=1)
     store(
         directory,
         "tiny_table",

@@ -110,9 +110,8 @@ def test_configuration_and_what_both_packages_share_need_the_standard_library_al
         assert not names - sys.stdlib_module_names - OURS, name
 
 
-# Reading a `pytorch_model.bin` needs torch, `prepare --runner` Beam, and `report --plot` matplotlib. Each
-# says so if it is not installed.
-OPTIONAL = {"apache_beam", "matplotlib", "torch"}
+# Reading a `pytorch_model.bin` needs torch, `prepare --runner` Beam. Each says so if it is not installed.
+OPTIONAL = {"apache_beam", "torch"}
 
 
 def requirements() -> set[str]:

@@ -18,6 +18,7 @@ from bert_jax.pretraining.init_from import check_vocabulary, describe_new_rows, 
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
+from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, write_corpus
@@ -205,20 +206,20 @@ def test_a_flag_of_the_experiments_own_value_counts(
 def test_rows_to_spare_are_the_models(longer: Path, model: Path, corpus: Path) -> None:
     spare = "2 new tokens, 'river', 'lake', taken from rows that the model has to spare"
     drawn = "model.vocab_size 22 -> 24: rows drawn from the seed for 2 new tokens, 'delta', 'ford'"
-    assert describe_new_rows(with_rows(model, 22), 24, str(longer)) == [spare, drawn]
-    assert describe_new_rows(with_rows(model, 20), 24, str(corpus)) == [
+    assert describe_new_rows(with_rows(model, 22), 24, describe(str(longer)).vocabulary) == [spare, drawn]
+    assert describe_new_rows(with_rows(model, 20), 24, describe(str(corpus)).vocabulary) == [
         "model.vocab_size 20 -> 24: rows drawn from the seed"
     ]
-    assert describe_new_rows(open_model(model), 20, str(corpus)) == []
+    assert describe_new_rows(open_model(model), 20, describe(str(corpus)).vocabulary) == []
 
 
 def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> None:
     said: list[str] = []
-    check_vocabulary(open_model(model), str(corpus), said.append)
+    check_vocabulary(open_model(model), describe(str(corpus)), said.append)
     assert said == []
     opened = open_model(model)
     opened.tokenizer.add_tokens(["corona", "virus"])
-    check_vocabulary(opened, str(corpus), said.append)
+    check_vocabulary(opened, describe(str(corpus)), said.append)
     (note,) = said
     assert "lacks 2 tokens of first, 'corona', 'virus'; the run's tokenizer will not have them" in note
 
@@ -247,10 +248,10 @@ def test_a_tokenizer_that_is_more_than_a_vocabulary_must_cut_alike(
     opened = dataclasses.replace(open_model(model), vocabulary=None)
     opened.tokenizer.normalizer = normalizers.BertNormalizer(**rules)
     if message is None:
-        check_vocabulary(opened, str(corpus), pytest.fail)
+        check_vocabulary(opened, describe(str(corpus)), pytest.fail)
         return
     with pytest.raises(UserError, match=f"cut by other rules than those of first .*: {message}"):
-        check_vocabulary(opened, str(corpus), pytest.fail)
+        check_vocabulary(opened, describe(str(corpus)), pytest.fail)
 
 
 def test_what_does_not_fit_is_one_line(

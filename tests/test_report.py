@@ -127,7 +127,6 @@ def test_the_csv_has_a_line_for_each_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_curves_are_drawn(tmp_path: Path, suffix: str) -> None:
-    pytest.importorskip("matplotlib")
     runs = [pretrained(tmp_path / "a", {5: 0.1, 10: 0.5}), pretrained(tmp_path / "b", {5: 0.2}, seed=1)]
     picture = tmp_path / f"curves{suffix}"
     assert main(["report", *map(str, runs), "--plot", str(picture)]) == 0

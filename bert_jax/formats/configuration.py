@@ -1,12 +1,11 @@
-"""Reading the JSON files that describe a model, and the setting names that Google and Hugging Face share."""
+"""The settings of a model by the names that Google and Hugging Face share."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config import MODEL_SIZES, ModelConfig, check_size
-from data_pipeline.errors import UserError, bad_input
-from data_pipeline.json_text import load_json
+from data_pipeline.errors import UserError
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -23,21 +22,6 @@ SIZES = {
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads the JSON object in a file.
-
-    Raises:
-      UserError: the file is missing or unreadable, or does not hold a JSON object.
-    """
-    try:
-        content = load_json(path)
-    except (OSError, ValueError) as error:
-        raise bad_input(error, path, f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object")
-    return content
-
-
 def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path: Path) -> ModelConfig:
     """The model configuration that a JSON file describes; missing fields keep our defaults.
 
@@ -49,9 +33,9 @@ def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path:
     Raises:
       UserError: a value is impossible.
     """
-    for ours in MODEL_SIZES:
+    for ours, most in MODEL_SIZES.items():
         if names[ours] in fields:
-            check_size(f"{path}: {names[ours]}", fields[names[ours]])
+            check_size(f"{path}: {names[ours]}", fields[names[ours]], most)
     try:
         return ModelConfig(**{ours: fields[theirs] for ours, theirs in names.items() if theirs in fields})
     except UserError as error:

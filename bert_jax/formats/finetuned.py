@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import HEADS, PretrainedModel, TaskHead
 from bert_jax.training.checkpoints import load_params, saved_steps
@@ -12,12 +11,13 @@ from bert_jax.workdir.finetuning import FineTuningRecord, read_record
 from bert_jax.workdir.grid import RESULT_FILE, find_trial, not_finished, warn_if_unfinished
 from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import read_object
 
 
 def recognises(directory: Path) -> bool:
     """Whether a directory is the output of `bert-jax finetune`, or one of its trials."""
     file = find_trial(directory) / CONFIG_FILE
-    return file.is_file() and {"task", "labels"} <= set(read_json(file))
+    return file.is_file() and {"task", "labels"} <= set(read_object(file))
 
 
 def read(directory: Path) -> PretrainedModel:
@@ -58,7 +58,7 @@ def load_trial(directory: Path) -> tuple[FineTuningRecord, Params]:
     record = read_record(directory)
     if not (directory / RESULT_FILE).exists():
         raise not_finished(directory)
-    if why := read_json(directory / RESULT_FILE).get("diverged"):
+    if why := read_object(directory / RESULT_FILE).get("diverged"):
         # Its checkpoint is from the middle of training.
         raise UserError(f"{directory} diverged: {why}; train with a lower --learning-rate")
     if not saved_steps(directory):

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json
+from bert_jax.formats.configuration import SIZES, make_model_config
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
 from bert_jax.formats.tensors import Entry, Rows, expand, from_tensors, left_out, rows_of_parts, to_tensors
@@ -24,6 +24,7 @@ from bert_jax.model.pretraining import abstract_params
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
@@ -109,7 +110,7 @@ def read(directory: Path) -> PretrainedModel:
       UserError: a file is missing or damaged, the architecture is another one, or TensorFlow is not
         installed.
     """
-    fields = read_json(directory / CONFIG_FILE)
+    fields = read_object(directory / CONFIG_FILE)
     config = from_config(fields, directory / CONFIG_FILE)
     vocabulary = read_vocabulary(directory)
     prefix = _find_checkpoint(directory)
@@ -191,7 +192,7 @@ def _foreign_entry(path: Path) -> UserError:
 
 def read_vocabulary(directory: Path) -> Vocabulary:
     """Reads the vocabulary alone. Raises UserError if a file is missing or damaged."""
-    fields = read_json(directory / CONFIG_FILE)
+    fields = read_object(directory / CONFIG_FILE)
     file = directory / FILES["wordpiece"]
     if not file.is_file():
         raise UserError(f"{directory} has no {file.name}; copy the one that the model was trained with there")

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import Activation, ModelConfig
 from bert_jax.finetuning_config import TransformersHead
-from bert_jax.formats.configuration import SIZES, make_model_config, read_json
+from bert_jax.formats.configuration import SIZES, make_model_config
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
@@ -35,6 +35,7 @@ from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import PAD
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -140,7 +141,7 @@ def read(directory: Path) -> PretrainedModel:
       UserError: a file is missing or damaged; the architecture is another one; the weights are in
         `pytorch_model.bin` and torch is not installed.
     """
-    config = from_config(read_json(directory / CONFIG_FILE), directory / CONFIG_FILE)
+    config = from_config(read_object(directory / CONFIG_FILE), directory / CONFIG_FILE)
     files = _weight_files(directory)
     if not files:
         looked = ", ".join(f"{name}, {name}.index.json" for name in (WEIGHTS_FILE, _TORCH_FILE))
@@ -287,7 +288,7 @@ def _weight_files(directory: Path) -> list[Path]:
             return [directory / name]
         index = directory / f"{name}.index.json"
         if index.is_file():
-            files = read_json(index).get("weight_map")
+            files = read_object(index).get("weight_map")
             if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
                 raise UserError(f"{index} has no weight_map from tensors to the names of their files")
             return sorted({directory / file for file in files.values()})

@@ -11,7 +11,6 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert_jax.formats.configuration import read_json
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     FILES,
@@ -26,6 +25,7 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.corpus.wordpiece import make_wordpiece
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
 _SETTINGS_FILE = "tokenizer_config.json"
@@ -151,7 +151,7 @@ def _follow_settings(directory: Path, tokenizer: Tokenizer) -> None:
     and otherwise stay as they are in `tokenizer.json`.
     """
     file = directory / _SETTINGS_FILE
-    told = read_json(file) if file.is_file() else {}
+    told = read_object(file) if file.is_file() else {}
     if told.get("tokenizer_class") not in (None, *_CLASSES):
         return
     bare = tokenizer.encode("").tokens != [CLS, SEP]
@@ -199,7 +199,7 @@ def _add_tokens(directory: Path, tokenizer: Tokenizer) -> bool:
 def _read_added(directory: Path) -> list[tuple[int, AddedToken]]:
     """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
     settings, older, special = (
-        read_json(file) if file.is_file() else {}
+        read_object(file) if file.is_file() else {}
         for file in (directory / _SETTINGS_FILE, directory / _ADDED_FILE, directory / _SPECIAL_FILE)
     )
     file = directory / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
@@ -238,7 +238,7 @@ def _read_settings(directory: Path) -> dict[str, bool]:
     told = {}
     # Older models name the class only in config.json.
     for file in (directory / "config.json", directory / _SETTINGS_FILE):
-        told = read_json(file) if file.is_file() else {}
+        told = read_object(file) if file.is_file() else {}
         name = told.get("tokenizer_class")
         if name is not None and name not in _CLASSES:
             raise UserError(

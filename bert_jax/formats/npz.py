@@ -9,7 +9,6 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
@@ -18,6 +17,7 @@ from bert_jax.objectives.task import PretrainingTask
 from bert_jax.workdir.config_text import from_json, to_json
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.npz"
@@ -37,13 +37,13 @@ def _shapes(config: ModelConfig, objective: Objective | None) -> Mapping[str, An
 def recognises(directory: Path) -> bool:
     """Whether a directory is meant to be in this format."""
     file = directory / CONFIG_FILE
-    return file.is_file() and read_json(file).get("format") == _FORMAT
+    return file.is_file() and read_object(file).get("format") == _FORMAT
 
 
 def read(directory: Path) -> PretrainedModel:
     """Reads what `write` wrote. Raises UserError if a file is missing or damaged."""
     try:
-        fields = read_json(directory / CONFIG_FILE)
+        fields = read_object(directory / CONFIG_FILE)
         config = from_json(ModelConfig, fields["model"])
         objective = fields["objective"] and from_json(Objective, fields["objective"])  # type: ignore[type-abstract]
     except (KeyError, TypeError) as error:

@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-from bert_jax.formats.configuration import read_json
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives import Objective
@@ -21,12 +20,13 @@ from data_pipeline.corpus.vocabulary_file import (
     records_directory,
 )
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import read_object
 
 
 def recognises(directory: Path) -> bool:
     """Whether a directory is the work directory of a run."""
     file = directory / CONFIG_FILE
-    return file.is_file() and "experiment" in read_json(file)
+    return file.is_file() and "experiment" in read_object(file)
 
 
 def read(workdir: Path, step: int | None) -> PretrainedModel:

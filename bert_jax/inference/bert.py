@@ -21,7 +21,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax.config import ModelConfig
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.inference.padding import padded_count, padded_lengths
+from bert_jax.inference.padding import batches_by_length, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
 from data_pipeline.errors import UserError
 
@@ -153,8 +153,9 @@ class Bert:
         rows: list[Arrays] = [{} for _ in encodings]
         config, params = self.pretrained.config, self._on_device.params
         lengths = padded_lengths(config.max_position_embeddings)
-        for indices, length in _batches([len(e) for e in encodings], lengths):
-            batch = _pad([encodings[i] for i in indices], length)
+        sizes = [len(encoding) for encoding in encodings]
+        for indices, shape in batches_by_length(sizes, lengths, _TOKENS_IN_A_BATCH):
+            batch = _pad([encodings[i] for i in indices], shape)
             arrays = jax.device_get(_forward(config, outputs, layers, params, batch))
             for row, index in enumerate(indices):
                 size = len(encodings[index])
@@ -207,20 +208,9 @@ def _first_tokens(encoding: Encoding, count: int) -> Encoding:
     return Encoding.merge(encoding.overflowing[::-1], growing_offsets=False)
 
 
-def _batches(sizes: list[int], lengths: list[int]) -> Iterator[tuple[list[int], int]]:
-    """Indices of the texts of each batch, and the length that they are padded to."""
-    order = sorted(range(len(sizes)), key=sizes.__getitem__)
-    for length, group in itertools.groupby(order, lambda i: next(n for n in lengths if n >= sizes[i])):
-        indices = list(group)
-        size = max(_TOKENS_IN_A_BATCH // length, 1)
-        for start in range(0, len(indices), size):
-            yield indices[start : start + size], length
-
-
-def _pad(encodings: list[Encoding], length: int) -> Arrays:
-    """A batch of three int32 arrays [rows, length]; empty rows make their number a power of two."""
-    rows = padded_count(len(encodings))
-    batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+def _pad(encodings: list[Encoding], shape: tuple[int, int]) -> Arrays:
+    """A batch of three int32 arrays of a shape, whose further rows are empty."""
+    batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for row, encoding in enumerate(encodings):
         batch["input_ids"][row, : len(encoding)] = encoding.ids
         batch["segment_ids"][row, : len(encoding)] = encoding.type_ids

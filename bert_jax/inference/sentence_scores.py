@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import check_fits, logits_at_positions
-from bert_jax.inference.padding import padded_count
+from bert_jax.inference.padding import batches_by_length
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.names import SentenceScoring
 from data_pipeline.corpus.vocabulary_file import MASK
@@ -120,23 +120,15 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
     params = jax.device_put(model.params)
     scores = np.zeros(len(rows.sizes))
     computed = []
-    for chosen, shape in _batches(rows.sizes[rows.sentences], model.config.max_position_embeddings):
+    longest = model.config.max_position_embeddings
+    lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
+    for chosen, shape in batches_by_length(rows.sizes[rows.sentences], lengths, _TOKENS_IN_A_BATCH):
         batch, counts = _make_batch(rows, chosen, shape, mask)
         computed.append((chosen, counts, _log_probabilities(model.config, params, batch)))
     for chosen, counts, log_probabilities in computed:
         found = np.where(counts, np.asarray(log_probabilities, np.float64), 0).sum(axis=1)
         np.add.at(scores, rows.sentences[chosen], found[: len(chosen)])
     return scores
-
-
-def _batches(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
-    """Rows of each batch, of similar size, and its shape [B, T]: one shape for each of a few lengths."""
-    lengths = np.minimum(-(-sizes // _LENGTH_STEP) * _LENGTH_STEP, longest)
-    for length in np.unique(lengths):
-        (chosen,) = np.nonzero(lengths == length)
-        size = min(max(_TOKENS_IN_A_BATCH // int(length), 1), padded_count(len(chosen)))
-        for start in range(0, len(chosen), size):
-            yield chosen[start : start + size], (size, int(length))
 
 
 def _make_batch(

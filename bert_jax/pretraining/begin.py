@@ -1,24 +1,35 @@
-"""The start of a run, checked against its work directory and recorded there."""
+"""The start of a run: checked against its work directory, recorded there, begun, resumed or branched.
+
+A run that branches continues from another run's checkpoint (params, moments, step) with new settings. This
+serves to try another learning rate, seed or number of steps, or to train past a NaN.
+"""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from bert_jax.config import MODEL_PARTS, MODEL_SIZES
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel import processes
-from bert_jax.pretraining.arguments import Pretrain
-from bert_jax.pretraining.corpus import check_same_vocabulary
-from bert_jax.training.checkpoints import saved_steps
+from bert_jax.pretraining.data import check_same_vocabulary
+from bert_jax.training.checkpoints import DIRECTORY, find_checkpoint, saved_steps
+from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.training.retention import Kept
-from bert_jax.workdir import branch, record
-from bert_jax.workdir import directory as workdir
-from bert_jax.workdir.config_text import flatten, from_json, to_json
+from bert_jax.workdir import directory, record
+from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
 from bert_jax.workdir.provenance import code, describe_code_changes, this_start
-from bert_jax.workdir.record import RunRecord
+from bert_jax.workdir.record import MAY_CHANGE, BranchPoint, RunRecord, read_record
+from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.corpus import store
+from data_pipeline.corpus.store import Description
 from data_pipeline.errors import UserError
+
+# The settings that decide which arrays a state has.
+_OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *MODEL_PARTS)), "optimizer.name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,42 +42,65 @@ class Begun:
     """The checkpoints that this start or an earlier one asked to keep."""
 
 
-def check_same_command(args: Pretrain) -> None:
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A checkpoint to branch from."""
+
+    workdir: Path
+    step: int
+    directory: Path
+    """Directory of the checkpoint."""
+    record: RunRecord
+
+    @property
+    def point(self) -> BranchPoint:
+        """What a record says of it."""
+        return BranchPoint(_name(self.workdir), self.step)
+
+    def differences(self, now: RunRecord) -> list[str]:
+        """`setting before -> now` for each changed setting that affects results."""
+        unimportant = MAY_CHANGE - {"num_train_steps"}
+        return differences(flatten(self.record.experiment), flatten(now.experiment), unimportant)
+
+
+def check_same_command(name: str, workdir: Path, experiment: Experiment) -> None:
     """Raises UserError if the processes of the run were started with different settings or code."""
 
     def identity() -> dict[str, Any]:
-        settings = flatten(args.experiment)
+        settings = flatten(experiment)
         del settings["data.corpus"]  # the path may differ; the content is compared by fingerprint
-        same = {"experiment": args.name, "--workdir": str(args.workdir)}
+        same = {"experiment": name, "--workdir": str(workdir)}
         return {**same, **settings, **code(this_start())}
 
     processes.check_same(identity, "start all with the same command, code and packages")
 
 
-def check_workdir(args: Pretrain) -> None:
-    """Raises UserError if the work directory is something else's, such as the corpus's."""
-    if args.experiment.data.corpus != INSTALLED_DOCUMENTATION:
-        workdir.check_apart(args.workdir, args.experiment.data.corpus)
-    workdir.check_free(args.workdir)
-    if (args.workdir / TRIALS_DIRECTORY).exists():
-        raise UserError(f"--workdir {args.workdir} holds fine-tuned models; name another directory")
+def check_workdir(workdir: Path, corpus: str) -> None:
+    """Raises UserError if the work directory is something else's, such as that of `corpus`."""
+    if corpus != INSTALLED_DOCUMENTATION:
+        directory.check_apart(workdir, corpus)
+    directory.check_free(workdir)
+    if (workdir / TRIALS_DIRECTORY).exists():
+        raise UserError(f"--workdir {workdir} holds fine-tuned models; name another directory")
 
 
-def make_record(args: Pretrain, corpus: str, model: PretrainedModel | None) -> RunRecord:
-    """Returns the record of this run, not yet written, with this start as its only one.
-
-    Raises:
-      UserError: the corpus was altered, or is not that of the other processes.
-    """
-    now = RunRecord(
-        args.name,
-        args.experiment,
-        corpus_fingerprint=store.fingerprint(corpus),
+def make_record(
+    name: str, experiment: Experiment, corpus: Description, model: PretrainedModel | None
+) -> RunRecord:
+    """Returns the record of this run, not yet written, with this start as its only one."""
+    return RunRecord(
+        name,
+        experiment,
+        corpus_fingerprint=corpus.fingerprint,
         init_from=model.name if model else "",
         init_fingerprint=model.fingerprint() if model else "",
         starts=(this_start(),),
-        kept=Kept.asked_for_by(args.experiment),
+        kept=Kept.asked_for_by(experiment),
     )
+
+
+def check_same_input(now: RunRecord) -> None:
+    """Raises UserError if the processes of the run were given different corpora or initial models."""
     processes.check_same(
         lambda: {
             "fingerprint of data.corpus": now.corpus_fingerprint,
@@ -74,15 +108,24 @@ def make_record(args: Pretrain, corpus: str, model: PretrainedModel | None) -> R
         },
         "give all of them the same text, vocabulary and model",
     )
-    store.verify(corpus)  # at every start: a run may be resumed on a machine that has its own copy
-    return now
 
 
-def begin_or_resume(args: Pretrain, corpus: str, now: RunRecord, say: Callable[[str], None]) -> Begun:
+def begin_or_resume(
+    workdir: Path,
+    now: RunRecord,
+    corpus: Description,
+    branch_from: Path | None,
+    branch_step: int | None,
+    say: Callable[[str], None],
+) -> Begun:
     """Records this start in the work directory, by process 0.
 
     Args:
+      workdir: the work directory.
       now: the record of `make_record`.
+      corpus: the run's.
+      branch_from: work directory of the run to branch from; None for none.
+      branch_step: step of the checkpoint to branch from; None for the newest.
       say: prints one line.
 
     Raises:
@@ -90,37 +133,40 @@ def begin_or_resume(args: Pretrain, corpus: str, now: RunRecord, say: Callable[[
     """
 
     def record_start() -> dict[str, Any]:
-        steps = saved_steps(args.workdir)
-        recorded = _resume(args, now, steps[-1], say) if steps else _begin(args, corpus, now, say)
+        if steps := saved_steps(workdir):
+            before = read_record(workdir)
+            record.check_same_run(workdir, before, now, steps[-1])
+            if branch_from is not None:
+                check_same_origin(workdir, before.branched_from, branch_from, branch_step)
+            recorded = _resume(workdir, before, now, say)
+        else:
+            origin = None if branch_from is None else find_origin(branch_from, branch_step, now)
+            recorded = _begin(workdir, corpus, origin, now, say)
         return to_json(Begun(recorded.starts[-1], recorded.kept))
 
     return from_json(Begun, processes.broadcast_from_first(record_start))
 
 
-def _begin(args: Pretrain, corpus: str, now: RunRecord, say: Callable[[str], None]) -> RunRecord:
+def _begin(
+    workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord, say: Callable[[str], None]
+) -> RunRecord:
     """Makes the work directory that of a run: its record, its tokenizer, the checkpoint it branches from."""
-    origin = None
-    if record.begun_on_other_corpus(args.workdir, now):
-        workdir.remove_tokenizer(args.workdir)
-    if args.branch_from is not None:
-        origin = branch.find_origin(args.branch_from, args.branch_step, now)
-        check_same_vocabulary(origin.workdir, origin.record, corpus)
+    if record.begun_on_other_corpus(workdir, now):
+        directory.remove_tokenizer(workdir)
+    if origin is not None:
+        check_same_vocabulary(corpus, origin.workdir, origin.record)
         now = dataclasses.replace(now, branched_from=origin.point)
     # Written first, because this file marks the rest of the directory as a run's.
-    record.write_record(args.workdir, now)
-    workdir.copy_tokenizer(corpus, args.workdir)
+    record.write_record(workdir, now)
+    directory.copy_tokenizer(corpus.path, workdir)
     if origin is not None:  # last, so that a start killed before this point is repeated in full
         say("; ".join([f"branched from {origin.point}", *origin.differences(now)]))
-        branch.copy_state(origin, args.workdir)
+        copy_state(origin, workdir)
     return now
 
 
-def _resume(args: Pretrain, now: RunRecord, step: int, say: Callable[[str], None]) -> RunRecord:
-    """Adds this start to the record of the run that has saved `step`; says what changed since its last."""
-    before = record.read_record(args.workdir)
-    record.check_same_run(args.workdir, before, now, step)
-    if args.branch_from is not None:
-        branch.check_same_origin(args.workdir, before.branched_from, args.branch_from, args.branch_step)
+def _resume(workdir: Path, before: RunRecord, now: RunRecord, say: Callable[[str], None]) -> RunRecord:
+    """Adds this start to the record of the run; says what changed since its last."""
     kept = record.checkpoints_to_keep(before, now.experiment)
     for line in (
         *record.describe_changes(before.experiment, now.experiment),
@@ -130,5 +176,72 @@ def _resume(args: Pretrain, now: RunRecord, step: int, say: Callable[[str], None
         say(line)
     starts = (*before.starts, *now.starts)
     now = dataclasses.replace(now, branched_from=before.branched_from, starts=starts, kept=kept)
-    record.write_record(args.workdir, now)
+    record.write_record(workdir, now)
     return now
+
+
+def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
+    """Finds the checkpoint that a new run branches from, and checks that it fits.
+
+    Args:
+      workdir: work directory of the run that has the checkpoint.
+      step: step of the checkpoint; None takes the newest.
+      now: record of the new run.
+
+    Raises:
+      UserError: the run or checkpoint does not exist or is damaged; its model or optimizer is another one,
+        whose arrays would not fit; the new run has no steps left after that step.
+    """
+    record = read_record(workdir)
+    step, directory = find_checkpoint(workdir, step)
+    if changed := differences(_of_arrays(record), _of_arrays(now), ()):
+        raise UserError(
+            f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
+            "its parameters alone by --init-from"
+        )
+    if step >= now.experiment.num_train_steps:
+        raise UserError(
+            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
+            f"{saved_steps(workdir)}"
+        )
+    return Origin(workdir, step, directory, record)
+
+
+def check_same_origin(directory: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
+    """Checks that a run branched from the run that --branch-from names, which may itself be gone.
+
+    Args:
+      directory: work directory of the run.
+      branched_from: `RunRecord.branched_from` of the run.
+      workdir: directory that --branch-from names.
+      step: step that --branch-step names; None matches any.
+
+    Raises:
+      UserError: they differ; it names both.
+    """
+    name = _name(workdir)
+    if branched_from.run == name and step in (None, branched_from.step):
+        return
+    began = f"branched from {branched_from}" if branched_from.run else "began at step 0"
+    wanted = name if step is None else BranchPoint(name, step)
+    raise UserError(
+        f"{directory} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to "
+        f"resume it, or give another --workdir"
+    )
+
+
+def _name(workdir: Path) -> str:
+    return workdir.resolve().name
+
+
+def copy_state(origin: Origin, workdir: Path) -> None:
+    """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
+    if (origin.workdir / METRICS_FILE).exists():
+        shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
+    with atomically(workdir / DIRECTORY) as partial:
+        shutil.copytree(origin.directory, partial / str(origin.step))
+
+
+def _of_arrays(record: RunRecord) -> dict[str, Any]:
+    settings = flatten(record.experiment)
+    return {name: settings[name] for name in _OF_ARRAYS}

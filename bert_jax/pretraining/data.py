@@ -1,87 +1,141 @@
-"""The data of a run: its batches for the training loop, and checks that a corpus fits an experiment."""
+"""The data of a run: its corpus, found or made and compared with the model, and the batches of training."""
 
+import dataclasses
 import functools
+import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from pathlib import Path
 
+from bert_jax.formats import run
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.pretraining.evaluation import evaluate
+from bert_jax.pretraining.preparation import make_corpus
 from bert_jax.training.accounting import flops_left
-from bert_jax.training.loop import Evaluation, HostBatches, TrainingData
+from bert_jax.training.loop import TrainingData
 from bert_jax.training.program import Program
-from bert_jax.training.train_step import Params
-from data_pipeline.config import Phase
-from data_pipeline.corpus.store import fingerprint, has_heldout
+from bert_jax.workdir.directory import CORPUS_DIRECTORY
+from bert_jax.workdir.record import RunRecord
+from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus.documents import MANIFEST_FILE
+from data_pipeline.corpus.store import Description, describe
+from data_pipeline.corpus.vocabulary_file import FILES, records_directory
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.batches import evaluation_batches, training_batches
-
-HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
-"""Phase -> the held-out batches at its sequence length, always the same."""
+from data_pipeline.preparing.inputs import Source
+from data_pipeline.preparing.prepare import PrepareSettings
+from data_pipeline.pretraining.batches import training_batches
 
 # A phase is noted if its slots are fewer than this fraction of what the masking rate asks for.
 _FEW_SLOTS = 0.95
 
 
-def make_data(program: Program, experiment: Experiment, corpus: str) -> TrainingData:
+def find_corpus(workdir: Path, experiment: Experiment, distributed: bool) -> Description:
+    """The corpus of a run; that of the installed documentation is made in the work directory.
+
+    Raises:
+      UserError: there is no corpus, or several processes would have to make one.
+      SystemExit: making it was interrupted.
+    """
+    if experiment.data.corpus != INSTALLED_DOCUMENTATION:
+        return describe(experiment.data.corpus)
+    corpus = workdir / CORPUS_DIRECTORY
+    if (corpus / MANIFEST_FILE).exists():
+        return describe(str(corpus))
+    if distributed:
+        raise UserError(
+            f"--distributed makes no corpus: run `bert-jax prepare {INSTALLED_DOCUMENTATION}` on one "
+            f"machine and pass its directory as --data.corpus"
+        )
+    make_documentation_corpus(corpus, experiment.model.vocab_size)
+    return describe(str(corpus))
+
+
+def make_documentation_corpus(corpus: Path, vocab_size: int) -> None:
+    """Makes a corpus of the installed documentation. Raises SystemExit if it was interrupted."""
+    print("making a corpus of the installed packages' documentation", flush=True)
+    settings = PrepareSettings(
+        source=Source((INSTALLED_DOCUMENTATION,)),
+        train_vocab="wordpiece",
+        vocab_size=vocab_size,
+        holdout=0.05,
+    )
+    # An interrupted start with other packages may have left an incomplete corpus, hence `overwrite`.
+    if status := make_corpus(settings, str(corpus), overwrite=True):
+        sys.exit(status)
+
+
+def check_vocabulary_size(corpus: Description, rows: int, say: Callable[[str], None]) -> None:
+    """Compares the size of a corpus's vocabulary with the model's; notes one that is over 10% smaller.
+
+    Args:
+      corpus: the corpus of a run.
+      rows: number of the model's word embeddings.
+      say: prints one line.
+
+    Raises:
+      UserError: the vocabulary has more ids than the model has embedding rows.
+    """
+    ids = corpus.vocabulary_size
+    if ids is None:
+        say(
+            f"note: {corpus.path} does not tell its vocabulary, without which the model cannot be exported; "
+            f"put the {FILES['wordpiece']} that the TFRecords were made with into "
+            f"{records_directory(corpus.path)}"
+        )
+        return
+    if ids > rows:
+        raise UserError(
+            f"the vocabulary of {corpus.path} has {ids} entries, but model.vocab_size is {rows}; "
+            f"pass --model.vocab-size {ids}"
+        )
+    if ids < 0.9 * rows:
+        say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus.path} has {ids} entries")
+
+
+def check_same_vocabulary(corpus: Description, workdir: Path, record: RunRecord) -> None:
+    """Raises UserError if the ids of a corpus are not those of the run in `workdir`."""
+    ours = corpus.vocabulary
+    if ours is None:
+        return  # TFRecords do not tell
+    expected = run.find_vocabulary(workdir, record)
+    if not corpus.is_prepared:  # whose casing is a guess
+        ours = dataclasses.replace(ours, casing=expected.casing)
+    if ours != expected:
+        raise UserError(
+            f"{corpus.path} has another vocabulary than the run in {workdir}; prepare the text with the "
+            f"run's (--vocab {workdir})"
+        )
+
+
+def make_data(program: Program, experiment: Experiment, corpus: Description) -> TrainingData:
     """Returns the training batches of an experiment, of which each process makes only the rows that it holds.
 
     Raises:
-      UserError: there is no corpus at `corpus`.
+      UserError: there is no batch, or the first one has too high a token id.
     """
-    task = _task_of(program)
-    training = functools.partial(
+    task = program.task
+    assert isinstance(task, PretrainingTask)
+    batches = functools.partial(
         training_batches,
-        corpus,
+        corpus.path,
         experiment.data,
         seed=experiment.seed,
         global_batch_size=experiment.global_batch_size,
         num_train_steps=experiment.num_train_steps,
         rows=program.rows.ranges(experiment.global_batch_size),
     )
-    identity = {"seed": experiment.seed, "corpus": corpus, "fingerprint": fingerprint(corpus)}
-    return TrainingData(
-        training=lambda step: map(task.select, training(first_step=step)),
-        identity=identity,
+    data = TrainingData(
+        training=lambda step: map(task.select, batches(first_step=step)),
+        identity={"seed": experiment.seed, "corpus": corpus.path, "fingerprint": corpus.fingerprint},
         work_left=functools.partial(flops_left, experiment),
     )
-
-
-def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches | None:
-    """Returns the held-out batches of an experiment, of which each process makes only the rows that it holds.
-
-    None if no documents are held out.
-    """
-    if not has_heldout(corpus):
-        return None
-    task = _task_of(program)
-    batch_size = experiment.global_batch_size // experiment.parallel.accumulation_steps
-    batches = functools.partial(
-        evaluation_batches,
-        corpus,
-        experiment.data,
-        batch_size=batch_size,
-        examples=experiment.eval_examples,
-        rows=program.rows.ranges(batch_size),
-    )
-    return lambda phase: map(task.select, batches(phase))
-
-
-def _task_of(program: Program) -> PretrainingTask:
-    assert isinstance(program.task, PretrainingTask)
-    return program.task
-
-
-def make_evaluation(program: Program, experiment: Experiment, heldout: HeldoutBatches) -> Evaluation:
-    """Returns the evaluation on held-out documents, at the sequence length of the step's phase."""
-    stretches = experiment.data.stretches(experiment.num_train_steps)
-
-    def evaluation(params: Params, step: int) -> dict[str, Any]:
-        phase = next(s.phase for s in stretches if step <= s.stop)
-        metrics = evaluate(program, params, heldout(phase))
-        return {"max_seq_length": phase.max_seq_length, **metrics}
-
-    return evaluation
+    first, rows = next(data.training(0)), experiment.model.vocab_size
+    highest = max(int(first[key].max(initial=0)) for key in ("input_ids", "masked_lm_ids") if key in first)
+    if highest >= rows:
+        raise UserError(
+            f"{corpus.path} holds the token id {highest}, but model.vocab_size is {rows}; "
+            f"pass --model.vocab-size with the size of the vocabulary that it was made with"
+        )
+    return data
 
 
 def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
@@ -95,21 +149,3 @@ def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
                 f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "
                 f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all"
             )
-
-
-def check_batches(experiment: Experiment, data: TrainingData, heldout: HeldoutBatches | None) -> None:
-    """Opens the data of every phase, so that problems show before training, not after days.
-
-    Raises:
-      UserError: a phase has no training or no held-out batch, or the first batch has too high a token id.
-    """
-    first, rows = next(data.training(0)), experiment.model.vocab_size
-    highest = max(int(first[key].max(initial=0)) for key in ("input_ids", "masked_lm_ids") if key in first)
-    if highest >= rows:
-        raise UserError(
-            f"{data.identity['corpus']} holds the token id {highest}, but model.vocab_size is {rows}; "
-            f"pass --model.vocab-size with the size of the vocabulary that it was made with"
-        )
-    if heldout is not None:
-        for phase in experiment.data.phases:
-            heldout(phase)

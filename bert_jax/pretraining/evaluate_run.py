@@ -8,15 +8,14 @@ import jax
 
 from bert_jax.config import ParallelConfig
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.parallel.compilation_cache import keep_compiled
-from bert_jax.pretraining.corpus import check_same_vocabulary
-from bert_jax.pretraining.data import heldout_batches
-from bert_jax.pretraining.evaluation import evaluate
+from bert_jax.pretraining.data import check_same_vocabulary
+from bert_jax.pretraining.evaluation import evaluate, heldout_batches
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.program import make_program
-from bert_jax.workdir.directory import corpus_of
+from bert_jax.workdir.directory import corpus_of, keep_compiled
 from bert_jax.workdir.record import read_record
 from data_pipeline.atomic import write_json
+from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
@@ -48,15 +47,16 @@ def evaluate_run(
         eval_examples=record.experiment.eval_examples if examples is None else examples,
     )
     corpus = corpus or corpus_of(workdir, experiment.data.corpus)
-    check_same_vocabulary(workdir, record, corpus)
+    described = describe(corpus)
+    check_same_vocabulary(described, workdir, record)
+    if not described.has_heldout:
+        raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
     step, params = load_params(workdir, step)
     file = workdir / f"evaluation-{step}.json"
     earlier = _rows_of_others(file, corpus)
     keep_compiled(workdir)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     heldout = heldout_batches(program, experiment, corpus)
-    if heldout is None:
-        raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
     on_devices = program.put_params(params)
     rows = [
         {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}

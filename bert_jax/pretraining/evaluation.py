@@ -1,16 +1,63 @@
 """Held-out evaluation of pretraining: the same batches every time, summed exactly, divided once."""
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from bert_jax.objectives.base import Objective
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
+from bert_jax.training.loop import Evaluation, HostBatches
 from bert_jax.training.program import Program
 from bert_jax.training.train_step import Params
+from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
+from data_pipeline.pretraining.batches import evaluation_batches
+
+HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
+"""Phase -> the held-out batches at its sequence length, always the same."""
+
+
+def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches:
+    """Returns the held-out batches of an experiment, of which each process makes only the rows that it holds.
+
+    `corpus` has held-out documents.
+    """
+    task = program.task
+    assert isinstance(task, PretrainingTask)
+    batch_size = experiment.global_batch_size // experiment.parallel.accumulation_steps
+    batches = functools.partial(
+        evaluation_batches,
+        corpus,
+        experiment.data,
+        batch_size=batch_size,
+        examples=experiment.eval_examples,
+        rows=program.rows.ranges(batch_size),
+    )
+    return lambda phase: map(task.select, batches(phase))
+
+
+def make_evaluation(program: Program, experiment: Experiment, corpus: str) -> Evaluation:
+    """Returns the evaluation on a corpus's held-out documents, at the sequence length of the step's phase.
+
+    Raises:
+      UserError: a phase has no held-out batch; checked here, not days later when the phase begins.
+    """
+    heldout = heldout_batches(program, experiment, corpus)
+    for phase in experiment.data.phases:
+        heldout(phase)
+    stretches = experiment.data.stretches(experiment.num_train_steps)
+
+    def evaluation(params: Params, step: int) -> dict[str, Any]:
+        phase = next(s.phase for s in stretches if step <= s.stop)
+        metrics = evaluate(program, params, heldout(phase))
+        return {"max_seq_length": phase.max_seq_length, **metrics}
+
+    return evaluation
 
 
 def evaluate(

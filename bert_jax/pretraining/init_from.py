@@ -13,7 +13,8 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.corpus.store import find_vocabulary, is_prepared, vocabulary_size
+from data_pipeline.corpus.store import Description, describe
+from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 
 # Most tokens that a message lists.
@@ -61,7 +62,10 @@ def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained
     theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
     wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
     asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
-    rows = wanted["vocab_size"] if "vocab_size" in asked else _num_tokens(experiment.data.corpus)
+    if "vocab_size" in asked:
+        rows = wanted["vocab_size"]
+    else:
+        rows = describe(experiment.data.corpus).vocabulary_size or 0
     shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
     differing = [
         f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]
@@ -74,35 +78,36 @@ def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained
     return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
 
 
-def check_vocabulary(model: PretrainedModel, corpus: str, say: Callable[[str], None]) -> None:
+def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[[str], None]) -> None:
     """Checks that the corpus's vocabulary is the model's, possibly with tokens appended.
 
     Raises:
       UserError: a token has another id in the model, an id another token, or the corpus was made with other
-        rules of casing or splitting; the corpus does not exist.
+        rules of casing or splitting.
     """
-    ours, theirs = find_vocabulary(corpus), model.vocabulary
+    ours, theirs = corpus.vocabulary, model.vocabulary
     if ours is None:
-        say(f"note: {corpus} does not tell its vocabulary; it must be that of {model.name}")
+        say(f"note: {corpus.path} does not tell its vocabulary; it must be that of {model.name}")
         return
-    tokens, expected = _ids_of_tokens(corpus), model.tokenizer.get_vocab()
+    tokenizer = make_tokenizer(ours)
+    tokens, expected = tokenizer.get_vocab(), model.tokenizer.get_vocab()
     difference = _first_difference(tokens, expected)
-    if difference is None and theirs is None and is_prepared(corpus):
-        _check_normalizer(model, make_tokenizer(ours), corpus)
-    # Compared for prepared corpora only: the casing of TFRecords is a guess.
-    if difference is None and theirs and theirs.casing != ours.casing and is_prepared(corpus):
-        difference = f"it is {ours.casing}, the model {theirs.casing}"
+    if difference is None and corpus.is_prepared:  # the casing of TFRecords is a guess
+        if theirs is None:
+            _check_normalizer(model, tokenizer, corpus.path)
+        elif theirs.casing != ours.casing:
+            difference = f"it is {ours.casing}, the model {theirs.casing}"
     if difference is not None:
         file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
         raise UserError(
-            f"{corpus} has another vocabulary than {model.name} of --init-from: {difference}; prepare the "
-            f"text with the model's own (--vocab {file} beside it, --casing {casing}), to which tokens "
+            f"{corpus.path} has another vocabulary than {model.name} of --init-from: {difference}; prepare "
+            f"the text with the model's own (--vocab {file} beside it, --casing {casing}), to which tokens "
             f"may be appended"
         )
     if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
         say(
-            f"note: {corpus} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's tokenizer "
-            f"will not have them"
+            f"note: {corpus.path} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's "
+            f"tokenizer will not have them"
         )
 
 
@@ -118,16 +123,16 @@ def describe_start(model: PretrainedModel) -> str:
     return f"starting from {model.name}{lacking}{assumed}"
 
 
-def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> list[str]:
+def describe_new_rows(model: PretrainedModel, num_rows: int, vocabulary: Vocabulary | None) -> list[str]:
     """Lines that say which tokens of the corpus are new to the model, and where their rows come from.
 
     Args:
       model: the model that a run starts from.
       num_rows: number of the run's word embeddings.
-      corpus: a corpus that passes `check_vocabulary`.
+      vocabulary: that of a corpus that passes `check_vocabulary`.
     """
     theirs, known = model.config.vocab_size, model.tokenizer.get_vocab()
-    ids = _ids_of_tokens(corpus)
+    ids = make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
     new = sorted(ids.keys() - known.keys(), key=ids.__getitem__)
     spare, drawn = [t for t in new if ids[t] < theirs], [t for t in new if ids[t] >= theirs]
     lines = []
@@ -137,17 +142,6 @@ def describe_new_rows(model: PretrainedModel, num_rows: int, corpus: str) -> lis
         whose = f" for {_count(drawn, 'new ')}, {_show(drawn)}" if drawn else ""
         lines.append(f"model.vocab_size {theirs} -> {num_rows}: rows drawn from the seed{whose}")
     return lines
-
-
-def _num_tokens(corpus: str) -> int:
-    """Size of the corpus's vocabulary, 0 if unknown. Raises UserError if the corpus does not exist."""
-    return vocabulary_size(corpus) or 0
-
-
-def _ids_of_tokens(corpus: str) -> dict[str, int]:
-    """The id of each token in the corpus's vocabulary; empty if the vocabulary is unknown."""
-    vocabulary = find_vocabulary(corpus)
-    return make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
 
 
 def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:

@@ -7,22 +7,29 @@ All processes of a run pass through the same functions. `processes.run_on_all` m
 import dataclasses
 import functools
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from bert_jax import exit_status
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
-from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import Interrupt
-from bert_jax.pretraining import data as run_data
 from bert_jax.pretraining import init_from
 from bert_jax.pretraining.arguments import Pretrain
-from bert_jax.pretraining.begin import begin_or_resume, check_same_command, check_workdir, make_record
-from bert_jax.pretraining.corpus import check_vocabulary_size, find_corpus
-from bert_jax.pretraining.later_phases import compile_later_phases
+from bert_jax.pretraining.begin import (
+    begin_or_resume,
+    check_same_command,
+    check_same_input,
+    check_workdir,
+    make_record,
+)
+from bert_jax.pretraining.data import check_vocabulary_size, find_corpus, make_data, note_few_slots
+from bert_jax.pretraining.evaluation import make_evaluation
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import (
     out_of_memory_as_user_error,
@@ -35,9 +42,9 @@ from bert_jax.training.program import Program, make_program
 from bert_jax.training.speed import StartClock
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
-from bert_jax.workdir import directory as workdir
-from bert_jax.workdir import record
+from bert_jax.workdir import directory, record
 from bert_jax.workdir.record import RunRecord
+from data_pipeline.corpus.store import Description, verify
 
 
 def pretrain(args: Pretrain) -> int:
@@ -46,42 +53,14 @@ def pretrain(args: Pretrain) -> int:
     All processes of a run call this.
     """
     model, args = processes.run_on_all(lambda: _open_initial(args))
-    check_same_command(args)
+    workdir, experiment = args.workdir, args.experiment
+    check_same_command(args.name, workdir, experiment)
     # Only process 0 looks: over NFS, one that looks before the directory is made would miss it for a while.
-    processes.broadcast_from_first(lambda: check_workdir(args))
-    with processes.held_on_first(workdir.lock(args.workdir)):
-        token = processes.broadcast_from_first(lambda: workdir.mark(args.workdir))
-        processes.run_on_all(lambda: workdir.check_mark(args.workdir, token))
+    processes.broadcast_from_first(lambda: check_workdir(workdir, experiment.data.corpus))
+    with processes.held_on_first(directory.lock(workdir)):
+        token = processes.broadcast_from_first(lambda: directory.mark(workdir))
+        processes.run_on_all(lambda: directory.check_mark(workdir, token))
         return _pretrain_in_workdir(args, model)
-
-
-def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
-    """Checks, records and trains, in a work directory that no other run uses meanwhile."""
-    clock = StartClock(_say, args.began)
-    keep_compiled(args.workdir)
-    corpus = processes.run_on_all(lambda: find_corpus(args))
-    run_data.note_few_slots(args.experiment, _say)
-    task = PretrainingTask(args.experiment.objective, args.experiment.model)
-    program = processes.run_on_all(lambda: make_program(task, args.experiment))
-    now = processes.run_on_all(lambda: _check_corpus(args, corpus, model))
-    data, evaluation = processes.run_on_all(lambda: _open_data(program, args.experiment, corpus))
-    begun = processes.run_on_all(lambda: begin_or_resume(args, corpus, now, _say))
-    check_start = functools.partial(record.check_last_start, args.workdir, begun.start)
-    training = functools.partial(
-        train,
-        program,
-        data,
-        args.workdir,
-        say=_say,
-        evaluation=evaluation,
-        start=functools.partial(_initial_state, args, program, model, corpus) if model else None,
-        evaluate_start=model is not None,
-        clock=clock,
-        profile_steps=args.profile or 0,
-        before_save=lambda: processes.broadcast_from_first(check_start),
-        kept=begun.kept,
-    )
-    return _train(training, args, program, clock, check_start)
 
 
 def _open_initial(args: Pretrain) -> tuple[PretrainedModel | None, Pretrain]:
@@ -92,46 +71,122 @@ def _open_initial(args: Pretrain) -> tuple[PretrainedModel | None, Pretrain]:
     return model, dataclasses.replace(args, experiment=experiment)
 
 
-def _check_corpus(args: Pretrain, corpus: str, model: PretrainedModel | None) -> RunRecord:
-    """Checks that the corpus is whole and fits the model; returns the run's record."""
+def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
+    """Checks, records and trains, in a work directory that no other run uses meanwhile."""
+    workdir, experiment = args.workdir, args.experiment
+    clock = StartClock(_say, args.began)
+    directory.keep_compiled(workdir)
+    corpus, program, now = processes.run_on_all(lambda: _open_corpus(args, model))
+    check_same_input(now)
+    data, evaluation = processes.run_on_all(lambda: _open_batches(program, experiment, corpus))
+    begun = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step, _say)
+    check_start = functools.partial(record.check_last_start, workdir, begun.start)
+    training = functools.partial(
+        train,
+        program,
+        data,
+        workdir,
+        say=_say,
+        evaluation=evaluation,
+        start=functools.partial(_initial_state, program, experiment, corpus, model) if model else None,
+        evaluate_start=model is not None,
+        clock=clock,
+        profile_steps=args.profile or 0,
+        before_save=lambda: processes.broadcast_from_first(check_start),
+        kept=begun.kept,
+    )
+    return _train(
+        workdir,
+        compile_ahead=lambda done: clock.compiled(compile_later_phases(program, experiment, done, _say)),
+        training=training,
+        check_start=check_start,
+    )
+
+
+def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, Program, RunRecord]:
+    """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
+    experiment = args.experiment
+    corpus = find_corpus(args.workdir, experiment, args.distributed)
+    note_few_slots(experiment, _say)
+    program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     if model is not None:
         init_from.check_vocabulary(model, corpus, _say)
-    check_vocabulary_size(args.experiment, corpus, _say)
-    return make_record(args, corpus, model)
+    check_vocabulary_size(corpus, experiment.model.vocab_size, _say)
+    return corpus, program, make_record(args.name, experiment, corpus, model)
 
 
-def _open_data(
-    program: Program, experiment: Experiment, corpus: str
+def _open_batches(
+    program: Program, experiment: Experiment, corpus: Description
 ) -> tuple[TrainingData, Evaluation | None]:
     """Returns the checked batches of a run, and its evaluation unless no documents are held out."""
-    data = run_data.make_data(program, experiment, corpus)
-    heldout = run_data.heldout_batches(program, experiment, corpus)
-    run_data.check_batches(experiment, data, heldout)
-    if heldout is None:
-        _say(f"note: {corpus} has no held-out documents, so there is no evaluation")
-        return data, None
-    return data, run_data.make_evaluation(program, experiment, heldout)
+    verify(corpus.path)  # at every start: a run may be resumed on a machine that has its own copy
+    data = make_data(program, experiment, corpus)
+    if corpus.has_heldout:
+        return data, make_evaluation(program, experiment, corpus.path)
+    _say(f"note: {corpus.path} has no held-out documents, so there is no evaluation")
+    return data, None
 
 
-def _initial_state(args: Pretrain, program: Program, model: PretrainedModel, corpus: str) -> TrainState:
+def compile_later_phases(
+    program: Program, experiment: Experiment, step: int, say: Callable[[str], None]
+) -> float:
+    """Compiles the step of each phase that begins after `step`; jax keeps the result until it is needed.
+
+    Longer sequences take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
+    makes that happen at the start of the run, not days later when the phase begins. Does nothing under pmap
+    with several processes: there jax lowers a step only for arrays, not for shapes.
+
+    Args:
+      program: the compiled task.
+      experiment: its settings.
+      step: steps done.
+      say: prints one line.
+
+    Returns:
+      How many seconds that took.
+    """
+    began = time.perf_counter()
+    if experiment.parallel.mode == "pmap" and processes.count() > 1:
+        return 0.0
+    task = program.task
+    assert isinstance(task, PretrainingTask)
+    held = program.rows.ranges(experiment.global_batch_size)
+    num_rows = sum(stop - start for start, stop in held)
+    for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps):
+        if step < start < stop:
+            say(f"compiling the step for length {phase.max_seq_length}, which begins at step {start}")
+            shapes = task.abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
+            batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+            program.lower_train_step(program.put(batch)).compile()
+    return time.perf_counter() - began
+
+
+def _initial_state(
+    program: Program, experiment: Experiment, corpus: Description, model: PretrainedModel
+) -> TrainState:
     """The state at step 0 of a run that starts from a model."""
-    new_rows = init_from.describe_new_rows(model, args.experiment.model.vocab_size, corpus)
+    new_rows = init_from.describe_new_rows(model, experiment.model.vocab_size, corpus.vocabulary)
     for line in (init_from.describe_start(model), *new_rows):
         _say(line)
     return start_from(program, model.params, ROWS_OF_TOKENS)
 
 
 def _train(
+    workdir: Path,
+    compile_ahead: Callable[[int], None],
     training: Callable[[Interrupt], Ending],
-    args: Pretrain,
-    program: Program,
-    clock: StartClock,
     check_start: Callable[[], None],
 ) -> int:
     """Compiles and trains. Returns the exit status; says why if it is not 0.
 
+    Args:
+      workdir: the work directory.
+      compile_ahead: compiles what the steps after so many need.
+      training: the training loop.
+      check_start: raises UserError if another machine took the run over.
+
     Raises:
-      UserError: too little memory, or `check_start` says that another machine took the run over.
+      UserError: too little memory, or another machine took the run over.
       Unfinished: a file cannot be written or read.
     """
     with processes.listen() as interrupt:
@@ -141,11 +196,10 @@ def _train(
                 takeover_checked_on_failure(check_start),
                 storage_errors_as_unfinished(),
             ):
-                done = max(saved_steps(args.workdir), default=0)
-                clock.compiled(compile_later_phases(program, args.experiment, done, _say))
+                compile_ahead(max(saved_steps(workdir), default=0))
                 ending = training(interrupt)
         except NonFiniteError as error:
-            print(f"bert-jax: error: {error}; {_advice_after_nan(args.workdir)}", file=sys.stderr)
+            print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
             return exit_status.FAILED
         if ending is Ending.INTERRUPTED:
             _say(f"{interrupt.signal_name}: saved; run the same command again to resume")

@@ -1,4 +1,4 @@
-"""Held-out metrics against steps, drawn by matplotlib (extra [plot])."""
+"""Held-out metrics against steps, drawn by matplotlib."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,9 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: Path) -> None:
-    """Raises UserError if the suffix is not a picture's, or matplotlib is not installed."""
+    """Raises UserError if the suffix is not a picture's."""
     if path.suffix not in FORMATS:
         raise UserError(f"{path} has no suffix of a picture; valid: {', '.join(FORMATS)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise UserError(
-            "a picture needs matplotlib, which is not installed: pip install -c constraints.txt -e '.[plot]'"
-        ) from None
 
 
 Rows = Sequence[Mapping[str, Any]]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ from typing import Any
 from bert_jax import exit_status
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.model_source import ModelSource
-from bert_jax.pretraining.preparation import make_corpus
+from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
 from bert_jax.studies.leases import Leases
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
@@ -20,12 +19,10 @@ from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.run import check_directories, check_model
 from data_pipeline.config import INSTALLED_DOCUMENTATION
-from data_pipeline.corpus import store
 from data_pipeline.corpus.documents import MANIFEST_FILE
+from data_pipeline.corpus.store import Description
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.documentation_tasks import write_tasks
-from data_pipeline.preparing.inputs import Source
-from data_pipeline.preparing.prepare import PrepareSettings
 from data_pipeline.tasks.minimal_pairs import read_minimal_pairs
 
 
@@ -61,7 +58,13 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
     """
     makers: list[tuple[Path, Path, Callable[[], None]]] = []
     if Path(corpus) == directory / CORPUS_DIRECTORY:
-        makers.append((Path(corpus), Path(corpus) / MANIFEST_FILE, lambda: _make_corpus(corpus, vocab_size)))
+        makers.append(
+            (
+                Path(corpus),
+                Path(corpus) / MANIFEST_FILE,
+                lambda: make_documentation_corpus(Path(corpus), vocab_size),
+            )
+        )
     if Path(tasks) == directory / TASKS_DIRECTORY:
         makers.append((Path(tasks), Path(tasks), lambda: write_tasks(Path(tasks))))
     leases = Leases(directory / LEASES_DIRECTORY)
@@ -84,7 +87,7 @@ class Loaded:
     evaluated_tokens: int
 
 
-def check_data(plan: Plan, directory: Path, corpus: str, tasks: str) -> dict[str, Loaded]:
+def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[str, Loaded]:
     """Reads the tasks of what is left to measure.
 
     Returns:
@@ -93,12 +96,11 @@ def check_data(plan: Plan, directory: Path, corpus: str, tasks: str) -> dict[str
     Raises:
       UserError: some cannot be read; the message names all of them.
     """
-    vocabulary = store.find_vocabulary(corpus)
-    if vocabulary is None:
+    if corpus.vocabulary is None:
         raise UserError(
-            f"{corpus} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
+            f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
-    tokenizer = make_tokenizer(vocabulary)
+    tokenizer = make_tokenizer(corpus.vocabulary)
     left: dict[tuple[str, str], Measuring] = {}
     for job in plan.jobs:
         if isinstance(job, Measuring) and not read_ended(directory, job):
@@ -133,18 +135,6 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     data = args.settings.load(args.task, args.data, tokenizer)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))
-
-
-def _make_corpus(corpus: str, vocab_size: int) -> None:
-    print("making a corpus of the installed packages' documentation", flush=True)
-    settings = PrepareSettings(
-        source=Source((INSTALLED_DOCUMENTATION,)),
-        train_vocab="wordpiece",
-        vocab_size=vocab_size,
-        holdout=0.05,
-    )
-    if status := make_corpus(settings, corpus, overwrite=True):
-        sys.exit(status)
 
 
 def _end_now() -> None:

@@ -23,7 +23,7 @@ from bert_jax.studies.report import write_report
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
-from data_pipeline.corpus import store
+from data_pipeline.corpus.store import Description, describe
 
 _CORE = "BERT_JAX_STUDY_CORE"
 """Environment variable of a worker that this module started: the core that it computes on, or `ALL`."""
@@ -44,20 +44,21 @@ def run_study(args: RunStudy) -> int:
     if core := os.environ.get(_CORE):
         if core != ALL:
             os.sched_setaffinity(0, {int(core)})
-        plan = _plan(args, scale, corpus)
+        plan = _plan(args, scale, describe(corpus))
         return work(plan, args.output, tasks, _reporter(plan, args.output))
     name = args.study.name
     check_directory(args.output, name, args.scale)
     if makes_data(args.output, corpus, tasks):
         claim(args.output, name, args.scale)
         make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
-    plan = _plan(args, scale, corpus)
+    described = describe(corpus)
+    plan = _plan(args, scale, described)
     if args.status:
         show_status(plan, args.output)
         return 0
     if args.retry:
         forget_failures(args.output, plan)
-    loaded = check_data(plan, args.output, corpus, tasks)
+    loaded = check_data(plan, args.output, described, tasks)
     cores = find_cores(plan, args.workers)
     if args.plan:
         if cores[0] != ALL:
@@ -65,15 +66,15 @@ def run_study(args: RunStudy) -> int:
         show_plan(plan, args.output, costs(plan, loaded), len(cores))
         return 0
     claim(args.output, name, args.scale)
-    check_unchanged(args.output, plan, store.fingerprint(corpus))
+    check_unchanged(args.output, plan, described.fingerprint)
     status = _run_workers(args.argv, cores)
     return _report(plan, args.output) if status == 0 else status
 
 
-def _plan(args: RunStudy, scale: Scale, corpus: str) -> Plan:
+def _plan(args: RunStudy, scale: Scale, corpus: Description) -> Plan:
     """The plan on a corpus, whose vocabulary the models have, with what the flags change."""
     given = _given_settings(args.experiment, args.given)
-    changes = {"data.corpus": corpus, "model.vocab_size": store.vocabulary_size(corpus), **given}
+    changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **given}
     return make_plan(args.study, args.scale, scale, changes, args.budget_flops)
 
 

@@ -14,7 +14,6 @@ import jax
 
 from bert_jax import exit_status
 from bert_jax.objectives import objective_name
-from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import listen
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
@@ -51,7 +50,7 @@ def work(
       0 when every job has ended, failed ones included; 75 if it was interrupted; 69 if a disk failed.
     """
     leases = leases or Leases(directory / LEASES_DIRECTORY)
-    keep_compiled(directory)  # for all jobs, as far as they compute the same
+    workdir.keep_compiled(directory)  # for all jobs, as far as they compute the same
     while True:
         waiting = False
         for job in plan.jobs:

@@ -41,6 +41,8 @@ class Settings(TaskSettings):
 
     max_seq_length: int = 128
     """Most tokens of a text or pair; longer ones are cut."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "GlueData":
         """Reads and encodes a task of GLUE.
@@ -51,7 +53,7 @@ class Settings(TaskSettings):
         plain = make_task_tokenizer(tokenizer)
         encode = functools.partial(text_rows, tokenizer=plain, max_length=self.max_seq_length)
         glue = GLUE_TASKS[cast(GlueName, task)]
-        read = functools.partial(_read, data, glue, encode)
+        read = functools.partial(_read, data, glue, encode, encoding=self.encoding)
         dev = {str(split): read(split) for split in glue.files if split not in glue.submissions}
         train = dev.pop("train")
         tests = {
@@ -62,7 +64,7 @@ class Settings(TaskSettings):
         submissions = {str(split): file for split, file in glue.submissions.items() if split in tests}
         if task == "mnli" and (source := _find_diagnostic(data)):
             diagnostic = GLUE_TASKS["ax"]
-            tests[diagnostic.directory] = _read(source, diagnostic, encode, "test")
+            tests[diagnostic.directory] = _read(source, diagnostic, encode, "test", encoding=self.encoding)
             submissions[diagnostic.directory] = diagnostic.submissions["test"]
         return GlueData(glue, train, dev, tests, submissions)
 
@@ -76,13 +78,13 @@ class Settings(TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a file of GLUE, or a table with the task's columns, such as sentence1 and sentence2."""
-        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)])
+        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)], encoding=self.encoding)
         _say_broken(file.broken)
 
         header: Header = "names" if file.has_names else "none"
         parse = functools.partial(glue_example, columns=file.columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        return predict_records(job, file.read, parse, predict, header=header)
+        return predict_records(job, file.read, parse, predict, header=header, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the task has pairs."""
@@ -117,10 +119,12 @@ class GlueData(LabelledData):
             write_submission(directory / SUBMISSION_FILE, texts)
 
 
-def _read(source: str, task: GlueTask, encode: Callable[..., Rows], split: GlueSplit) -> Rows:
+def _read(
+    source: str, task: GlueTask, encode: Callable[..., Rows], split: GlueSplit, *, encoding: str
+) -> Rows:
     """The rows of one split; those of test sets have no targets, as GLUE does not publish their labels."""
 
-    found = read_glue(source, task, split)
+    found = read_glue(source, task, split, encoding)
     _say_broken(found.broken)
     targets = {} if split in task.submissions else label_targets(found.examples, task.labels)
     return encode(found.examples, targets=targets)

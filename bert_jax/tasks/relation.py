@@ -128,6 +128,8 @@ class Settings(TaskSettings):
     """Most tokens of a text; longer ones are cut, away from the entities."""
     entities: EntityStyle = "markers"
     """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
     files_only: ClassVar[bool] = True
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
@@ -140,14 +142,14 @@ class Settings(TaskSettings):
         test_file = find_split(directory, "test", _SUFFIXES, _SEMEVAL["test"])
         if dev_file.stem == _SEMEVAL["dev"][0]:
             print(f"{dev_file.name} serves as dev: SemEval-2010 Task 8 has none, so its test set chooses")
-        train, dev = read(train_file), read(dev_file)
+        train, dev = self._read(train_file), self._read(dev_file)
         labels, plain = take_labels(train, dev), make_task_tokenizer(tokenizer)
         train_rows, dev_rows = (
             self.rows(split, plain, label_targets(split, labels)) for split in (train, dev)
         )
         tests = {}
         if test_file:
-            test = read(test_file)
+            test = self._read(test_file)
             tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
         return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
@@ -159,8 +161,9 @@ class Settings(TaskSettings):
         """Predicts a file in one of the forms of the training data; its labels are ignored."""
         if not is_json_lines(job.input):
             return self._predict_semeval(job)
-        read = functools.partial(read_records, job.input, RELATION_FIELDS)
-        return predict_records(job, read, _unlabelled, functools.partial(self._predict, model=job.model))
+        read = functools.partial(read_records, job.input, RELATION_FIELDS, self.encoding)
+        predict = functools.partial(self._predict, model=job.model)
+        return predict_records(job, read, _unlabelled, predict, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
@@ -172,7 +175,7 @@ class Settings(TaskSettings):
         end = line_end(job.input)
 
         def read() -> Iterator[tuple[PlacedLines, RelationExample]]:
-            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input))
+            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input, self.encoding))
 
         def parts() -> Iterator[list[str]]:
             for part in in_parts(check_whole(read), records_at_once(len(job.model.record.labels))):
@@ -183,10 +186,14 @@ class Settings(TaskSettings):
                     for (lines, _), one in zip(part, found, strict=True)
                 ]
 
-        return job.write_text(parts())
+        return job.write_text(parts(), self.encoding)
 
     def _predict(self, examples: Sequence[RelationExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
         return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
+
+    def _read(self, file: Path) -> list[RelationExample]:
+        """The examples of a file, whose suffix decides its form."""
+        return (read_relations if is_json_lines(file) else read_semeval)(file, self.encoding)
 
     def rows(
         self,
@@ -196,12 +203,6 @@ class Settings(TaskSettings):
     ) -> Rows:
         """The rows of some examples; arguments as for `relation_rows`."""
         return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
-
-
-def read(file: Path) -> list[RelationExample]:
-    """The examples of a file, whose suffix decides its form."""
-
-    return read_relations(file) if is_json_lines(file) else read_semeval(file)
 
 
 def _unlabelled(record: Record) -> RelationExample:

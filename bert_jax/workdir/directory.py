@@ -1,4 +1,4 @@
-"""A run's directory: its lock, the checks before a run uses it, and the tokenizer and corpus stored in it."""
+"""A run's directory: its lock, the checks before a run uses it, and what else is stored in it."""
 
 import contextlib
 import os
@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.parallel.compilation_cache import DIRECTORY as COMPILED_DIRECTORY
+import jax
+
 from bert_jax.training.checkpoints import DIRECTORY as CHECKPOINTS_DIRECTORY
 from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
 from bert_jax.workdir.record import CONFIG_FILE
@@ -23,6 +24,7 @@ from data_pipeline.errors import UserError
 
 CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
+_COMPILED_DIRECTORY = "compilation-cache"
 _LOCK = "lock"
 # A run writes these after its config.json, so in a directory without that file they are not a run's.
 _REPLACED = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, CHECKPOINTS_DIRECTORY)
@@ -50,7 +52,7 @@ def lock(workdir: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
+            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, _COMPILED_DIRECTORY}:
                 shutil.rmtree(workdir)
                 for directory in missing[1:]:
                     directory.rmdir()
@@ -110,6 +112,13 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
 def remove_tokenizer(workdir: Path) -> None:
     """Removes the work directory's copy of the tokenizer, if there is one."""
     shutil.rmtree(workdir / TOKENIZER_DIRECTORY, ignore_errors=True)
+
+
+def keep_compiled(workdir: Path) -> None:
+    """Keeps compiled programs in the work directory, so that going on starts in seconds."""
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str((workdir / _COMPILED_DIRECTORY).absolute()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def corpus_of(workdir: Path, named: str) -> str:

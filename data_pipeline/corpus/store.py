@@ -4,6 +4,7 @@ TFRecords.
 Only this module tells the two apart.
 """
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -48,48 +49,58 @@ def open_store(corpus: str, split: Split) -> Store:
     return index_records(paths)
 
 
-def has_heldout(corpus: str) -> bool:
-    """Whether a corpus has held-out documents. Raises UserError if it is no corpus."""
-    if is_prepared(corpus):
-        return bool(read_manifest(Path(corpus))["splits"]["heldout"]["documents"])
-    return bool(find_records(corpus, "heldout"))
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is known of a corpus before its text is read."""
+
+    path: str
+    is_prepared: bool
+    """Whether `bert-jax prepare` made it; it is of TFRecords if not."""
+    vocabulary: Vocabulary | None
+    """What it was made with; of TFRecords the `vocab.txt` beside them, whose casing is a guess, or None."""
+    vocabulary_size: int | None
+    """Number of ids; None if the vocabulary is."""
+    has_heldout: bool
+    """Whether some of its documents are held out."""
+    fingerprint: str
+    """A hash of its tokens and vocabulary, the same wherever it is stored. TFRecords have no checksum of a
+    whole file, so theirs is a hash of file names and sizes."""
 
 
-def vocabulary_size(corpus: str) -> int | None:
-    """Number of ids; None for TFRecords without a `vocab.txt`. Raises UserError as `find_vocabulary`."""
-    if is_prepared(corpus):
-        return read_manifest(Path(corpus))["tokenizer"]["vocab_size"]
-    vocabulary = find_vocabulary(corpus)
-    return len(vocabulary.pieces()) if vocabulary else None
-
-
-def find_vocabulary(corpus: str) -> Vocabulary | None:
-    """What a corpus was made with; of TFRecords the `vocab.txt` beside them, None if there is none.
+def describe(corpus: str) -> Description:
+    """Describes a corpus.
 
     Raises:
-      UserError: it is no corpus, or `vocab.txt` is not a vocabulary of BERT's.
+      UserError: it is no corpus, or its vocabulary is missing, damaged or none of BERT's.
     """
-    if is_prepared(corpus):
-        return read_vocabulary(Path(corpus) / TOKENIZER_DIRECTORY)
+    if not is_prepared(corpus):
+        return _describe_records(corpus)
+    manifest = read_manifest(Path(corpus))
+    shards = {split: manifest["splits"][split]["shards"] for split in _SPLITS}
+    return Description(
+        path=corpus,
+        is_prepared=True,
+        vocabulary=read_vocabulary(Path(corpus) / TOKENIZER_DIRECTORY),
+        vocabulary_size=manifest["tokenizer"]["vocab_size"],
+        has_heldout=bool(manifest["splits"]["heldout"]["documents"]),
+        fingerprint=_hash({"tokenizer": manifest["tokenizer"], "shards": shards}),
+    )
+
+
+def _describe_records(corpus: str) -> Description:
     vocabulary = read_records_vocabulary(corpus)
     if vocabulary is not None:
         take_vocabulary(vocabulary, records_directory(corpus) / vocabulary.file_name)
-    return vocabulary
-
-
-def fingerprint(corpus: str) -> str:
-    """A hash of a corpus's tokens and vocabulary, the same wherever it is stored.
-
-    TFRecords have no checksum of a whole file, so theirs is a hash of file names and sizes. Raises UserError
-    if it is no corpus.
-    """
-    if not is_prepared(corpus):
+    train, heldout = (find_records(corpus, split) for split in _SPLITS)
+    return Description(
+        path=corpus,
+        is_prepared=False,
+        vocabulary=vocabulary,
+        vocabulary_size=len(vocabulary.pieces()) if vocabulary else None,
+        has_heldout=bool(heldout),
         # In reading order, which decides the batches.
-        paths = [path for split in _SPLITS for path in find_records(corpus, split)]
-        return _hash([(path.name, path.stat().st_size) for path in paths])
-    manifest = read_manifest(Path(corpus))
-    shards = {split: manifest["splits"][split]["shards"] for split in _SPLITS}
-    return _hash({"tokenizer": manifest["tokenizer"], "shards": shards})
+        fingerprint=_hash([(path.name, path.stat().st_size) for path in (*train, *heldout)]),
+    )
 
 
 def verify(corpus: str) -> None:

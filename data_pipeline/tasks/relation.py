@@ -59,7 +59,7 @@ class RelationExample:
     """None in examples to predict."""
 
 
-def read_semeval(file: Path) -> list[RelationExample]:
+def read_semeval(file: Path, encoding: str = "utf-8") -> list[RelationExample]:
     """The examples of a file in the form of SemEval-2010 Task 8.
 
     Head is e1, tail is e2, and labels are words such as Cause-Effect(e2,e1). An example is a numbered line
@@ -67,25 +67,25 @@ def read_semeval(file: Path) -> list[RelationExample]:
     relation; then optionally a line that begins with Comment. Blank lines are ignored.
 
     Raises:
-      UserError: no such file, not UTF-8, empty, an example without both entities, or a line of none of these
-        kinds.
+      UserError: no such file, not in the encoding, empty, an example without both entities, or a line of none
+        of these kinds.
     """
-    return [parse_semeval(lines) for lines in split_semeval(file)]
+    return [parse_semeval(lines) for lines in split_semeval(file, encoding)]
 
 
-def read_relations(file: Path) -> list[RelationExample]:
+def read_relations(file: Path, encoding: str = "utf-8") -> list[RelationExample]:
     """Examples from JSONL: {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}, and maybe "label".
 
     Offsets count characters; `stop` is exclusive. An entity may have a "type". Raises UserError as
     `read_records`, and if an entity is empty, outside the text or overlaps with the other one.
     """
-    return [parse_relation(record) for record in read_records(file, RELATION_FIELDS)]
+    return [parse_relation(record) for record in read_records(file, RELATION_FIELDS, encoding)]
 
 
-def split_semeval(file: Path) -> Iterator[PlacedLines]:
+def split_semeval(file: Path, encoding: str = "utf-8") -> Iterator[PlacedLines]:
     """The lines of each example, without blank ones."""
     example: PlacedLines = []
-    for place, line in read_lines(file):
+    for place, line in read_lines(file, encoding):
         if _NUMBERED.fullmatch(line) and example:
             yield example
             example = []

@@ -39,12 +39,12 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)
 
 
-def make_experiment(objective: str, vocab_size: int) -> Experiment:
-    """Two layers of width 16, float32; settings differ from the defaults, so that tests notice a lost one."""
+def make_experiment(objective: str, vocab_size: int, num_layers: int = 2) -> Experiment:
+    """Layers of width 16, float32; settings differ from the defaults, so that tests notice a lost one."""
     return Experiment(
         model=ModelConfig(
             vocab_size=vocab_size,
-            num_layers=2,
+            num_layers=num_layers,
             hidden_size=16,
             num_heads=4,
             intermediate_size=24,
@@ -93,13 +93,14 @@ def make_run(
     kind: str = "wordpiece",
     casing: Casing = "uncased",
     make_params: Callable[[ModelConfig], dict] = random_params,
+    num_layers: int = 2,
 ) -> tuple[Experiment, Tokenizer]:
     """Fills a work directory: config.json, tokenizer, one checkpoint at step 10, metrics.
 
     The model has seven rows more than the vocabulary has entries.
     """
     tokenizer = make_tokenizer(kind, casing)
-    experiment = make_experiment(objective, tokenizer.vocab_size + 7)
+    experiment = make_experiment(objective, tokenizer.vocab_size + 7, num_layers)
     workdir.mkdir()
     tokenizer.save(workdir / "tokenizer")
     write_record(workdir, RunRecord("tiny", experiment, "fingerprint"))

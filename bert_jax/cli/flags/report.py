@@ -23,7 +23,7 @@ class Report:
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the table as CSV, with a line for each run or trial."""
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Also draw held-out accuracy and perplexity of pretraining runs: .png, .svg or .pdf (extra [plot])."""
+    """Also draw held-out accuracy and perplexity of pretraining runs: .png, .svg or .pdf."""
 
     def __post_init__(self) -> None:
         if not self.runs:

@@ -201,6 +201,9 @@ class Grid:
             self._check_same(trial, before, self._record(config))
 
     def _check_same(self, trial: Trial, before: FineTuningRecord, now: FineTuningRecord) -> None:
+        # A setting that an older record lacks has its default, which reproduces the behaviour before it.
+        settings = {**dataclasses.asdict(type(self.args.settings)()), **before.settings}
+        before = dataclasses.replace(before, settings=settings)
         check_same(self._directory(trial), before, now, self.head.rows_compete)
 
     def _check_begun(self, trials: Sequence[Trial]) -> None:

@@ -8,7 +8,6 @@ from bert_jax import exit_status
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.parallel.compilation_cache import keep_compiled
 from bert_jax.parallel.interrupt import listen
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.grid import Grid
@@ -40,7 +39,7 @@ def finetune(args: Finetune[Any], model: PretrainedModel) -> int:
     if note := grid.describe_start():
         print(note, flush=True)
     with workdir.lock(args.output):
-        keep_compiled(args.output)
+        workdir.keep_compiled(args.output)
         return _train_grid(grid)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +41,15 @@ class GlueExamples:
     """Lines of a training or development set that were left out for their number of columns."""
 
 
-def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueExamples:
+def read_glue(source: str, task: GlueTask, split: GlueSplit, encoding: str = "utf-8") -> GlueExamples:
     """The examples of one split of a task.
 
     Args:
       source: the directory of GLUE or of the task, or `tfds:glue/NAME`.
 
     Raises:
-      UserError: the task has no such split; no such file; not UTF-8; a column is missing; more than one line
-        in 1,000 has the wrong number of columns, or any line of a test set; no examples.
+      UserError: the task has no such split; no such file; not in the encoding; a column is missing; more than
+        one line in 1,000 has the wrong number of columns, or any line of a test set; no examples.
     """
     if split not in task.files:
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
@@ -62,7 +62,7 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit) -> GlueExamples:
     file = directory / task.files[split]
     if not file.is_file():
         raise UserError(f"{source} has neither {task.directory}/{file.name} nor {file.name}")
-    opened = open_glue(file, task, split)
+    opened = open_glue(file, task, split, encoding)
     label = None if split in task.submissions else task.label_column
     return GlueExamples(
         [glue_example(record, opened.columns, label) for record in opened.read()], opened.broken
@@ -83,7 +83,9 @@ class GlueFile:
     """Lines with the wrong number of columns, which are left out."""
 
 
-def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> GlueFile:
+def open_glue(
+    file: Path, task: GlueTask, split: GlueSplit | None = None, encoding: str = "utf-8"
+) -> GlueFile:
     """Checks a file and returns how to read its records. Columns may also have TFDS's names.
 
     Args:
@@ -91,14 +93,14 @@ def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> Glu
         counts as a test set if it has no column of labels.
 
     Raises:
-      UserError: no such file; not UTF-8; a column is missing, or two have the same name; more than one line
-        in 1,000 has the wrong number of columns, or any line of a test set; no examples, which may be
-        raised only when the records are read.
+      UserError: no such file; not in the encoding; a column is missing, or two have the same name; more than
+        one line in 1,000 has the wrong number of columns, or any line of a test set; no examples, which may
+        be raised only when the records are read.
     """
     if split is None and file.suffix != ".tsv":
-        columns = _text_columns(task, next(read_records(file, ())).fields)
-        return GlueFile(columns, functools.partial(read_records, file, columns))
-    _, first = next(split_tabs(file))
+        columns = _text_columns(task, next(read_records(file, (), encoding)).fields)
+        return GlueFile(columns, functools.partial(read_records, file, columns, encoding))
+    _, first = next(split_tabs(file, encoding))
     is_headerless = bool(task.names_without_header) and not set(task.columns) <= set(first)
     if split is None:  # a user's table, which may have a header with other names
         is_headerless = is_headerless and _is_labelled(first, task)
@@ -107,8 +109,8 @@ def open_glue(file: Path, task: GlueTask, split: GlueSplit | None = None) -> Glu
     columns = _text_columns(task, names)
     check_columns(file, names, columns if is_test else (*columns, task.label_column))
     check_names(file, names)
-    broken = _find_broken(file, len(names), is_test)
-    read = functools.partial(_read, file, names, is_headerless)
+    broken = _find_broken(split_tabs(file, encoding), len(names), is_test)
+    read = functools.partial(_read, file, encoding, names, is_headerless)
     return GlueFile(columns, read, not is_headerless, broken)
 
 
@@ -142,10 +144,12 @@ def _text_columns(task: GlueTask, names: Collection[str]) -> tuple[str, ...]:
     return task.tfds_columns if is_tfds and not set(task.columns) <= set(names) else task.columns
 
 
-def _find_broken(file: Path, num_columns: int, is_test: bool) -> tuple[Place, ...]:
+def _find_broken(
+    lines: Iterable[tuple[Place, list[str]]], num_columns: int, is_test: bool
+) -> tuple[Place, ...]:
     """The places of lines with the wrong number of columns. Raises UserError if there are too many."""
     broken, num_whole = [], 0
-    for place, values in split_tabs(file):
+    for place, values in lines:
         if len(values) == num_columns:
             num_whole += 1
         else:
@@ -155,8 +159,8 @@ def _find_broken(file: Path, num_columns: int, is_test: bool) -> tuple[Place, ..
     return tuple(broken)
 
 
-def _read(file: Path, names: Sequence[str], is_headerless: bool) -> Iterator[Record]:
-    lines = split_tabs(file)
+def _read(file: Path, encoding: str, names: Sequence[str], is_headerless: bool) -> Iterator[Record]:
+    lines = split_tabs(file, encoding)
     if not is_headerless:
         next(lines)
     is_empty = True

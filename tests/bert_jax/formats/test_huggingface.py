@@ -269,6 +269,10 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
             r"config\.json: hidden_size is '16'; it must be a whole number from 1 to 2147",
         ),
         ({"num_hidden_layers": 2.5}, r"num_hidden_layers is 2\.5; it must be a whole number"),
+        (
+            {"num_hidden_layers": 10**9},
+            "num_hidden_layers is 1000000000; it must be a whole number from 1 to 1024",
+        ),
         ({"num_attention_heads": True}, "num_attention_heads is True; it must be a whole number"),
         ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; it must be a whole number"),
         ({"num_attention_heads": 3}, r"config\.json: model\.num_heads \(3\) does not divide"),

@@ -54,6 +54,11 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
         (copy / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be a whole number from 1"):
             open_model(copy)
+    config["model"] |= {"num_heads": 4, "num_layers": 10**9}
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"model\.num_layers is 1000000000; .* from 1 to 1024"):
+        open_model(copy)
+    config["model"]["num_layers"] = 2
     del config["model"]["num_heads"]
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"config\.json is not of this format: KeyError\('num_heads'\)"):

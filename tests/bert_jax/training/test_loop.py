@@ -19,9 +19,9 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.pretraining import data as run_data
+from bert_jax.pretraining import evaluation
 from bert_jax.pretraining import run as pretraining_run
-from bert_jax.pretraining.later_phases import compile_later_phases
+from bert_jax.pretraining.run import compile_later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import takeover_checked_on_failure
@@ -149,7 +149,7 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
 def test_an_evaluation_that_fails_does_not_cost_the_checkpoint(
     finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_data, "evaluate", raise_no_evaluation)
+    monkeypatch.setattr(evaluation, "evaluate", raise_no_evaluation)
     with pytest.raises(RuntimeError, match="no evaluation"):
         main(arguments(tmp_path, corpus))
     monkeypatch.undo()

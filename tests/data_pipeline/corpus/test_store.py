@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline.corpus.store import (
-    fingerprint,
-    has_heldout,
-    is_prepared,
-    open_store,
-    verify,
-    vocabulary_size,
-)
+from data_pipeline.corpus.store import describe, open_store, verify
+from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY, read_vocabulary
 from data_pipeline.errors import UserError
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
 from tests.data_pipeline.small_records import write_records
@@ -35,29 +29,30 @@ def test_a_directory_of_tfrecords_is_what_its_glob_is(records: Path) -> None:
     (records / "notes.txt").write_text("of no account")
     directory, pattern = str(records), f"{records}/*.tfrecord"
     for corpus in (directory, pattern):
-        assert not is_prepared(corpus)
+        described = describe(corpus)
+        assert (described.path, described.is_prepared) == (corpus, False)
         assert (len(open_store(corpus, "train")), len(open_store(corpus, "heldout"))) == (3, 2)
-        assert has_heldout(corpus)
-        assert vocabulary_size(corpus) is None
+        assert (described.has_heldout, described.vocabulary, described.vocabulary_size) == (True, None, None)
         verify(corpus)
-    assert fingerprint(directory) == fingerprint(pattern)
+    assert describe(directory).fingerprint == describe(pattern).fingerprint
 
 
 def test_fingerprints_tell_records_apart(records: Path) -> None:
-    before = fingerprint(str(records))
+    before = describe(str(records)).fingerprint
     (records / "a.tfrecord").rename(records / "b.tfrecord")
-    renamed = fingerprint(str(records))
+    renamed = describe(str(records)).fingerprint
     write_records(records / "b.tfrecord", range(4))
-    assert len({before, renamed, fingerprint(str(records))}) == 3
+    assert len({before, renamed, describe(str(records)).fingerprint}) == 3
 
 
 def test_a_prepared_directory_is_not_taken_for_records(prepared: Path, tmp_path: Path) -> None:
     write_records(prepared / "a.tfrecord", range(3))
     corpus = str(prepared)
-    assert is_prepared(corpus)
+    described = describe(corpus)
+    assert (described.is_prepared, described.has_heldout, described.vocabulary_size) == (True, True, 605)
+    assert described.vocabulary == read_vocabulary(prepared / TOKENIZER_DIRECTORY)
     assert open_store(corpus, "train").num_documents == 3
-    assert vocabulary_size(corpus) == 605
-    assert fingerprint(corpus) == fingerprint(str(prepared.rename(tmp_path / "moved")))
+    assert described.fingerprint == describe(str(prepared.rename(tmp_path / "moved"))).fingerprint
 
 
 def test_verify_looks_at_both_splits(prepared: Path) -> None:
@@ -73,7 +68,7 @@ def test_verify_looks_at_both_splits(prepared: Path) -> None:
 def test_what_is_neither_is_named_with_what_would_be(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("not a corpus")
     for corpus in (str(tmp_path), str(tmp_path / "absent"), f"{tmp_path}/*.tfrecord"):
-        for look in (is_prepared, has_heldout, vocabulary_size, fingerprint, verify):
+        for look in (describe, verify):
             with pytest.raises(UserError, match=r"is not a corpus; .*bert-jax prepare .*TFRecords") as caught:
                 look(corpus)
             assert corpus in str(caught.value)

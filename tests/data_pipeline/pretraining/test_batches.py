@@ -9,7 +9,7 @@ import pytest
 
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.documents import Corpus, open_corpus
-from data_pipeline.corpus.store import has_heldout, open_store
+from data_pipeline.corpus.store import describe, open_store
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches, make_source, training_batches
 from data_pipeline.pretraining.instances import cut_instances
@@ -213,8 +213,8 @@ def test_evaluation_reads_the_held_out_documents(tmp_path):
 
 
 def test_has_heldout(corpus, tmp_path):
-    assert has_heldout(corpus)
-    assert not has_heldout(str(write_corpus(tmp_path, [random_documents(3)])))
+    assert describe(corpus).has_heldout
+    assert not describe(str(write_corpus(tmp_path, [random_documents(3)]))).has_heldout
 
 
 def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
-from data_pipeline.corpus.store import has_heldout, verify
+from data_pipeline.corpus.store import describe, verify
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches, training_batches
 from data_pipeline.tensorflow_cpu import tf
@@ -62,9 +62,9 @@ def test_order_does_not_depend_on_where_a_run_was_interrupted(directory, pattern
 def test_files_named_heldout_are_for_evaluation(directory):
     (batch,) = evaluation_batches(str(directory), DATA, PHASE, batch_size=8, examples=100)
     assert batch["input_ids"][:, 0].tolist() == [100, 101, 102, 103, 104, 0, 0, 0]
-    assert has_heldout(str(directory))
+    assert describe(str(directory)).has_heldout
     (directory / "heldout.tfrecord").unlink()
-    assert not has_heldout(str(directory))
+    assert not describe(str(directory)).has_heldout
     with pytest.raises(UserError, match="no heldout TFRecords"):
         evaluation_batches(str(directory), DATA, PHASE, batch_size=8, examples=100)
 

@@ -5,7 +5,7 @@ import tensorflow_datasets as tfds
 
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.tasks.finetuning.labels import label_ids, label_values
-from data_pipeline.tasks.glue.files import read_glue
+from data_pipeline.tasks.glue.files import open_glue, read_glue
 from data_pipeline.tasks.glue.submission import (
     join_submissions,
     placeholders,
@@ -122,6 +122,21 @@ def test_published_files_are_read(tmp_path, name, split, file, content, expected
     if example.label is not None:
         numbers = label_ids(data.examples, task.labels) if task.labels else label_values(data.examples)
         assert len(numbers) == len(data.examples)
+
+
+def test_files_in_another_encoding_are_read(tmp_path):
+    content = "sentence\tlabel\nA naïve film.\t1\n"
+    file = write(tmp_path / "train.tsv", "")
+    file.write_text(content, encoding="latin-1")
+    (example,) = read_glue(str(tmp_path), GLUE_TASKS["sst2"], "train", "latin-1").examples
+    assert example.text == "A naïve film."
+    with pytest.raises(UserError, match="is not UTF-8"):
+        read_glue(str(tmp_path), GLUE_TASKS["sst2"], "train")
+    for name in ("users.tsv", "users.csv"):
+        users = tmp_path / name
+        users.write_text("sentence\nA naïve film.\n", encoding="latin-1")
+        (record,) = open_glue(users, GLUE_TASKS["sst2"], encoding="latin-1").read()
+        assert record.fields["sentence"] == "A naïve film."
 
 
 def test_few_broken_lines_are_told_and_many_refused(tmp_path):

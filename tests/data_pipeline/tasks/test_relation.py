@@ -59,6 +59,18 @@ def test_semeval_is_read(tmp_path):
     assert (spans(second), second.label, second.place.line) == (("wrap", "child"), "Other", 5)
 
 
+def test_files_in_another_encoding_are_read(tmp_path):
+    semeval, lines = tmp_path / "x.txt", tmp_path / "x.jsonl"
+    semeval.write_text('1\t"The <e1>café</e1> is in <e2>Rom</e2>."\nOther\n', encoding="latin-1")
+    line = {"text": "The café in Rom", "head": {"start": 4, "stop": 8}, "tail": {"start": 12, "stop": 15}}
+    lines.write_text(json.dumps({**line, "label": "in"}, ensure_ascii=False), encoding="latin-1")
+    for read, file in ((read_semeval, semeval), (read_relations, lines)):
+        (example,) = read(file, "latin-1")
+        assert spans(example) == ("café", "Rom")
+        with pytest.raises(UserError, match="is not UTF-8"):
+            read(file)
+
+
 def test_semevals_test_file_has_no_relations(tmp_path):
     content = '8001\t"<e1>a</e1> <e2>b</e2>"\n8002\t"<e1>c</e1> <e2>d</e2>"\nComment: x\n'
     assert [(e.text, e.label) for e in read_semeval(write(tmp_path / "x.txt", content))] == [

@@ -13,7 +13,7 @@ from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.compiler_memory import COMPILED
-from bert_jax.pretraining.later_phases import compile_later_phases
+from bert_jax.pretraining.run import compile_later_phases
 from bert_jax.training.program import make_program
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
