@@ -38,6 +38,11 @@ def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
     for name in COMMANDS:
         module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
         monkeypatch.setattr(module, "run", functools.wraps(module.run)(lambda args: 0))
+    monkeypatch.chdir(tmp_path)
+    for name, text in re.findall(
+        r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
     for command in documented_commands(page, tmp_path):
         assert main(command) == 0, command
 
