@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from bert_jax.studies.statistics import Statistic, matthews, mean, paired_difference
+from bert_jax.studies.statistics import paired_difference
+from bert_jax.studies.weighted_metrics import Statistic, matthews, mean
 
 NUM_RESAMPLES = 400
 

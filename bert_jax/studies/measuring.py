@@ -15,13 +15,11 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
-from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY
+from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
-ITEMS_FILE = "items.npz"
-"""In the directory of a trial: each metric's outcomes on the dev set's items."""
 
 
 class Interrupted(Exception):

@@ -31,8 +31,8 @@ class Measurement:
     diverged: str | None = None
     """One sentence if the loss was not finite."""
     items: Path | None = None
-    """`.npz` of each metric's outcomes on the dev set's items: name -> [N, ...], what the `Statistic` of that
-    name takes."""
+    """`.npz` of each metric's outcomes on the dev set's items: name -> [N, ...], what the `Statistic` takes
+    that `bert_jax.studies.weighted_metrics.statistic_of` gives."""
     items_scale: float = 1.0
     """What the statistic of these outcomes is multiplied by to have the unit of `metrics`."""
 

@@ -30,23 +30,17 @@ Shapes: S seeds, N items, R resamples.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import stats
+
+from bert_jax.studies.weighted_metrics import Statistic, mean
 
 FEWEST_SEEDS = 3
 """With fewer there is no interval."""
 
 _WEIGHTS_AT_ONCE = 1 << 23
-
-Statistic: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""A metric of every seed for several weightings of the items.
-
-Takes scores or predictions [S, N, ...] and float64 weights [R, N], how often each item counts; returns
-float64 [R, S].
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,35 +64,6 @@ class Difference:
             seeds = "1 seed" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
             return f"{self.mean:+.4g} ({seeds}; an interval needs {FEWEST_SEEDS})"
         return f"{self.mean:+.4g} [{self.interval[0]:+.4g}, {self.interval[1]:+.4g}]"
-
-
-def mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The `Statistic` of metrics that are means over items, such as accuracy: of scores [S, N]."""
-    return _sums(scores, weights) / weights.sum(axis=1, keepdims=True)
-
-
-def f1(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The `Statistic` F1 of class 1; 0 where it is neither predicted nor right.
-
-    Args:
-      outcomes: 0 or 1 [S, N, 2], predictions and targets.
-      weights: [R, N].
-    """
-    predicted, target = np.moveaxis(outcomes, -1, 0)
-    both = _sums(predicted * target, weights)
-    return _ratio(2 * both, _sums(predicted, weights) + _sums(target, weights))
-
-
-def matthews(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The `Statistic` Matthews correlation, with the arguments of `f1`; 0 where either is constant."""
-    predicted, target = np.moveaxis(outcomes, -1, 0)
-    rate_predicted, rate_target = mean(predicted, weights), mean(target, weights)
-    covariance = mean(predicted * target, weights) - rate_predicted * rate_target
-    variances = rate_predicted * (1 - rate_predicted) * rate_target * (1 - rate_target)
-    return _ratio(covariance, np.sqrt(variances))
-
-
-STATISTICS: dict[str, Statistic] = {"accuracy": mean}
 
 
 def paired_difference(
@@ -145,14 +110,6 @@ def paired_difference(
         half = _half_width(by_seed, of_items, num_items, confidence)
         interval = float(by_seed.mean() - half), float(by_seed.mean() + half)
     return Difference(float(by_seed.mean()), interval, num_seeds, num_items)
-
-
-def _sums(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return weights @ scores.T.astype(np.float64)
-
-
-def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
 def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:

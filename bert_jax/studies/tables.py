@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from bert_jax.studies.results import Measurement, StudyResults
-from bert_jax.studies.statistics import STATISTICS, Difference, paired_difference
+from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.study import Measure
+from bert_jax.studies.weighted_metrics import statistic_of
 
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 """How the names of metrics end of which less is better."""
@@ -226,7 +227,7 @@ def _outcomes(trials: Sequence[Sequence[Measurement]], metric: str) -> np.ndarra
     found = []
     for of_seed in trials:
         for trial in of_seed:
-            if trial.items is None or metric not in STATISTICS:
+            if trial.items is None:
                 return None
             with np.load(trial.items) as arrays:
                 if metric not in arrays:
@@ -240,9 +241,9 @@ def _outcomes(trials: Sequence[Sequence[Measurement]], metric: str) -> np.ndarra
 
 def _over_finetuning(metric: str, scale: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """The statistic of a pretraining seed: the mean of a metric's over its fine-tuning seeds."""
-    statistic = STATISTICS[metric]
 
     def mean(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        statistic = statistic_of(metric, outcomes[0, :, 0])
         parts = [statistic(outcomes[:, :, seed], weights) for seed in range(outcomes.shape[2])]
         return scale * functools.reduce(np.add, parts) / len(parts)
 

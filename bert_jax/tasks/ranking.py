@@ -51,6 +51,7 @@ from data_pipeline.tasks.ranking import (
     read_queries,
     read_ranking,
     read_test_queries,
+    score_queries,
     score_rankings,
     split_queries,
 )
@@ -300,6 +301,7 @@ class RankingData:
             self._score(scores),
             find_degenerate_scores(scores["dev"]),
             examples=top_answers(self._queries["dev"], scores["dev"]),
+            items=score_queries(self._encoded["dev"].relevance, scores["dev"]),
         )
 
     def _fingerprint(self, split: str) -> str:

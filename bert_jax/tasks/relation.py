@@ -58,6 +58,7 @@ from data_pipeline.tasks.relation import (
     read_relations,
     read_semeval,
     relation_rows,
+    semeval_counts,
     semeval_f1,
     split_semeval,
 )
@@ -151,7 +152,7 @@ class Settings(TaskSettings):
         if test_file:
             test = self._read(test_file)
             tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
-        return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
+        return RelationData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
     def head(self, task: str, config: FineTuningConfig) -> "Relation":
         """A score of every relation for the two entities."""
@@ -203,6 +204,17 @@ class Settings(TaskSettings):
     ) -> Rows:
         """The rows of some examples; arguments as for `relation_rows`."""
         return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
+
+
+class RelationData(LabelledData):
+    """A `TaskData` of texts with two entities, whose relation is the label."""
+
+    def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
+        """The `Outcome.items`, SemEval's F1 among them if it is a metric."""
+        found = super().items(targets, decided)
+        if _SEMEVAL_F1 in self._scorers:
+            found[_SEMEVAL_F1.name] = semeval_counts(targets, decided, self.labels)
+        return found
 
 
 def _unlabelled(record: Record) -> RelationExample:

@@ -47,6 +47,8 @@ from data_pipeline.tasks.squad.questions import (
 )
 from data_pipeline.tasks.squad.scores import (
     best_thresholds,
+    score_questions_1,
+    score_questions_2,
     score_squad_1,
     score_squad_2,
     tune_null_threshold,
@@ -228,7 +230,23 @@ class SquadData:
             self._score(answers, threshold),
             "every answer is empty" if is_empty else None,
             {} if threshold is None else {"null_threshold": threshold},
+            items=self._items({found.id: found.text(threshold) for found in answers}),
         )
+
+    def _items(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """The `Outcome.items` of predicted answers; those of groups are parts of sums and of counts."""
+        examples = self._dev.examples
+        if self._search.version == "1.1":
+            scored = score_questions_1(examples, texts)
+            return {name: 100 * np.array(scores) for name, scores in scored.items()}
+        items = {name: 100 * np.array(scores) for name, scores in score_questions_2(examples, texts).items()}
+        has_answer = np.array([bool(example.answers) for example in examples])
+        for prefix, chosen in (("HasAns_", has_answer), ("NoAns_", ~has_answer)):
+            if chosen.any():
+                items |= {
+                    prefix + name: np.stack([items[name] * chosen, chosen], -1) for name in ("exact", "f1")
+                }
+        return items
 
     def _score(self, answers: Sequence[PredictedAnswer], threshold: float | None) -> dict[str, float]:
 

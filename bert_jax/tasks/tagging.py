@@ -55,7 +55,14 @@ from data_pipeline.tasks.tagging.rows import (
     list_tags,
     make_tagging_rows,
 )
-from data_pipeline.tasks.tagging.scores import report_entities, report_words, score_entities, score_words
+from data_pipeline.tasks.tagging.scores import (
+    count_entities,
+    count_words,
+    report_entities,
+    report_words,
+    score_entities,
+    score_words,
+)
 from data_pipeline.tfds import TfdsSplit
 
 # Enough for full batches of similar length, few enough to hold in memory.
@@ -78,6 +85,9 @@ _WORD_METRICS = (
     Metric("accuracy", "accuracy", in_percent=True),
     Metric("macro_f1", "macro F1", in_percent=True),
 )
+
+# What is right counts 100, as the metrics are in percent; what is predicted and what is true, 1.
+_PERCENT = np.array([100, 1, 1])
 
 
 class TokenHead(nn.Module):
@@ -279,7 +289,15 @@ class TaggingData:
         write_json(directory / REPORT_FILE, report(self._gold("dev"), tags["dev"]))
         words = {word for sentence in tags["dev"] for word in sentence}
         degenerate = f"every word is tagged {words.pop()}" if len(words) == 1 else None
-        return Outcome(self._score(tags), degenerate)
+        return Outcome(self._score(tags), degenerate, items=self._items(tags["dev"]))
+
+    def _items(self, tags: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+        """The `Outcome.items` of sentences with predicted tags."""
+        if self._has_entities:
+            counts = count_entities(self._gold("dev"), tags) * _PERCENT
+            return {"f1": counts, "precision": counts[:, [0, 1]], "recall": counts[:, [0, 2]]}
+        by_tag = count_words(self._gold("dev"), tags, self.labels) * _PERCENT
+        return {"accuracy": by_tag[..., [0, 2]].sum(1), "macro_f1": by_tag}
 
     def _score(self, tags: Mapping[str, list[list[str]]]) -> dict[str, float]:
         """The scores on dev, and on test if it has tags; entity tags that are all O do not count as tags."""

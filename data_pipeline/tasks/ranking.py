@@ -203,7 +203,15 @@ def _relevance(place: Place, value: object) -> float:
 def score_rankings(
     relevance: Sequence[np.ndarray], scores: Sequence[np.ndarray], cutoff: int = 10
 ) -> dict[str, float]:
-    """Means of the metrics over queries; a query without a relevant candidate counts as 0.
+    """Means of `score_queries` over the queries, with its arguments."""
+    scored = score_queries(relevance, scores, cutoff)
+    return {name: float(np.mean(of_queries)) for name, of_queries in scored.items()}
+
+
+def score_queries(
+    relevance: Sequence[np.ndarray], scores: Sequence[np.ndarray], cutoff: int = 10
+) -> dict[str, np.ndarray]:
+    """The metrics of each query; one without a relevant candidate has 0.
 
     For mrr and recall, candidates of equal score are ranked worst first, so a model that gives all the same
     score gains nothing from the order of a file.
@@ -214,8 +222,8 @@ def score_rankings(
       cutoff: k of recall@k and ndcg@k.
 
     Returns:
-      mrr, recall@1, recall@k and ndcg@k, from 0 to 1. recall@k is the fraction of a query's relevant
-      candidates that are among its first k; in ndcg one adds relevance / log2(1 + rank).
+      mrr, recall@1, recall@k and ndcg@k, float64 [N] from 0 to 1. recall@k is the fraction of a query's
+      relevant candidates that are among its first k; in ndcg one adds relevance / log2(1 + rank).
     """
     from sklearn.metrics import ndcg_score
 
@@ -232,7 +240,7 @@ def score_rankings(
                 f"ndcg@{cutoff}": ndcg_score([truth], [score], k=cutoff),
             }
         )
-    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
 
 def find_degenerate_scores(scores: Sequence[np.ndarray]) -> str | None:

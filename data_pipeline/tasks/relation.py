@@ -288,12 +288,29 @@ def semeval_f1(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[st
     """
     from sklearn.metrics import f1_score
 
+    scores = [
+        f1_score(targets, predictions, labels=numbers, average="micro", zero_division=0)
+        for numbers in _directions(labels)
+    ]
+    return float(np.mean(scores))
+
+
+def semeval_counts(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+    """int32 [N, K, 3]: what `semeval_f1` is the mean F1 of, for each relation but Other.
+
+    Whether it is found in the right direction, is predicted, and is there, each 0 or 1.
+    """
+    counts = []
+    for numbers in _directions(labels):
+        predicted, true = np.isin(predictions, numbers), np.isin(targets, numbers)
+        counts.append(np.stack([true & (targets == predictions), predicted, true], axis=-1))
+    return np.stack(counts, axis=1).astype(np.int32)
+
+
+def _directions(labels: Sequence[str]) -> list[list[int]]:
+    """For each relation but Other, the numbers of its labels, such as those of its two directions."""
     directions: dict[str, list[int]] = {}
     for number, label in enumerate(labels):
         if label != _OTHER:
             directions.setdefault(label.partition("(")[0], []).append(number)
-    scores = [
-        f1_score(targets, predictions, labels=numbers, average="micro", zero_division=0)
-        for numbers in directions.values()
-    ]
-    return float(np.mean(scores))
+    return list(directions.values())

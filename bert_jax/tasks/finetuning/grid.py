@@ -36,10 +36,10 @@ from bert_jax.training.progress import duration
 from bert_jax.training.train_step import Params
 from bert_jax.training.warm_start import start_from
 from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_record, write_record
-from bert_jax.workdir.grid import BEST_DIRECTORY, RESULT_FILE, TRIALS_DIRECTORY, write_trials
+from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, TRIALS_DIRECTORY, write_trials
 from bert_jax.workdir.provenance import describe_code_changes, this_start
 from bert_jax.workdir.record import describe_layout_changes
-from data_pipeline.atomic import write_json
+from data_pipeline.atomic import atomically, write_json
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
@@ -301,6 +301,11 @@ class Grid:
             "diverged": diverged,
             "examples": outcome.examples,
         }
+        if outcome.items:
+            file = self._directory(trial) / ITEMS_FILE
+            with atomically(file) as partial, partial.open("wb") as opened:
+                np.savez_compressed(opened, **outcome.items)  # type: ignore[arg-type]
+        # Last, as it marks the trial as finished.
         write_json(self._directory(trial) / RESULT_FILE, result)
 
     def _keep_best(self) -> None:

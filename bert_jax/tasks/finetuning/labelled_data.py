@@ -33,6 +33,14 @@ SCORERS: Mapping[Metric, Scorer] = {
 }
 """Metrics that several tasks share, and how each is computed."""
 
+_ITEMS: Mapping[Scorer, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    scores.accuracy: scores.are_right,
+    **dict.fromkeys(
+        (scores.f1, scores.macro_f1, scores.matthews, scores.pearson, scores.spearman), scores.pairs
+    ),
+}
+"""How a metric is made of single rows: (targets [R], predictions [R]) -> `Outcome.items`."""
+
 
 def scorers(*names: str) -> dict[Metric, Scorer]:
     """The `SCORERS` of these names, in this order."""
@@ -88,7 +96,25 @@ class LabelledData:
         outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         self.write(directory, outputs)
         first_dev = next(iter(self._dev))
-        return Outcome(self._score(outputs), self.find_degenerate(outputs[first_dev]))
+        items = join_splits(
+            {
+                name: self.items(rows.targets[self._target], self.decide(outputs[name]))
+                for name, rows in self._dev.items()
+            }
+        )
+        return Outcome(self._score(outputs), self.find_degenerate(outputs[first_dev]), items=items)
+
+    def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
+        """The `Outcome.items` of a split; a metric with a scorer of its own is not among them.
+
+        Args:
+          targets, decided: [R], as a `Scorer` takes them.
+        """
+        return {
+            metric.name: _ITEMS[scorer](targets, decided)
+            for metric, scorer in self._scorers.items()
+            if scorer in _ITEMS
+        }
 
     def write(self, directory: Path, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes the predictions of each split, given the model's outputs [R, L]."""

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -34,6 +34,20 @@ class Outcome:
     """Values tuned on the development set that predicting needs, such as a threshold."""
     examples: Sequence[Mapping[str, str]] = ()
     """Rows of a table of predictions to show, such as the best answers to a few queries."""
+    items: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Name of a metric on the development set -> what each of its N examples adds to it, [N, ...].
+
+    The metric follows from it under any weighting of the examples (`bert_jax.studies.weighted_metrics`). It
+    is in units of the metric: where that is in percent, what is right counts 100.
+
+    - [N]: scores, of which the metric is the mean.
+    - [N, 2]: predictions and targets, of which it is the F1 of class 1, macro F1 or correlation; or for the
+      names in `RATIOS` there, parts of two sums whose ratio it is.
+    - [N, 3]: numbers of right, predicted and true entities, of which it is the F1.
+    - [N, K, 3]: the same for each of K classes, of which it is the mean F1.
+
+    Metrics that fit none of these are left out.
+    """
 
 
 class TaskData(Protocol):
@@ -147,7 +161,10 @@ class TaskSettings(abc.ABC):
         """
 
 
-def join_splits(splits: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+X = TypeVar("X")
+
+
+def join_splits(splits: Mapping[str, Mapping[str, X]]) -> dict[str, X]:
     """The metrics of all splits; names begin with that of the split, except for `dev`."""
     return {
         name if split == "dev" else f"{split}_{name}": value

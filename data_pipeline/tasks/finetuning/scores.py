@@ -80,13 +80,25 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> float:
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
     from scipy.stats import pearsonr
 
-    return float(pearsonr(targets, predictions).statistic) if _both_vary(targets, predictions) else 0.0
+    if not _both_vary(targets, predictions):
+        return 0.0
+    return float(pearsonr(targets.astype(np.float64), predictions.astype(np.float64)).statistic)
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
     from scipy.stats import spearmanr
 
     return float(spearmanr(targets, predictions).statistic) if _both_vary(targets, predictions) else 0.0
+
+
+def are_right(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """float64 [R]: 1 where the class is right, else 0; their mean is the accuracy."""
+    return (targets == predictions).astype(np.float64)
+
+
+def pairs(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """[R, 2]: each prediction and its target, of which the other scores here are made."""
+    return np.stack([predictions, targets], axis=-1)
 
 
 def _both_vary(targets: np.ndarray, predictions: np.ndarray) -> bool:

@@ -1,5 +1,6 @@
 """Exact match and F1 of answers, in percent, by the rules of SQuAD's evaluate-v1.1.py and -v2.0.py."""
 
+import itertools
 import re
 import string
 from collections import Counter
@@ -14,21 +15,32 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def score_squad_1(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1: the best score over a question's answers, averaged over questions.
+    """The means of `score_questions_1`."""
+    scored = score_questions_1(examples, predictions)
+    return {name: 100 * sum(scores) / len(scores) for name, scores in scored.items()}
+
+
+def score_questions_1(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str]
+) -> dict[str, list[float]]:
+    """`exact_match` and `f1` of SQuAD 1.1, from 0 to 1: for each question the best score over its answers.
 
     A question without prediction scores 0. Raises UserError naming a question without answer.
     """
-    exact, f1 = 0.0, 0.0
+    scored: dict[str, list[float]] = {"exact_match": [], "f1": []}
     for example in examples:
         if not example.answers:
             raise UserError(
                 f"question {example.id} has no answer to score by; SQuAD 1.1 asks for one or more"
             )
+        exact, f1 = 0.0, 0.0
         if example.id in predictions:
             predicted, golds = predictions[example.id], [answer.text for answer in example.answers]
-            exact += max(_exact(gold, predicted) for gold in golds)
-            f1 += max(_overlap(_words(gold), _words(predicted)) for gold in golds)
-    return {"exact_match": 100 * exact / len(examples), "f1": 100 * f1 / len(examples)}
+            exact = max(_exact(gold, predicted) for gold in golds)
+            f1 = max(_overlap(_words(gold), _words(predicted)) for gold in golds)
+        scored["exact_match"].append(exact)
+        scored["f1"].append(f1)
+    return scored
 
 
 def score_squad_2(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
@@ -37,19 +49,28 @@ def score_squad_2(examples: Sequence[SquadExample], predictions: Mapping[str, st
     Names of the groups' scores begin with `HasAns_` and `NoAns_`. A prediction of no answer is "". Raises
     UserError naming a question without prediction.
     """
-    exact, f1 = _scores(examples, predictions, _exact), _scores(examples, predictions, _f1_or_equal)
-    groups = {
-        "": [example.id for example in examples],
-        "HasAns_": [example.id for example in examples if example.answers],
-        "NoAns_": [example.id for example in examples if not example.answers],
-    }
+    scored = score_questions_2(examples, predictions)
+    has_answer = [bool(example.answers) for example in examples]
+    groups = {"": [True] * len(examples), "HasAns_": has_answer, "NoAns_": [not has for has in has_answer]}
     result = {}
-    for prefix, ids in groups.items():
-        if ids:
-            result[f"{prefix}exact"] = 100 * sum(exact[name] for name in ids) / len(ids)
-            result[f"{prefix}f1"] = 100 * sum(f1[name] for name in ids) / len(ids)
-            result[f"{prefix}total"] = len(ids)
+    for prefix, chosen in groups.items():
+        if count := sum(chosen):
+            for name, scores in scored.items():
+                result[f"{prefix}{name}"] = 100 * sum(itertools.compress(scores, chosen)) / count
+            result[f"{prefix}total"] = count
     return result
+
+
+def score_questions_2(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str]
+) -> dict[str, list[float]]:
+    """`exact` and `f1` of SQuAD 2.0 for each question, from 0 to 1.
+
+    Raises UserError naming a question without prediction.
+    """
+    exact, f1 = (_scores(examples, predictions, measure) for measure in (_exact, _f1_or_equal))
+    ids = [example.id for example in examples]
+    return {"exact": [exact[name] for name in ids], "f1": [f1[name] for name in ids]}
 
 
 def best_thresholds(

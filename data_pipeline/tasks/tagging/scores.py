@@ -34,6 +34,30 @@ def report_entities(gold: Tags, predicted: Tags) -> Report:
     return _report(sorted({kind for kind, *_ in get_entities(gold) + get_entities(predicted)}), scores)
 
 
+def count_entities(gold: Tags, predicted: Tags) -> np.ndarray:
+    """int32 [N, 3]: how many entities of each sentence are right, predicted and true, as `score_entities`
+    counts them."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    counts = []
+    for truth, found in zip(_lists(gold), _lists(predicted), strict=True):
+        true, guessed = set(get_entities(truth)), set(get_entities(found))
+        counts.append((len(true & guessed), len(guessed), len(true)))
+    return np.array(counts, np.int32)
+
+
+def count_words(gold: Tags, predicted: Tags, tags: Sequence[str]) -> np.ndarray:
+    """int32 [N, K, 3]: how many words of each sentence have each of K tags rightly, as said, and truly."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    counts = np.zeros((len(gold), len(tags), 3), np.int32)
+    for of_sentence, truth, found in zip(counts, gold, predicted, strict=True):
+        for true, guessed in zip(truth, found, strict=True):
+            of_sentence[numbers[guessed], 0] += true == guessed
+            of_sentence[numbers[guessed], 1] += 1
+            of_sentence[numbers[true], 2] += 1
+    return counts
+
+
 def score_words(gold: Tags, predicted: Tags) -> dict[str, float]:
     """`accuracy`, and `macro_f1`, the mean F1 over the tags that occur in gold or predicted."""
     from sklearn.metrics import accuracy_score, f1_score

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import f1_score, matthews_corrcoef
 
 from benchmarks.interval_coverage import SITUATIONS, measure
-from bert_jax.studies.statistics import Difference, f1, matthews, mean, paired_difference
+from bert_jax.studies.statistics import Difference, paired_difference
 
 
 @pytest.fixture
@@ -50,27 +49,6 @@ def test_what_arms_have_in_common_does_not_widen_the_interval(random: np.random.
     alone = paired_difference(baseline, treatment)
     together = paired_difference(baseline + common, treatment + common)
     assert together.interval == pytest.approx(alone.interval)
-
-
-def test_metrics_of_weighted_items_are_those_of_repeated_items(random: np.random.Generator) -> None:
-    outcomes = random.integers(0, 2, (3, 50, 2))
-    counts = random.integers(0, 4, (2, 50))
-    for statistic, metric in ((f1, f1_score), (matthews, matthews_corrcoef)):
-        expected = [
-            [metric(np.repeat(seed[:, 1], n), np.repeat(seed[:, 0], n)) for seed in outcomes] for n in counts
-        ]
-        np.testing.assert_allclose(statistic(outcomes, counts.astype(float)), expected)
-    np.testing.assert_allclose(
-        mean(outcomes[..., 0], counts.astype(float)),
-        [[np.repeat(seed[:, 0], n).mean() for seed in outcomes] for n in counts],
-    )
-
-
-def test_metrics_of_constant_predictions_are_0() -> None:
-    outcomes = np.zeros((3, 20, 2))
-    assert f1(outcomes, np.ones((1, 20))).tolist() == [[0, 0, 0]]
-    assert matthews(outcomes, np.ones((1, 20))).tolist() == [[0, 0, 0]]
-    assert paired_difference(outcomes, outcomes, f1).is_distinguishable is False
 
 
 def test_a_difference_is_the_mean_over_seeds_and_known_if_0_is_outside() -> None:
