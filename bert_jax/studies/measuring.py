@@ -1,23 +1,31 @@
 """What a measure of a pretrained model does, and which numbers come of it."""
 
+import collections
 import dataclasses
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bert_jax import exit_status
 from bert_jax.finetuning_config import LayerRates
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.inference.sentence_scores import sentence_scores
+from bert_jax.names import SentenceScoring
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import Measuring
-from bert_jax.studies.study import Changes, Finetuned
+from bert_jax.studies.study import Changes, Finetuned, MinimalPairs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
 from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
+from data_pipeline.tasks.minimal_pairs import accuracies, read_minimal_pairs
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 
@@ -84,6 +92,9 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
         case Finetuned(task=task, data=data):
             args = finetune_arguments(task, job.flags, source, path_of_data(tasks, data), output)
             return _finetune(args)
+        case MinimalPairs(data=data, score=score):
+            model = open_model(source.model, source.step)
+            return _score_pairs(model, Path(path_of_data(tasks, data)), score, output)
     raise NotImplementedError(job.measure)
 
 
@@ -115,3 +126,24 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
             }
         )
     return tuple(found)
+
+
+def _score_pairs(
+    model: PretrainedModel, data: Path, score: SentenceScoring, output: Path
+) -> tuple[dict[str, Any], ...]:
+    """Accuracies in percent over all paradigms, which count alike, and over those of each phenomenon."""
+    pairs = read_minimal_pairs(data)
+    scoring = "likelihood" if model.config.attention == "causal" else score
+    sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    values = sentence_scores(model, sentences, scoring).tolist()
+    scores = list(zip(values[::2], values[1::2], strict=True))
+    found = accuracies(pairs, scores)
+    sizes = collections.Counter(pair.paradigm for pair in pairs)
+    # Weights that make the mean over pairs that over paradigms.
+    weights = [len(pairs) / (len(sizes) * sizes[pair.paradigm]) for pair in pairs]
+    right = [weight * (good > bad) for weight, (good, bad) in zip(weights, scores, strict=True)]
+    with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
+        np.savez(file, accuracy=np.array(right))
+    by_phenomenon = {f"accuracy {name}": 100 * value for name, value in found["phenomena"].items()}
+    metrics = {"accuracy": 100 * found["accuracy"], **by_phenomenon}
+    return ({"metrics": metrics, "items": ITEMS_FILE, "items_scale": 100.0},)
