@@ -14,9 +14,10 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.sentence_scores import sentence_scores
 from bert_jax.names import SentenceScoring
+from bert_jax.pretraining.heldout_language_model import heldout_metrics
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import Measuring
-from bert_jax.studies.study import Changes, Finetuned, MinimalPairs
+from bert_jax.studies.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
@@ -95,6 +96,9 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
         case MinimalPairs(data=data, score=score):
             model = open_model(source.model, source.step)
             return _score_pairs(model, Path(path_of_data(tasks, data)), score, output)
+        case HeldoutLM():
+            model = open_model(source.model, source.step)
+            return ({"metrics": heldout_metrics(model, job.model.experiment.data.corpus)},)
     raise NotImplementedError(job.measure)
 
 

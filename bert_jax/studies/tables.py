@@ -129,6 +129,9 @@ def curves(results: StudyResults, column: Measure) -> list[Curve]:
 
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
+    """Whether an arm without a number in a column will have one; what is measured without it never will."""
+    if any((m.arm, m.measure) == (arm, column.name) for m in results.measurements):
+        return False
     measured = results.study.arms_at(results.scale)[arm].measured
     return measured is None or column.name in measured
 

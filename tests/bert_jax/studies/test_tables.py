@@ -78,6 +78,15 @@ def test_arms_without_any_number_have_a_place_that_says_so() -> None:
     assert table.places["ltr", "topic"].values == {}
 
 
+def test_an_arm_that_is_measured_by_other_metrics_has_no_place() -> None:
+    measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
+    other = type(measured[1])(**{**vars(measured[1]), "metrics": {"ltr_perplexity": 9.0}})
+    places = make_table(results([measured[0], other])).places
+    assert ("base", "topic") in places
+    assert ("ltr", "topic") not in places
+    assert ("mlm", "topic") in places
+
+
 def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     measured = []
