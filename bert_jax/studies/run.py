@@ -68,6 +68,8 @@ def run_study(args: RunStudy) -> int:
     claim(args.output, name, args.scale)
     check_unchanged(args.output, plan, described.fingerprint)
     status = _run_workers(args.argv, cores)
+    if status == exit_status.SAVED:
+        print("interrupted and saved; run the same command again to go on", file=sys.stderr)
     return _report(plan, args.output) if status == 0 else status
 
 

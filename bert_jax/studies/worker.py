@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
                     status = _pretrain(job, plan, directory)
                 case Measuring():
                     found, status = measure(job, directory, tasks), 0
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):
         status = exit_status.SAVED
     except NonFiniteError as problem:
         status, error = exit_status.FAILED, str(problem)
@@ -110,6 +111,13 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
             _say(f"bert-jax: error: {problem}")
             return exit_status.MAY_PASS
         status, error = exit_status.BAD_INPUT, " ".join(str(problem).split())
+    except Exception as problem:  # a defect must not stop the other jobs
+        with _log(directory / job.path):
+            traceback.print_exc()
+        status, error = (
+            exit_status.FAILED,
+            f"{type(problem).__name__}: {problem}; {LOG_FILE} has the traceback",
+        )
     if status in (exit_status.SAVED, exit_status.MAY_PASS):
         return status
     if status and not error:
