@@ -9,12 +9,14 @@ from typing import Literal
 
 from data_pipeline.errors import UserError
 
-Positions = Literal["learnt"]
-Normalization = Literal["layer_norm"]
-NormalizationPlace = Literal["post"]
-FeedForward = Literal["dense"]
+Positions = Literal["learnt", "rotary", "sinusoidal", "none"]
+Normalization = Literal["layer_norm", "rms_norm"]
+NormalizationPlace = Literal["post", "pre"]
+FurtherNormalization = Literal["same", "none"]
+FeedForward = Literal["dense", "geglu", "swiglu"]
+Biases = Literal["all", "norms", "none"]
 Attention = Literal["bidirectional", "causal"]
-Activation = Literal["gelu_tanh", "gelu_exact"]
+Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb"]
 DecayShape = Literal["polynomial", "cosine"]
@@ -35,10 +37,29 @@ MODEL_SIZES = (
     "type_vocab_size",
 )
 """The fields of ModelConfig that are sizes, each at least 1."""
-MODEL_PARTS = ("positions", "normalization", "normalization_place", "feed_forward")
-"""The fields of ModelConfig that name a part of the encoder with parameters of its own; each is a module of
-`bert_jax/model/`."""
-MODEL_SHAPE = (*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon")
+MODEL_PARTS = (
+    "positions",
+    "normalization",
+    "normalization_place",
+    "embedding_normalization",
+    "query_key_normalization",
+    "feed_forward",
+    "biases",
+)
+"""The fields of ModelConfig that name a part of the encoder with parameters of its own."""
+LATER_SHAPE = (
+    "embedding_normalization",
+    "query_key_normalization",
+    "biases",
+    "rotary_base",
+    "rotary_base_local",
+    "attention_window",
+    "global_every",
+)
+"""The fields of MODEL_SHAPE that were added after the others: files of settings may lack them."""
+MODEL_SHAPE = tuple(
+    dict.fromkeys((*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon", *LATER_SHAPE))
+)
 """The fields of ModelConfig that trained parameters depend on."""
 
 
@@ -106,23 +127,51 @@ class ModelConfig:
     """Number of segments."""
     positions: Positions = "learnt"
     """How the model knows the order of tokens. learnt: a vector for each position is added to the
-    embeddings."""
+    embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
+    and keys are turned by angles that grow with the position. none: it does
+    not, but for a causal model or a window."""
+    rotary_base: float = 10_000.0
+    """Rotary positions: the slowest angle's wavelength is about 2 pi times
+    this many tokens."""
+    rotary_base_local: float | None = None
+    """The same in layers with an attention window; None: as elsewhere."""
     normalization: Normalization = "layer_norm"
-    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias."""
+    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias. rms_norm: mean
+    square 1, then a learnt scale."""
     normalization_place: NormalizationPlace = "post"
-    """post: after each residual sum, `norm(x + sublayer(x))`."""
+    """post: after each residual sum, `norm(x + sublayer(x))`. pre: before each sublayer, `x +
+    sublayer(norm(x))`, and after the last layer."""
+    embedding_normalization: FurtherNormalization = "same"
+    """Normalization of the sum of the embeddings. same: as model.normalization; where that is before each
+    sublayer, it stands for that of the first. none: there is none."""
+    query_key_normalization: FurtherNormalization = "none"
+    """Normalization of each head's queries and keys before they are
+    multiplied. same: as model.normalization. none: there is none."""
     feed_forward: FeedForward = "dense"
-    """dense: two linear layers with the activation between them."""
+    """dense: two linear layers with the activation between them. geglu,
+    swiglu: the first is two, of which one, after GELU or SiLU, multiplies the
+    other; intermediate_size is the width of each, and the number of parameters
+    is that of dense where it is two thirds as large."""
+    biases: Biases = "all"
+    """all: linear layers and normalizations have biases. norms: only
+    normalizations. none: neither. Output layers always have one."""
     attention: Attention = "bidirectional"
     """What a position may attend to. bidirectional: its whole sequence. causal: itself and the positions
     to its left."""
+    attention_window: int | None = None
+    """How many tokens to each side a position may attend to; None: all."""
+    global_every: int | None = None
+    """The first of every so many layers has no attention window; None: all
+    layers have it."""
     dropout_rate: float = 0.1
     """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
     """Dropout probability on the attention probabilities."""
     activation: Activation = "gelu_tanh"
-    """gelu_tanh: google-research/bert since 2019-02. gelu_exact: erf, what Hugging Face calls "gelu"."""
+    """Of dense feed-forward layers and of heads. gelu_tanh: google-research/bert since 2019-02. gelu_exact:
+    erf, what Hugging Face calls "gelu". geglu has either GELU, and swiglu always SiLU."""
     layer_norm_epsilon: float = 1e-12
+    """Added to the variance, or in rms_norm to the mean square."""
     initializer_range: float = 0.02
     """Standard deviation of the initial normal distribution, before it is cut at two standard deviations."""
     dtype: DType = "float32"
@@ -145,6 +194,50 @@ class ModelConfig:
             check_dropout_rate(f"model.{name}", getattr(self, name))
         check_above_zero("model.layer_norm_epsilon", self.layer_norm_epsilon)
         check_not_negative("model.initializer_range", self.initializer_range)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.positions == "rotary" and self.head_width % 2:
+            raise UserError(
+                "model.positions rotary needs heads of an even width; model.hidden_size "
+                f"{self.hidden_size} / model.num_heads {self.num_heads} is {self.head_width}"
+            )
+        if self.positions == "sinusoidal" and self.hidden_size % 2:
+            raise UserError(
+                f"model.positions sinusoidal needs an even model.hidden_size; it is {self.hidden_size}"
+            )
+        check_above_zero("model.rotary_base", self.rotary_base)
+        if self.rotary_base_local is not None:
+            check_above_zero("model.rotary_base_local", self.rotary_base_local)
+            if self.positions != "rotary" or self.attention_window is None:
+                raise UserError(
+                    "model.rotary_base_local needs model.positions rotary and model.attention_window"
+                )
+        if self.attention_window is not None:
+            check_size("model.attention_window", self.attention_window)
+        if self.global_every is not None:
+            check_size("model.global_every", self.global_every)
+            if self.attention_window is None:
+                raise UserError("model.global_every needs model.attention_window; without it all are global")
+        if self.feed_forward == "geglu" and not self.activation.startswith("gelu"):
+            raise UserError(
+                "model.feed_forward geglu has model.activation gelu_tanh or gelu_exact, "
+                f"not {self.activation}"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_heads
+
+    def of_layer(self, number: int) -> "ModelConfig":
+        """The settings of one layer, which is either without an attention window or with it throughout."""
+        if self.attention_window is None:
+            return self
+        if self.global_every is not None and number % self.global_every == 0:
+            return dataclasses.replace(self, attention_window=None, global_every=None, rotary_base_local=None)
+        base = self.rotary_base if self.rotary_base_local is None else self.rotary_base_local
+        return dataclasses.replace(self, rotary_base=base, global_every=None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""The encoder with ModernBERT's parts computes what transformers' ModernBERT computes."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ModelConfig
+from bert_jax.model.encoder import Encoder
+from bert_jax.model.heads import LanguageModelHead
+from tests.bert_jax.small_run import random_params
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+MODEL = ModelConfig(
+    vocab_size=50,
+    num_layers=4,
+    hidden_size=24,
+    num_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=32,
+    type_vocab_size=1,
+    positions="rotary",
+    rotary_base=160_000.0,
+    rotary_base_local=100.0,
+    normalization_place="pre",
+    feed_forward="geglu",
+    activation="gelu_exact",
+    biases="none",
+    attention_window=3,
+    global_every=3,
+    layer_norm_epsilon=1e-5,
+)
+
+
+def theirs(params: dict) -> "transformers.ModernBertForMaskedLM":
+    config = transformers.ModernBertConfig(
+        vocab_size=MODEL.vocab_size,
+        hidden_size=MODEL.hidden_size,
+        intermediate_size=MODEL.intermediate_size,
+        num_hidden_layers=MODEL.num_layers,
+        num_attention_heads=MODEL.num_heads,
+        max_position_embeddings=MODEL.max_position_embeddings,
+        local_attention=2 * MODEL.attention_window,
+        global_attn_every_n_layers=MODEL.global_every,
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": MODEL.rotary_base},
+            "sliding_attention": {"rope_type": "default", "rope_theta": MODEL.rotary_base_local},
+        },
+        pad_token_id=0,
+        cls_token_id=1,
+        sep_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    config._attn_implementation = "eager"
+    model = transformers.ModernBertForMaskedLM(config).eval()
+    encoder, head = params["encoder"], params["language_model"]
+    embeddings, width = encoder["embeddings"], MODEL.hidden_size
+    weights = {
+        "model.embeddings.tok_embeddings.weight": embeddings["word_embeddings"]["embedding"],
+        "model.embeddings.norm.weight": embeddings["layer_norm"]["scale"],
+        "model.final_norm.weight": encoder["final_layer_norm"]["scale"],
+        "head.dense.weight": head["dense"]["kernel"].T,
+        "head.norm.weight": head["layer_norm"]["scale"],
+        "decoder.weight": embeddings["word_embeddings"]["embedding"],
+        "decoder.bias": head["bias"],
+    }
+    for i in range(MODEL.num_layers):
+        layer, prefix = encoder[f"layer_{i}"], f"model.layers.{i}"
+        if i > 0:
+            weights[f"{prefix}.attn_norm.weight"] = layer["attention_layer_norm"]["scale"]
+        kernels = [
+            layer["attention"][name]["kernel"].reshape(width, width) for name in ("query", "key", "value")
+        ]
+        weights |= {
+            f"{prefix}.attn.Wqkv.weight": np.concatenate([kernel.T for kernel in kernels]),
+            f"{prefix}.attn.Wo.weight": layer["attention"]["output"]["kernel"].reshape(width, width).T,
+            f"{prefix}.mlp_norm.weight": layer["output_layer_norm"]["scale"],
+            f"{prefix}.mlp.Wi.weight": np.concatenate(
+                [layer["gate"]["kernel"].T, layer["intermediate"]["kernel"].T]
+            ),
+            f"{prefix}.mlp.Wo.weight": layer["output"]["kernel"].T,
+        }
+    model.load_state_dict({name: torch.tensor(np.ascontiguousarray(x)) for name, x in weights.items()})
+    return model
+
+
+@pytest.mark.parametrize("global_every", [1, 3])
+def test_states_and_logits_are_those_of_transformers(global_every: int) -> None:
+    random = np.random.default_rng(0)
+    params = random_params(MODEL)
+    # Without segments there; all are 0, whose row is added to each embedding.
+    params["encoder"]["embeddings"]["segment_embeddings"]["embedding"][:] = 0
+    ids = random.integers(5, MODEL.vocab_size, (2, 14), dtype=np.int32)
+    mask = (np.arange(14) < np.array([[14], [9]])).astype(np.int32)
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+    model = dataclasses.replace(MODEL, global_every=global_every)
+    wrong = global_every != MODEL.global_every
+
+    encode = jax.jit(
+        lambda params: Encoder(model).apply({"params": params}, batch, True, method="hidden_states")
+    )
+    states = encode(params["encoder"])
+    table = params["encoder"]["embeddings"]["word_embeddings"]["embedding"]
+    logits = LanguageModelHead(model).apply({"params": params["language_model"]}, states[-1], table)
+    with torch.no_grad():
+        expected = theirs(params)(
+            input_ids=torch.tensor(ids).long(), attention_mask=torch.tensor(mask), output_hidden_states=True
+        )
+    real = mask > 0
+    apart = np.abs(np.asarray(logits)[real] - expected.logits.numpy()[real]).max()
+    assert apart > 1e-3 if wrong else apart < 1e-4
+    if not wrong:
+        for ours, known in zip(states[:-1], expected.hidden_states[:-1], strict=True):
+            np.testing.assert_allclose(np.asarray(ours)[real], known.numpy()[real], atol=1e-4)
