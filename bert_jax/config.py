@@ -18,8 +18,8 @@ Biases = Literal["all", "norms", "none"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
-OptimizerName = Literal["adamw", "lamb"]
-DecayShape = Literal["polynomial", "cosine"]
+OptimizerName = Literal["adamw", "lamb", "muon"]
+DecayShape = Literal["polynomial", "cosine", "sqrt"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
@@ -245,13 +245,16 @@ class OptimizerConfig:
     """The parameter update; the defaults are those of google-research/bert's `optimization.py`."""
 
     name: OptimizerName = "adamw"
-    """adamw, or lamb, which also scales each parameter's update by its norm, for very large batches."""
+    """adamw, or lamb, which also scales each parameter's update by its norm,
+    for very large batches. muon: the update of each matrix of a layer is made
+    orthogonal; all other parameters have adamw."""
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
     """Steps over which the learning rate rises from 0; 0 disables warm-up."""
     decay_shape: DecayShape = "polynomial"
-    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine."""
+    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine. sqrt: to 0 as
+    1 minus the square root of what is done, fast at first."""
     decay_power: float = 1.0
     """Power of the polynomial; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
     decay_start: DecayStart | int = "step_0"
@@ -278,8 +281,10 @@ class OptimizerConfig:
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):
             check_not_negative(f"optimizer.{name}", getattr(self, name))
-        if self.decay_shape == "cosine" and self.decay_power != 1:
-            raise UserError("optimizer.decay_power is of optimizer.decay_shape polynomial; a cosine has none")
+        if self.decay_shape != "polynomial" and self.decay_power != 1:
+            raise UserError(
+                f"optimizer.decay_power is of optimizer.decay_shape polynomial; {self.decay_shape} has none"
+            )
         if isinstance(self.decay_start, int):
             check_not_negative("optimizer.decay_start", self.decay_start)
         for name in ("beta1", "beta2"):

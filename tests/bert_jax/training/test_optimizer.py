@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import (
     BiasCorrection,
@@ -128,6 +129,62 @@ def test_lamb_follows_its_paper() -> None:
     assert largest_difference(config) < 1e-6
 
 
+def orthogonalized(matrix: np.ndarray) -> np.ndarray:
+    """Jordan et al. 2024: five steps of Newton-Schulz with the published coefficients, in float64."""
+    x = matrix / np.linalg.norm(matrix)
+    for _ in range(5):
+        square = x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
+        polynomial = -4.7750 * square + 2.0315 * square @ square
+        x = 3.4445 * x + (polynomial @ x if x.shape[0] <= x.shape[1] else x @ polynomial)
+    return x
+
+
+def test_muon_makes_the_matrices_of_layers_orthogonal_and_leaves_the_others_to_adamw() -> None:
+    random = np.random.default_rng(0)
+    shapes = {
+        "encoder/layer_0/attention/query/kernel": (6, 2, 4),
+        "encoder/layer_0/attention/output/kernel": (2, 4, 6),
+        "encoder/layer_0/intermediate/kernel": (6, 10),
+        "encoder/layer_0/intermediate/bias": (10,),
+        "encoder/layer_0/output_layer_norm/scale": (6,),
+        "encoder/embeddings/word_embeddings/embedding": (7, 6),
+        "pooler/dense/kernel": (6, 6),
+        "language_model/dense/kernel": (6, 6),
+    }
+    params, *gradients = (
+        {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
+        for _ in range(3)
+    )
+    config = OptimizerConfig(name="muon", weight_decay=0.1, clip_norm=None)
+    updates, adamw = (
+        {path: np.asarray(x) for path, x in updates_of(config, params, gradients).items()}
+        for config in (config, dataclasses.replace(config, name="adamw"))
+    )
+    for path, shape in shapes.items():
+        if not (path.endswith("kernel") and path.startswith("encoder")):
+            np.testing.assert_array_equal(updates[path], adamw[path], err_msg=path)
+            continue
+        matrix = (shape[0] * shape[1], shape[2]) if "attention/output" in path else (shape[0], -1)
+        first, second = (gradient[path].reshape(matrix).astype(np.float64) for gradient in gradients)
+        # Nesterov's momentum, corrected for its start from zero as in optax.
+        momentum = 0.95 * 0.05 * first + 0.05 * second
+        ahead = 0.95 * momentum / (1 - 0.95**3) + 0.05 * second / (1 - 0.95**2)
+        direction = 0.2 * np.sqrt(max(ahead.shape)) * orthogonalized(ahead)
+        expected = -1e-2 * (direction + 0.1 * params[path].reshape(matrix))
+        np.testing.assert_allclose(updates[path].reshape(matrix), expected, atol=1e-5, err_msg=path)
+
+
+def updates_of(config: OptimizerConfig, params: dict, gradients: list[dict]) -> dict:
+    """The update of the last of some steps with the same parameters."""
+    tx = make_optimizer(config)
+    nested, *steps = (unflatten_dict(tree, sep="/") for tree in (params, *gradients))
+    state, updates = tx.init(nested), nested
+    for gradient in steps:
+        norm = optax.tree.norm(gradient)
+        updates, state = tx.update(gradient, state, nested, learning_rate=np.float32(1e-2), grad_norm=norm)
+    return flatten_dict(updates, sep="/")
+
+
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 def test_other_settings_than_the_defaults_count(name: OptimizerName) -> None:
     config = OptimizerConfig(
@@ -171,7 +228,12 @@ def test_schedule_power_and_no_warmup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rates"), [("polynomial", [2, 2, 2, 1.5, 1, 0]), ("cosine", [2, 2, 2, 1.70710678, 1, 0])]
+    ("shape", "rates"),
+    [
+        ("polynomial", [2, 2, 2, 1.5, 1, 0]),
+        ("cosine", [2, 2, 2, 1.70710678, 1, 0]),
+        ("sqrt", [2, 2, 2, 1.0, 0.58578644, 0]),
+    ],
 )
 def test_the_rate_is_constant_until_the_decay_starts(shape: DecayShape, rates: list[float]) -> None:
     config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_shape=shape, decay_start=800)
@@ -193,7 +255,8 @@ def test_a_cosine_is_that_of_optax() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decay_shape": "cosine", "decay_power": 0.5}, "a cosine has none"),
+        ({"decay_shape": "cosine", "decay_power": 0.5}, "cosine has none"),
+        ({"decay_shape": "sqrt", "decay_power": 0.5}, "sqrt has none"),
         ({"decay_start": -1}, "optimizer.decay_start is -1; it must be at least 0"),
         ({"decay_start": 100}, r"optimizer.decay_start is 100; it must be below num_train_steps \(100\)"),
     ],
