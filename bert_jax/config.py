@@ -18,7 +18,7 @@ Biases = Literal["all", "norms", "none"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
-OptimizerName = Literal["adamw", "lamb", "muon"]
+OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
 DecayShape = Literal["polynomial", "cosine", "sqrt"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
@@ -36,7 +36,7 @@ MODEL_SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-"""The fields of ModelConfig that are sizes, each at least 1."""
+"""The fields of ModelConfig that are sizes, each at least 1; type_vocab_size may also be 0."""
 MODEL_PARTS = (
     "positions",
     "normalization",
@@ -124,7 +124,7 @@ class ModelConfig:
     """Width inside the feed-forward layers; 4 x hidden_size in the paper."""
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
-    """Number of segments."""
+    """Number of segments; 0: the model is not told of segments."""
     positions: Positions = "learnt"
     """How the model knows the order of tokens. learnt: a vector for each position is added to the
     embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
@@ -184,7 +184,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in MODEL_SIZES:
-            check_size(f"model.{name}", getattr(self, name))
+            if (name, getattr(self, name)) != ("type_vocab_size", 0):
+                check_size(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -246,8 +247,9 @@ class OptimizerConfig:
 
     name: OptimizerName = "adamw"
     """adamw, or lamb, which also scales each parameter's update by its norm,
-    for very large batches. muon: the update of each matrix of a layer is made
-    orthogonal; all other parameters have adamw."""
+    for very large batches; stable_adamw, which limits the step of each array
+    whose gradient is unusually large; muon, which makes the update of each
+    matrix of a layer orthogonal, and has adamw for all other parameters."""
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
@@ -275,8 +277,8 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
-        if self.name == "lamb" and self.bias_correction == "none":
-            raise UserError("optimizer.name lamb needs optimizer.bias_correction adam")
+        if self.name in ("lamb", "stable_adamw") and self.bias_correction == "none":
+            raise UserError(f"optimizer.name {self.name} needs optimizer.bias_correction adam")
         for name in ("learning_rate", "epsilon"):
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):

@@ -4,6 +4,7 @@ from bert_jax.objectives.experiment import Experiment
 from experiments import table6, table8
 from experiments.base import BASE
 from experiments.large import LARGE
+from experiments.modern import MODERN_BASE, MODERN_LARGE
 from experiments.packed import BASE_PACKED
 from experiments.quickstart import QUICKSTART
 from experiments.roberta import ROBERTA_BASE
@@ -21,6 +22,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     **table8.MASKINGS,
     "roberta_base": ROBERTA_BASE,
     "base_packed": BASE_PACKED,
+    "modern_base": MODERN_BASE,
+    "modern_large": MODERN_LARGE,
 }
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
@@ -38,5 +41,7 @@ SUMMARIES: dict[str, str] = {
     **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
     "base_packed": "base without padding: several sequences in a row",
+    "modern_base": "ModernBERT-BASE's encoder and first stage",
+    "modern_large": "ModernBERT-LARGE's encoder and first stage",
 }
 """What each experiment is, in a few words."""

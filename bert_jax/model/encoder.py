@@ -45,14 +45,16 @@ class Embeddings(nn.Module):
         self.word_embeddings = embed(self.config.vocab_size)
         positions = POSITIONS[self.config.positions]
         self.position_embeddings = positions and positions(self.config)
-        self.segment_embeddings = embed(self.config.type_vocab_size)
+        self.segment_embeddings = embed(self.config.type_vocab_size) if self.config.type_vocab_size else None
         self.layer_norm = after_embeddings(self.config, "layer_norm")
         self.dropout = Dropout(self.config.dropout_rate)
 
     def __call__(
         self, input_ids: jax.Array, segment_ids: jax.Array, positions: jax.Array, deterministic: bool
     ) -> jax.Array:
-        x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
+        x_BTD = self.word_embeddings(input_ids)
+        if self.segment_embeddings is not None:
+            x_BTD += self.segment_embeddings(segment_ids)
         if self.position_embeddings is not None:
             x_BTD += self.position_embeddings(positions)
         return self.dropout(self.layer_norm(x_BTD), deterministic)

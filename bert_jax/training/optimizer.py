@@ -1,4 +1,4 @@
-"""AdamW, LAMB and Muon as optax transformations, with google-research/bert's semantics by default.
+"""Update rules as optax transformations, by default AdamW with google-research/bert's semantics.
 
 Every departure from them (`optimization.py` there) is a named setting of `OptimizerConfig`.
 """
@@ -67,27 +67,27 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
     LAMB (You et al. 2020) applies no trust ratio to the parameters that are excluded from weight
     decay, as its authors' code does.
 
+    StableAdamW (Wortsman et al. 2023, arXiv 2304.13013, Algorithm 2) limits the step of each array.
+
     Muon (Jordan et al. 2024) takes the place of the moments for the kernels of the encoder's layers, as
     matrices with the heads joined. Its orthogonal updates have the size of AdamW's, so that rates and
     weight decays are the same for both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
     """
     clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
-    trust_ratio = optax.masked(optax.scale_by_trust_ratio(), decayed)
-    directions: optax.GradientTransformation = scale_by_moments(
-        config.beta1, config.beta2, config.epsilon, config.bias_correction
-    )
-    if config.name == "muon":
-        directions = optax.partition(
-            {"muon": scale_by_orthogonalization(), "adamw": directions}, _rule_of_each
-        )
-    return optax.chain(
-        clip,
-        directions,
-        optax.add_decayed_weights(config.weight_decay, mask=decayed),
-        trust_ratio if config.name == "lamb" else optax.identity(),
-        scale_by_given_rate(),
-    )
+    moments = scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
+    match config.name:
+        case "adamw":
+            rule = (moments, decay, optax.identity())
+        case "lamb":
+            rule = (moments, decay, optax.masked(optax.scale_by_trust_ratio(), decayed))
+        case "stable_adamw":
+            rule = (limit_steps(optax.chain(moments, decay), config),)
+        case "muon":
+            each = {"muon": scale_by_orthogonalization(), "adamw": moments}
+            rule = (optax.partition(each, _rule_of_each), decay)
+    return optax.chain(clip, *rule, scale_by_given_rate())
 
 
 def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
@@ -158,6 +158,32 @@ def scale_by_moments(
         return direction, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) -> optax.GradientTransformation:
+    """Divides the step of each array by how much larger its gradient is than its second moment says.
+
+    That is the root mean square over the array of gradient / sqrt(v), but at least 1.
+
+    Args:
+      steps: a chain that begins with `scale_by_moments`, bias-corrected.
+      config: with the settings of the moments.
+    """
+
+    def update(
+        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        updates, state = steps.update(gradients, state, params)
+        moments = state[0]  # type: ignore[index]
+        v_scale = 1 / (1 - config.beta2**moments.count)
+
+        def limit(update: jax.Array, g: jax.Array, v: jax.Array) -> jax.Array:
+            surprise = jnp.sqrt((g * g / jnp.maximum(v * v_scale, config.epsilon**2)).mean())
+            return update / jnp.maximum(surprise, 1)
+
+        return jax.tree.map(limit, updates, gradients, moments.nu), state
+
+    return optax.GradientTransformation(steps.init, update)
 
 
 def scale_by_orthogonalization() -> optax.GradientTransformation:

@@ -9,6 +9,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {},
     # ModernBERT (arXiv 2412.13663)
     "modern": {
+        "type_vocab_size": 0,
         "positions": "rotary",
         "rotary_base": 160_000.0,
         "rotary_base_local": 100.0,

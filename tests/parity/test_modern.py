@@ -19,7 +19,7 @@ MODEL = ModelConfig(
     num_heads=3,
     intermediate_size=20,
     max_position_embeddings=32,
-    type_vocab_size=1,
+    type_vocab_size=0,
     positions="rotary",
     rotary_base=160_000.0,
     rotary_base_local=100.0,
@@ -97,8 +97,6 @@ def theirs(params: dict, batch: dict) -> tuple[list[np.ndarray], np.ndarray]:
 def test_states_and_logits_are_those_of_transformers(global_every: int) -> None:
     random = np.random.default_rng(0)
     params = random_params(MODEL)
-    # ModernBERT has no segments.
-    params["encoder"]["embeddings"]["segment_embeddings"]["embedding"][:] = 0
     ids = random.integers(5, MODEL.vocab_size, (2, 14), dtype=np.int32)
     mask = (np.arange(14) < np.array([[14], [9]])).astype(np.int32)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
@@ -114,6 +112,6 @@ def test_states_and_logits_are_those_of_transformers(global_every: int) -> None:
         for x, y in zip([*states[:-1], logits], [*their_states[:-1], their_logits], strict=True)
     ]
     if global_every == MODEL.global_every:
-        assert max(apart) < 1e-5
+        assert max(apart) < 1e-4
     else:  # The layers' windows show.
         assert apart[-1] > 1e-3

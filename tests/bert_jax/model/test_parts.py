@@ -11,10 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
+from jax.sharding import AbstractMesh
 
 from bert_jax import config
-from bert_jax.config import MODEL_PARTS, ModelConfig
+from bert_jax.config import MODEL_PARTS, ModelConfig, OptimizerConfig
 from bert_jax.formats import google_tf1, huggingface
+from bert_jax.mesh import AXES
 from bert_jax.model import positions, size
 from bert_jax.model.attention import attention_bias
 from bert_jax.model.encoder import Encoder
@@ -23,6 +26,8 @@ from bert_jax.model.normalization import make_norm
 from bert_jax.model.positions import SinusoidalPositions, rotate
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parallel.sharding import _spec
+from bert_jax.training.optimizer import _decay_mask
 from data_pipeline.errors import UserError
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_run import random_params
@@ -56,6 +61,25 @@ def test_parameters_are_counted(name: str) -> None:
     model = dataclasses.replace(TINY, num_layers=3, **ENCODERS[name])
     shapes = PretrainingTask(MaskedLM(), model).abstract_params()
     assert MaskedLM().num_parameters(model) == sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_weights_alone_are_decayed(name: str) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[name])
+    params = PretrainingTask(MaskedLM(), model).abstract_params()
+    is_decayed = flatten_dict(_decay_mask(OptimizerConfig().decay_exclusions)(params))
+    for path, decayed in is_decayed.items():
+        assert decayed == (path[-1] in ("kernel", "embedding")), path
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_matrices_of_layers_are_split_over_a_mesh(name: str) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[name])
+    params = flatten_dict(PretrainingTask(MaskedLM(), model).abstract_params()["encoder"])
+    mesh = AbstractMesh((1, 2, 2), AXES)
+    for path, leaf in params.items():
+        if path[0].startswith("layer_") and path[-1] == "kernel":
+            assert {*_spec(mesh, path, leaf.shape)} - {None} == {"fsdp", "tensor"}, path
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -218,8 +242,17 @@ def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable,
         entries(dataclasses.replace(ModelConfig(), **{part: "other"}))
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if name != "bert"])
 @pytest.mark.parametrize("entries", [huggingface.entries, google_tf1.entries])
-def test_encoders_that_a_format_lacks_are_refused(entries: typing.Callable, name: str) -> None:
-    with pytest.raises(UserError, match=r"has no BERT with .*; write --format npz"):
-        entries(dataclasses.replace(TINY, **ENCODERS[name]))
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_each_part_of_an_encoder_that_a_format_lacks_is_refused(
+    entries: typing.Callable, encoder: str
+) -> None:
+    for name, value in ENCODERS[encoder].items():
+        if name in (*MODEL_PARTS, "attention_window"):
+            with pytest.raises(UserError, match=f"has no BERT with {name} {value}, only"):
+                entries(dataclasses.replace(ModelConfig(), **{name: value}))
+
+
+def test_google_has_no_activation_but_gelu() -> None:
+    with pytest.raises(UserError, match="has no BERT with activation relu, only gelu_tanh, gelu_exact"):
+        google_tf1.entries(dataclasses.replace(ModelConfig(), activation="relu"))

@@ -82,18 +82,22 @@ def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat], 
             update = m_hat / (np.sqrt(v_hat) + config.epsilon)
             if path in decayed:
                 update = update + config.weight_decay * w
-                if config.name == "lamb":
-                    update = update * np.linalg.norm(w) / np.linalg.norm(update)
+            if config.name == "stable_adamw":  # Wortsman et al. 2023, Algorithm 2
+                update = update / max(1, np.sqrt((g**2 / np.maximum(v_hat, config.epsilon**2)).mean()))
+            if path in decayed and config.name == "lamb":
+                update = update * np.linalg.norm(w) / np.linalg.norm(update)
             params[path] = w - rate(config, step) * update
         history.append(params)
     return history
 
 
-def largest_difference(config: OptimizerConfig, decayed: Paths = DECAYED) -> float:
+def largest_difference(
+    config: OptimizerConfig, decayed: Paths = DECAYED, name_of_ours: OptimizerName | None = None
+) -> float:
     """Between ours and the transcription over `STEPS` steps."""
     params, gradients = make_trees()
     expected = transcription(config, flatten(params), [flatten(g) for g in gradients], decayed)
-    tx = make_optimizer(config)
+    tx = make_optimizer(dataclasses.replace(config, name=name_of_ours or config.name))
 
     @jax.jit
     def step(params: dict, state: tuple, gradient: dict, rate: float) -> tuple[dict, tuple]:
@@ -120,6 +124,13 @@ def test_clipping_acts_on_some_steps_of_these_gradients() -> None:
     _, gradients = make_trees()
     norms = [np.sqrt(sum((g**2).sum() for g in flatten(tree).values())) for tree in gradients]
     assert min(norms) < 1 < max(norms)
+
+
+def test_stable_adamw_follows_its_paper() -> None:
+    config = dataclasses.replace(CONFIG, name="stable_adamw", bias_correction="adam", clip_norm=None)
+    assert largest_difference(config) < 1e-6
+    # The gradients grow, so that it acts.
+    assert largest_difference(config, name_of_ours="adamw") > 1e-3
 
 
 def test_lamb_follows_its_paper() -> None:

@@ -22,13 +22,17 @@ from tests.bert_jax.tiny_model import TINY
 OPTIMIZERS = {
     "adamw": OptimizerConfig(),
     "lamb": OptimizerConfig("lamb", bias_correction="adam"),
+    "stable_adamw": OptimizerConfig("stable_adamw", bias_correction="adam"),
     "muon": OptimizerConfig("muon"),
 }
 
 
 @pytest.mark.parametrize(
     ("encoder", "optimizer"),
-    [*((encoder, "adamw") for encoder in ENCODERS), *(("modern", name) for name in ("lamb", "muon"))],
+    [
+        *((encoder, "adamw") for encoder in ENCODERS),
+        *(("modern", name) for name in ("lamb", "stable_adamw", "muon")),
+    ],
 )
 def test_a_checkpoint_changes_no_bit(encoder: str, optimizer: str, tmp_path: Path) -> None:
     model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[encoder])
