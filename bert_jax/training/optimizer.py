@@ -77,6 +77,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
     decayed = _decay_mask(config.decay_exclusions)
     moments = scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction)
     decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
+    rule: tuple[optax.GradientTransformation, ...]
     match config.name:
         case "adamw":
             rule = (moments, decay, optax.identity())
@@ -174,7 +175,7 @@ def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) ->
         gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.OptState]:
         updates, state = steps.update(gradients, state, params)
-        moments = state[0]  # type: ignore[index]
+        moments = state[0]
         v_scale = 1 / (1 - config.beta2**moments.count)
 
         def limit(update: jax.Array, g: jax.Array, v: jax.Array) -> jax.Array:
