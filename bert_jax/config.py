@@ -11,7 +11,7 @@ from data_pipeline.errors import UserError
 
 Positions = Literal["learnt", "rotary", "sinusoidal", "none"]
 Normalization = Literal["layer_norm", "rms_norm"]
-NormalizationPlace = Literal["post", "pre"]
+NormalizationPlace = Literal["post", "pre", "normformer"]
 FurtherNormalization = Literal["same", "none"]
 FeedForward = Literal["dense", "geglu", "swiglu"]
 Biases = Literal["all", "norms", "none"]
@@ -140,10 +140,12 @@ class ModelConfig:
     square 1, then a learnt scale."""
     normalization_place: NormalizationPlace = "post"
     """post: after each residual sum, `norm(x + sublayer(x))`. pre: before each sublayer, `x +
-    sublayer(norm(x))`, and after the last layer."""
+    sublayer(norm(x))`, and after the last layer. normformer: as pre, and also
+    of attention's output, and inside the feed-forward layer before its last
+    product."""
     embedding_normalization: FurtherNormalization = "same"
-    """Normalization of the sum of the embeddings. same: as model.normalization; where that is before each
-    sublayer, it stands for that of the first. none: there is none."""
+    """Normalization of the sum of the embeddings. same: as model.normalization; unless its place is post, it
+    stands for that before the first sublayer. none: there is none."""
     query_key_normalization: FurtherNormalization = "none"
     """Normalization of each head's queries and keys before they are
     multiplied. same: as model.normalization. none: there is none."""

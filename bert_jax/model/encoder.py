@@ -18,7 +18,13 @@ from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.linear import initializer
-from bert_jax.model.normalization import after_embeddings, after_last_layer, around_sublayer, unchanged
+from bert_jax.model.normalization import (
+    after_embeddings,
+    after_last_layer,
+    around_sublayer,
+    inside_sublayer,
+    unchanged,
+)
 from bert_jax.model.packed_rows import instances_of
 from bert_jax.model.positions import POSITIONS, positions_of
 from bert_jax.task import Batch
@@ -88,6 +94,7 @@ class Layer(nn.Module):
         seen_BQD = before(queries_BQD)
         seen_BTD = seen_BQD if x_BTD is queries_BQD else before(x_BTD)
         attended = Attention(config, name="attention")(seen_BQD, seen_BTD, context, deterministic)
+        attended = inside_sublayer(config, "attended_layer_norm")(attended)
         x_BQD = after(queries_BQD + Dropout(config.dropout_rate)(attended, deterministic))
 
         before, after = around_sublayer(config, "output_layer_norm")
@@ -109,7 +116,7 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         self.embeddings = Embeddings(self.config)
         config = self.config
-        is_normalized = config.normalization_place == "pre" and config.embedding_normalization == "same"
+        is_normalized = config.normalization_place != "post" and config.embedding_normalization == "same"
         self.layers = [
             Layer(config.of_layer(i), has_normalized_input=is_normalized and i == 0, name=f"layer_{i}")
             for i in range(config.num_layers)
@@ -138,7 +145,7 @@ class Encoder(nn.Module):
     def hidden_states(self, batch: Batch, deterministic: bool) -> list[jax.Array]:
         """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above.
 
-        The last is that of `__call__`. Under normalization_place pre the others are not normalized.
+        The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
         """
         inputs, contexts = self._layer_inputs(batch, deterministic)
         last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)

@@ -8,12 +8,14 @@ import jax
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.linear import Linear
+from bert_jax.model.normalization import inside_sublayer
 
 
 def feed_forward(config: ModelConfig, x: jax.Array) -> jax.Array:
     """[..., D] for [..., D], without dropout and without the residual."""
     wide = Linear(config, (config.intermediate_size,), name="intermediate")(x)
-    return Linear(config, (config.hidden_size,), name="output")(_bent(config, x, wide))
+    wide = inside_sublayer(config, "intermediate_layer_norm")(_activated(config, x, wide))
+    return Linear(config, (config.hidden_size,), name="output")(wide)
 
 
 def activation(config: ModelConfig, x: jax.Array) -> jax.Array:
@@ -29,7 +31,7 @@ def activation(config: ModelConfig, x: jax.Array) -> jax.Array:
             return nn.silu(x)
 
 
-def _bent(config: ModelConfig, x: jax.Array, wide: jax.Array) -> jax.Array:
+def _activated(config: ModelConfig, x: jax.Array, wide: jax.Array) -> jax.Array:
     """The nonlinear part, [..., F], of `wide` [..., F]; a gate sees the input `x` too (Shazeer 2020, "GLU
     variants improve Transformer", arXiv 2002.05202)."""
     if config.feed_forward == "dense":

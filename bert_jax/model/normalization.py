@@ -33,8 +33,18 @@ def around_sublayer(config: ModelConfig, name: str) -> tuple[Norm, Norm]:
     match config.normalization_place:
         case "post":
             return unchanged, norm
-        case "pre":
+        case "pre" | "normformer":
             return norm, unchanged
+
+
+def inside_sublayer(config: ModelConfig, name: str) -> Norm:
+    """What is applied to the output of attention, and in the feed-forward layer before its last product
+    (Shleifer et al. 2021, "NormFormer", arXiv 2110.09456)."""
+    match config.normalization_place:
+        case "post" | "pre":
+            return unchanged
+        case "normformer":
+            return make_norm(config, name)
 
 
 def after_last_layer(config: ModelConfig, name: str) -> Norm:
@@ -42,7 +52,7 @@ def after_last_layer(config: ModelConfig, name: str) -> Norm:
     match config.normalization_place:
         case "post":
             return unchanged
-        case "pre":
+        case "pre" | "normformer":
             return make_norm(config, name)
 
 

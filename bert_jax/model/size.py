@@ -28,14 +28,11 @@ _FEED_FORWARD_KERNELS: Mapping[FeedForward, int] = {"dense": 2, "geglu": 3, "swi
 _HAS_BIAS: Mapping[Normalization, bool] = {"layer_norm": True, "rms_norm": False}
 """Kind of normalization -> whether it has a bias beside its scale, where `ModelConfig.biases` allows it."""
 
-_NORMS_BESIDE_LAYERS: Mapping[tuple[NormalizationPlace, FurtherNormalization], int] = {
-    ("post", "same"): 1,
-    ("post", "none"): 0,
-    ("pre", "same"): 1,
-    ("pre", "none"): 1,
-}
-"""Place of normalization, and that of the embeddings -> normalizations beside the two of each layer. Under
-pre there is one after the last layer; that of the embeddings then stands for the first layer's."""
+_HAS_FINAL_NORM: Mapping[NormalizationPlace, bool] = {"post": False, "pre": True, "normformer": True}
+"""Place of normalization -> whether there is one after the last layer."""
+
+_HAS_INNER_NORMS: Mapping[NormalizationPlace, bool] = {"post": False, "pre": False, "normformer": True}
+"""Place of normalization -> whether each layer has two more, of hidden and of intermediate size."""
 
 _HEAD_NORMS: Mapping[FurtherNormalization, int] = {"same": 2, "none": 0}
 """Normalization of queries and keys -> normalizations of the width of a head, in each layer."""
@@ -52,9 +49,12 @@ def encoder_parameters(model: ModelConfig) -> int:
     if model.biases == "all":
         layer += 4 * width + (kernels - 1) * inner + width
     layer += 2 * norm_parameters(model, width)
+    if _HAS_INNER_NORMS[model.normalization_place]:
+        layer += norm_parameters(model, width) + norm_parameters(model, inner)
     layer += _HEAD_NORMS[model.query_key_normalization] * norm_parameters(model, model.head_width)
-    norms = _NORMS_BESIDE_LAYERS[model.normalization_place, model.embedding_normalization]
-    return rows * width + norms * norm_parameters(model, width) + model.num_layers * layer
+    # Where there is one of the embeddings and a final one, the first layer has one less.
+    has_more = _HAS_FINAL_NORM[model.normalization_place] or model.embedding_normalization == "same"
+    return rows * width + has_more * norm_parameters(model, width) + model.num_layers * layer
 
 
 def norm_parameters(model: ModelConfig, width: int) -> int:

@@ -37,5 +37,10 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "biases": "norms",
         "attention_window": 3,
     },
-    "unordered": {"positions": "none", "query_key_normalization": "same"},
+    # LTG-BERT's normalization (arXiv 2303.09859), with nothing that tells of order
+    "unordered": {
+        "positions": "none",
+        "normalization_place": "normformer",
+        "query_key_normalization": "same",
+    },
 }
