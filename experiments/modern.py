@@ -8,6 +8,9 @@ differ for that reason. 30% of the tokens are masked, rows are packed, and the r
 Sizes and rates are those of the paper and of the authors' `modernbert-base-pretrain.yaml`; weight decay is
 multiplied by the learning rate here and not there.
 
+Encoder and language model head have 149.7 M and 395.9 M parameters, the paper's 149 M and 395 M; what
+`bert-jax experiments` counts beside them are pooler and next sentence head, which are not trained.
+
 What their training has and this has not: a batch that grows over the first 50 G tokens (BASE), smaller
 initial output layers, dropout of 0.1 on the output of attention alone, LARGE's start from BASE's weights,
 and its second half at a rate of 5e-5.
