@@ -9,15 +9,17 @@ from typing import Literal
 
 from data_pipeline.errors import UserError
 
-Positions = Literal["learnt"]
-Normalization = Literal["layer_norm"]
-NormalizationPlace = Literal["post"]
-FeedForward = Literal["dense"]
+Positions = Literal["learnt", "rotary", "sinusoidal", "none"]
+Normalization = Literal["layer_norm", "rms_norm"]
+NormalizationPlace = Literal["post", "pre", "normformer"]
+FurtherNormalization = Literal["same", "none"]
+FeedForward = Literal["dense", "geglu", "swiglu"]
+Biases = Literal["all", "norms", "none"]
 Attention = Literal["bidirectional", "causal"]
-Activation = Literal["gelu_tanh", "gelu_exact"]
+Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
-OptimizerName = Literal["adamw", "lamb"]
-DecayShape = Literal["polynomial", "cosine"]
+OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
+DecayShape = Literal["polynomial", "cosine", "sqrt"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
 ParallelMode = Literal["jit", "pmap"]
@@ -35,11 +37,31 @@ MODEL_SIZES = {
     "max_position_embeddings": _LONGEST_AXIS,
     "type_vocab_size": _LONGEST_AXIS,
 }
-"""The fields of ModelConfig that are sizes, each at least 1, and the largest value of each."""
-MODEL_PARTS = ("positions", "normalization", "normalization_place", "feed_forward")
-"""The fields of ModelConfig that name a part of the encoder with parameters of its own; each is a module of
-`bert_jax/model/`."""
-MODEL_SHAPE = (*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon")
+"""The fields of ModelConfig that are sizes, each at least 1, and the largest value of each;
+type_vocab_size may also be 0."""
+MODEL_PARTS = (
+    "positions",
+    "normalization",
+    "normalization_place",
+    "embedding_normalization",
+    "query_key_normalization",
+    "feed_forward",
+    "biases",
+)
+"""The fields of ModelConfig that name a part of the encoder with parameters of its own."""
+LATER_SHAPE = (
+    "embedding_normalization",
+    "query_key_normalization",
+    "biases",
+    "rotary_base",
+    "rotary_base_local",
+    "attention_window",
+    "global_every",
+)
+"""The fields of MODEL_SHAPE that were added after the others: files of settings may lack them."""
+MODEL_SHAPE = tuple(
+    dict.fromkeys((*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon", *LATER_SHAPE))
+)
 """The fields of ModelConfig that trained parameters depend on."""
 
 
@@ -104,26 +126,56 @@ class ModelConfig:
     """Width inside the feed-forward layers; 4 x hidden_size in the paper."""
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
-    """Number of segments."""
+    """Number of segments; 0: the model is not told of segments."""
     positions: Positions = "learnt"
     """How the model knows the order of tokens. learnt: a vector for each position is added to the
-    embeddings."""
+    embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
+    and keys are turned by angles that grow with the position. none: it does
+    not, but for a causal model or a window."""
+    rotary_base: float = 10_000.0
+    """Rotary positions: the slowest angle's wavelength is about 2 pi times
+    this many tokens."""
+    rotary_base_local: float | None = None
+    """The same in layers with an attention window; None: as elsewhere."""
     normalization: Normalization = "layer_norm"
-    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias."""
+    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias. rms_norm: mean
+    square 1, then a learnt scale."""
     normalization_place: NormalizationPlace = "post"
-    """post: after each residual sum, `norm(x + sublayer(x))`."""
+    """post: after each residual sum, `norm(x + sublayer(x))`. pre: before each sublayer, `x +
+    sublayer(norm(x))`, and after the last layer. normformer: as pre, and also
+    of attention's output, and inside the feed-forward layer before its last
+    product."""
+    embedding_normalization: FurtherNormalization = "same"
+    """Normalization of the sum of the embeddings. same: as model.normalization; unless its place is post, it
+    stands for that before the first sublayer. none: there is none."""
+    query_key_normalization: FurtherNormalization = "none"
+    """Normalization of each head's queries and keys before they are
+    multiplied. same: as model.normalization. none: there is none."""
     feed_forward: FeedForward = "dense"
-    """dense: two linear layers with the activation between them."""
+    """dense: two linear layers with the activation between them. geglu,
+    swiglu: the first is two, of which one, after GELU or SiLU, multiplies the
+    other; intermediate_size is the width of each, and the number of parameters
+    is that of dense where it is two thirds as large."""
+    biases: Biases = "all"
+    """all: linear layers and normalizations have biases. norms: only
+    normalizations. none: neither. Output layers always have one."""
     attention: Attention = "bidirectional"
     """What a position may attend to. bidirectional: its whole sequence. causal: itself and the positions
     to its left."""
+    attention_window: int | None = None
+    """How many tokens to each side a position may attend to; None: all."""
+    global_every: int | None = None
+    """The first of every so many layers has no attention window; None: all
+    layers have it."""
     dropout_rate: float = 0.1
     """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
     """Dropout probability on the attention probabilities."""
     activation: Activation = "gelu_tanh"
-    """gelu_tanh: google-research/bert since 2019-02. gelu_exact: erf, what Hugging Face calls "gelu"."""
+    """Of dense feed-forward layers and of heads. gelu_tanh: google-research/bert since 2019-02. gelu_exact:
+    erf, what Hugging Face calls "gelu". geglu has either GELU, and swiglu always SiLU."""
     layer_norm_epsilon: float = 1e-12
+    """Added to the variance, or in rms_norm to the mean square."""
     initializer_range: float = 0.02
     """Standard deviation of the initial normal distribution, before it is cut at two standard deviations."""
     dtype: DType = "float32"
@@ -136,7 +188,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name, most in MODEL_SIZES.items():
-            check_size(f"model.{name}", getattr(self, name), most)
+            if (name, getattr(self, name)) != ("type_vocab_size", 0):
+                check_size(f"model.{name}", getattr(self, name), most)
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -146,6 +199,50 @@ class ModelConfig:
             check_dropout_rate(f"model.{name}", getattr(self, name))
         check_above_zero("model.layer_norm_epsilon", self.layer_norm_epsilon)
         check_not_negative("model.initializer_range", self.initializer_range)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.positions == "rotary" and self.head_width % 2:
+            raise UserError(
+                "model.positions rotary needs heads of an even width; model.hidden_size "
+                f"{self.hidden_size} / model.num_heads {self.num_heads} is {self.head_width}"
+            )
+        if self.positions == "sinusoidal" and self.hidden_size % 2:
+            raise UserError(
+                f"model.positions sinusoidal needs an even model.hidden_size; it is {self.hidden_size}"
+            )
+        check_above_zero("model.rotary_base", self.rotary_base)
+        if self.rotary_base_local is not None:
+            check_above_zero("model.rotary_base_local", self.rotary_base_local)
+            if self.positions != "rotary" or self.attention_window is None:
+                raise UserError(
+                    "model.rotary_base_local needs model.positions rotary and model.attention_window"
+                )
+        if self.attention_window is not None:
+            check_size("model.attention_window", self.attention_window)
+        if self.global_every is not None:
+            check_size("model.global_every", self.global_every)
+            if self.attention_window is None:
+                raise UserError("model.global_every needs model.attention_window; without it all are global")
+        if self.feed_forward == "geglu" and not self.activation.startswith("gelu"):
+            raise UserError(
+                "model.feed_forward geglu has model.activation gelu_tanh or gelu_exact, "
+                f"not {self.activation}"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_heads
+
+    def of_layer(self, number: int) -> "ModelConfig":
+        """The settings of one layer, which is either without an attention window or with it throughout."""
+        if self.attention_window is None:
+            return self
+        if self.global_every is not None and number % self.global_every == 0:
+            return dataclasses.replace(self, attention_window=None, global_every=None, rotary_base_local=None)
+        base = self.rotary_base if self.rotary_base_local is None else self.rotary_base_local
+        return dataclasses.replace(self, rotary_base=base, global_every=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,13 +250,17 @@ class OptimizerConfig:
     """The parameter update; the defaults are those of google-research/bert's `optimization.py`."""
 
     name: OptimizerName = "adamw"
-    """adamw, or lamb, which also scales each parameter's update by its norm, for very large batches."""
+    """adamw, or lamb, which also scales each parameter's update by its norm,
+    for very large batches; stable_adamw, which limits the step of each array
+    whose gradient is unusually large; muon, which makes the update of each
+    matrix of a layer orthogonal, and has adamw for all other parameters."""
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
     """Steps over which the learning rate rises from 0; 0 disables warm-up."""
     decay_shape: DecayShape = "polynomial"
-    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine."""
+    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine. sqrt: to 0 as
+    1 minus the square root of what is done, fast at first."""
     decay_power: float = 1.0
     """Power of the polynomial; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
     decay_start: DecayStart | int = "step_0"
@@ -180,14 +281,16 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
-        if self.name == "lamb" and self.bias_correction == "none":
-            raise UserError("optimizer.name lamb needs optimizer.bias_correction adam")
+        if self.name in ("lamb", "stable_adamw") and self.bias_correction == "none":
+            raise UserError(f"optimizer.name {self.name} needs optimizer.bias_correction adam")
         for name in ("learning_rate", "epsilon"):
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):
             check_not_negative(f"optimizer.{name}", getattr(self, name))
-        if self.decay_shape == "cosine" and self.decay_power != 1:
-            raise UserError("optimizer.decay_power is of optimizer.decay_shape polynomial; a cosine has none")
+        if self.decay_shape != "polynomial" and self.decay_power != 1:
+            raise UserError(
+                f"optimizer.decay_power is of optimizer.decay_shape polynomial; {self.decay_shape} has none"
+            )
         if isinstance(self.decay_start, int):
             check_not_negative("optimizer.decay_start", self.decay_start)
         for name in ("beta1", "beta2"):

@@ -136,6 +136,8 @@ def _depth(path: tuple[str, ...], num_layers: int) -> int:
     match path:
         case ("encoder", "embeddings", *_):
             return 0
+        case ("encoder", "final_layer_norm", *_):
+            return num_layers
         case ("encoder", layer, *_):
             return int(layer.removeprefix("layer_")) + 1
     return num_layers + 1

@@ -6,6 +6,7 @@ from experiments import table6, table8
 from experiments.base import BASE
 from experiments.figure5 import FIGURE5
 from experiments.large import LARGE
+from experiments.modern import MODERN_BASE, MODERN_LARGE
 from experiments.packed import BASE_PACKED
 from experiments.pretraining_seeds import PRETRAINING_SEEDS
 from experiments.quickstart import QUICKSTART
@@ -26,6 +27,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     **table8.MASKINGS,
     "roberta_base": ROBERTA_BASE,
     "base_packed": BASE_PACKED,
+    "modern_base": MODERN_BASE,
+    "modern_large": MODERN_LARGE,
 }
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
@@ -43,6 +46,8 @@ SUMMARIES: dict[str, str] = {
     **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
     "base_packed": "base without padding: several sequences in a row",
+    "modern_base": "ModernBERT-BASE's encoder and first stage",
+    "modern_large": "ModernBERT-LARGE's encoder and first stage",
 }
 """What each experiment is, in a few words."""
 

@@ -19,7 +19,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
-from bert_jax.formats.tensors import Entry, Rows, expand, from_tensors, left_out, rows_of_parts, to_tensors
+from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
@@ -51,7 +51,7 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls/seq_relationship/output_weights"),
     ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
 )
-_PARTS: Mapping[str, Mapping[str, Rows]] = {
+_PARTS: Parts = {
     "positions": {
         "learnt": (
             ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
@@ -74,6 +74,11 @@ _PARTS: Mapping[str, Mapping[str, Rows]] = {
         ),
     },
     "normalization_place": {"post": ()},
+    "embedding_normalization": {"same": ()},
+    "query_key_normalization": {"none": ()},
+    "biases": {"all": ()},
+    "attention_window": {None: ()},
+    "activation": {"gelu_tanh": (), "gelu_exact": ()},
     "feed_forward": {
         "dense": (
             ("encoder/layer_{}/intermediate/kernel", "bert/encoder/layer_{}/intermediate/dense/kernel"),
@@ -83,7 +88,6 @@ _PARTS: Mapping[str, Mapping[str, Rows]] = {
         ),
     },
 }
-"""Setting of the encoder -> the choices that this format has -> the rows of their parameters."""
 
 
 def entries(model: ModelConfig) -> list[Entry]:

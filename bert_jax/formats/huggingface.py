@@ -22,7 +22,7 @@ from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
 from bert_jax.formats.tensors import (
     Entry,
-    Rows,
+    Parts,
     Tensors,
     expand,
     from_tensors,
@@ -48,6 +48,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu_exact",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
 }
 
 _TABLE = (
@@ -71,7 +73,7 @@ _TABLE = (
     ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
     ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
 )
-_PARTS: Mapping[str, Mapping[str, Rows]] = {
+_PARTS: Parts = {
     "positions": {
         "learnt": (
             (
@@ -97,6 +99,10 @@ _PARTS: Mapping[str, Mapping[str, Rows]] = {
         ),
     },
     "normalization_place": {"post": ()},
+    "embedding_normalization": {"same": ()},
+    "query_key_normalization": {"none": ()},
+    "biases": {"all": ()},
+    "attention_window": {None: ()},
     "feed_forward": {
         "dense": (
             ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
@@ -106,7 +112,6 @@ _PARTS: Mapping[str, Mapping[str, Rows]] = {
         ),
     },
 }
-"""Setting of the encoder -> the choices that this format has -> the rows of their parameters."""
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER = "cls.predictions.decoder.weight"
 _BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"

@@ -4,6 +4,7 @@ A table pairs the path of each array with its name in the other format; `{}` sta
 number. The other formats join the heads' axes: a kernel is a matrix, a bias a vector.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,9 @@ Layout = Literal["in_out", "out_in"]
 
 Rows = Iterable[tuple[str, str]]
 """Paths in our tree, joined by "/", and names in the other format; `{}` stands for the layer's number."""
+
+Parts = Mapping[str, Mapping[str | None, Rows]]
+"""Setting of the encoder -> the choices that a format has -> the rows of their parameters."""
 
 _SHOWN = 3
 
@@ -43,13 +47,11 @@ def expand(table: Rows, num_layers: int) -> list[tuple[ArrayPath, str]]:
     ]
 
 
-def rows_of_parts(
-    parts: Mapping[str, Mapping[str, Rows]], model: ModelConfig, project: str
-) -> list[tuple[str, str]]:
+def rows_of_parts(parts: Parts, model: ModelConfig, project: str) -> list[tuple[str, str]]:
     """The rows of the parts that an encoder is made of.
 
     Args:
-      parts: setting of the encoder -> the choices that a format has -> the rows of their parameters.
+      parts: of the format.
       model: of the encoder.
       project: whose format it is, for the message.
 
@@ -58,9 +60,8 @@ def rows_of_parts(
     """
     for setting, choices in parts.items():
         if (name := getattr(model, setting)) not in choices:
-            raise UserError(
-                f"{project} has no BERT with {setting} {name}, only {', '.join(choices)}; write --format npz"
-            )
+            known = ", ".join(map(str, choices))
+            raise UserError(f"{project} has no BERT with {setting} {name}, only {known}; write --format npz")
     return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 
 
@@ -145,7 +146,9 @@ def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:
 
 def _joined_shape(path: ArrayPath, arrays: Mapping[ArrayPath, Any]) -> tuple[int, ...]:
     """Shape of an array with the heads' axes joined; a kernel is [in, out]."""
+    shape = arrays[path].shape
     if path[-1] == "kernel":
-        outputs = arrays[*path[:-1], "bias"].size
-        return (arrays[path].size // outputs, outputs)
-    return (arrays[path].size,) if path[-1] == "bias" else arrays[path].shape
+        # Attention's output layer alone has the heads among its inputs.
+        num_inputs = 2 if path[-3:-1] == ("attention", "output") else 1
+        return (math.prod(shape[:num_inputs]), math.prod(shape[num_inputs:]))
+    return (math.prod(shape),) if path[-1] == "bias" else shape

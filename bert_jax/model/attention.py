@@ -18,6 +18,7 @@ from bert_jax.mesh import BATCH_AXES, mesh_in_use
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection
+from bert_jax.model.normalization import of_queries_and_keys
 from bert_jax.model.positions import rotate
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
@@ -46,7 +47,7 @@ class Context(NamedTuple):
         queries = jnp.take_along_axis(jnp.broadcast_to(self.keys, self._shape(columns)), columns, axis=1)
         if self.bias.shape[2] == 1:
             return self._replace(queries=queries)
-        # Causal or packed: the bias depends on the query.
+        # Causal, packed or in a window: the bias depends on the query.
         bias = jnp.take_along_axis(self.bias, columns[:, None, :, None], axis=2)
         return Context(bias, queries, self.keys)
 
@@ -60,24 +61,28 @@ def attention_bias(
     """What to add to attention scores: 0 where a position may be seen, -10000 where not.
 
     Args:
-      config: decides between bidirectional and causal attention.
+      config: of the layer; decides between bidirectional and causal attention, and on a window.
       input_mask: [B, T], 1 for real tokens and 0 for padding.
       instances: [B, T], which instance of a packed row each position belongs to; others are not seen.
 
     Returns:
-      float32 [B, 1, 1, T], or [B, 1, T, T] when causal or packed (query position before key position).
+      float32 [B, 1, 1, T], or [B, 1, T, T] when causal, packed or in a window (query position before key
+      position).
     """
+    length = input_mask.shape[-1]
     visible = input_mask[:, None, None, :] > 0
     if instances is not None:
         visible &= instances[:, None, :, None] == instances[:, None, None, :]
     if config.attention == "causal":
-        length = input_mask.shape[-1]
         visible &= jnp.tril(jnp.ones((length, length), bool))
+    if config.attention_window is not None:
+        columns = jnp.arange(length)
+        visible &= jnp.abs(columns[:, None] - columns) <= config.attention_window
     return jnp.where(visible, 0.0, _MASKED_SCORE)
 
 
 class Attention(nn.Module):
-    """Multi-head attention with dropout on the probabilities; no residual, no LayerNorm.
+    """Multi-head attention with dropout on the probabilities; no residual, and no normalization of its input.
 
     Args:
       queries_BQD: [B, Q, D] in `config.dtype`, the positions that look.
@@ -97,10 +102,17 @@ class Attention(nn.Module):
         self, queries_BQD: jax.Array, x_BTD: jax.Array, context: Context, deterministic: bool
     ) -> jax.Array:
         config, bias = self.config, context.bias
-        heads = (config.num_heads, config.hidden_size // config.num_heads)
+        heads = (config.num_heads, config.head_width)
+
+        def project(name: str, x: jax.Array, positions: jax.Array) -> Projection:
+            product, bias = Linear(config, heads, name=name).parts(x)
+            if norm := of_queries_and_keys(config, f"{name}_layer_norm"):
+                product, bias = norm(product + bias), jnp.zeros_like(bias)
+            return rotate(config, (product, bias), positions)
+
         projections = (
-            rotate(config, Linear(config, heads, name="query").parts(queries_BQD), context.queries),
-            rotate(config, Linear(config, heads, name="key").parts(x_BTD), context.keys),
+            project("query", queries_BQD, context.queries),
+            project("key", x_BTD, context.keys),
             Linear(config, heads, name="value").parts(x_BTD),
         )
         if self.is_mutable_collection("intermediates"):

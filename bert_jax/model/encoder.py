@@ -18,7 +18,13 @@ from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.linear import initializer
-from bert_jax.model.normalization import make_norm, residual
+from bert_jax.model.normalization import (
+    after_embeddings,
+    after_last_layer,
+    around_sublayer,
+    inside_sublayer,
+    unchanged,
+)
 from bert_jax.model.packed_rows import instances_of
 from bert_jax.model.positions import POSITIONS, positions_of
 from bert_jax.task import Batch
@@ -28,7 +34,7 @@ LAYER_INPUT = "layer_input"
 
 
 class Embeddings(nn.Module):
-    """Word + position + segment embeddings, normalisation, dropout.
+    """Word + position + segment embeddings, normalization, dropout.
 
     Embeddings are added in float32, and so are the gradients of each table row: a frequent token's
     gradient is a sum of thousands.
@@ -45,25 +51,27 @@ class Embeddings(nn.Module):
         self.word_embeddings = embed(self.config.vocab_size)
         positions = POSITIONS[self.config.positions]
         self.position_embeddings = positions and positions(self.config)
-        self.segment_embeddings = embed(self.config.type_vocab_size)
-        self.layer_norm = make_norm(self.config, "layer_norm")
+        self.segment_embeddings = embed(self.config.type_vocab_size) if self.config.type_vocab_size else None
+        self.layer_norm = after_embeddings(self.config, "layer_norm")
         self.dropout = Dropout(self.config.dropout_rate)
 
     def __call__(
         self, input_ids: jax.Array, segment_ids: jax.Array, positions: jax.Array, deterministic: bool
     ) -> jax.Array:
-        x_BTD = self.word_embeddings(input_ids) + self.segment_embeddings(segment_ids)
+        x_BTD = self.word_embeddings(input_ids)
+        if self.segment_embeddings is not None:
+            x_BTD += self.segment_embeddings(segment_ids)
         if self.position_embeddings is not None:
             x_BTD += self.position_embeddings(positions)
         return self.dropout(self.layer_norm(x_BTD), deterministic)
 
 
 class Layer(nn.Module):
-    """One transformer layer: attention and feed-forward, each with residual, normalisation and dropout.
+    """One transformer layer: attention and feed-forward, each with residual, normalization and dropout.
 
     Args:
       queries_BQD: [B, Q, D] in `config.dtype`, the positions whose outputs are wanted.
-      x_BTD: [B, T, D], the positions that they attend to.
+      x_BTD: [B, T, D], the positions that they attend to; `queries_BQD` itself if those are all.
       context: of these positions.
 
     Returns:
@@ -71,22 +79,27 @@ class Layer(nn.Module):
     """
 
     config: ModelConfig
+    """Of this layer (`ModelConfig.of_layer`)."""
+    has_normalized_input: bool = False
+    """Whether a normalization before attention would be the second in a row, and is left out."""
 
     @nn.compact
     def __call__(
         self, queries_BQD: jax.Array, x_BTD: jax.Array, context: Context, deterministic: bool
     ) -> jax.Array:
         config = self.config
+        before, after = around_sublayer(config, "attention_layer_norm")
+        if self.has_normalized_input:
+            before = unchanged
+        seen_BQD = before(queries_BQD)
+        seen_BTD = seen_BQD if x_BTD is queries_BQD else before(x_BTD)
+        attended = Attention(config, name="attention")(seen_BQD, seen_BTD, context, deterministic)
+        attended = inside_sublayer(config, "attended_layer_norm")(attended)
+        x_BQD = after(queries_BQD + Dropout(config.dropout_rate)(attended, deterministic))
 
-        def attend(queries_BQD: jax.Array) -> jax.Array:
-            attended = Attention(config, name="attention")(queries_BQD, x_BTD, context, deterministic)
-            return Dropout(config.dropout_rate)(attended, deterministic)
-
-        def transform(x_BQD: jax.Array) -> jax.Array:
-            return Dropout(config.dropout_rate)(feed_forward(config, x_BQD), deterministic)
-
-        x_BQD = residual(config, queries_BQD, attend, "attention_layer_norm")
-        return residual(config, x_BQD, transform, "output_layer_norm")
+        before, after = around_sublayer(config, "output_layer_norm")
+        transformed = feed_forward(config, before(x_BQD))
+        return after(x_BQD + Dropout(config.dropout_rate)(transformed, deterministic))
 
 
 class Encoder(nn.Module):
@@ -102,7 +115,13 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         self.embeddings = Embeddings(self.config)
-        self.layers = [Layer(self.config, name=f"layer_{i}") for i in range(self.config.num_layers)]
+        config = self.config
+        is_normalized = config.normalization_place != "post" and config.embedding_normalization == "same"
+        self.layers = [
+            Layer(config.of_layer(i), has_normalized_input=is_normalized and i == 0, name=f"layer_{i}")
+            for i in range(config.num_layers)
+        ]
+        self.final_norm = after_last_layer(config, "final_layer_norm")
 
     def __call__(self, batch: Batch, deterministic: bool, columns: jax.Array | None = None) -> jax.Array:
         """Hidden states of the last layer, everywhere or in some columns.
@@ -116,30 +135,44 @@ class Encoder(nn.Module):
         Returns:
           [B, T, D] in `config.dtype`, or [B, Q, D] with `columns`.
         """
-        inputs, context = self._layer_inputs(batch, deterministic)
-        x_BTD = inputs[-1]
+        inputs, contexts = self._layer_inputs(batch, deterministic)
+        x_BTD, context = inputs[-1], contexts[-1]
         if columns is None:
-            return self.layers[-1](x_BTD, x_BTD, context, deterministic)
+            return self.final_norm(self.layers[-1](x_BTD, x_BTD, context, deterministic))
         queries_BQD = jnp.take_along_axis(x_BTD, columns[..., None], axis=1)
-        return self.layers[-1](queries_BQD, x_BTD, context.at(columns), deterministic)
+        return self.final_norm(self.layers[-1](queries_BQD, x_BTD, context.at(columns), deterministic))
 
     def hidden_states(self, batch: Batch, deterministic: bool) -> list[jax.Array]:
-        """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above."""
-        inputs, context = self._layer_inputs(batch, deterministic)
-        return [*inputs, self.layers[-1](inputs[-1], inputs[-1], context, deterministic)]
+        """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above.
 
-    def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], Context]:
-        """The input of each layer, num_layers arrays [B, T, D], and the context of their attention."""
+        The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
+        """
+        inputs, contexts = self._layer_inputs(batch, deterministic)
+        last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)
+        return [*inputs, self.final_norm(last_BTD)]
+
+    def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], list[Context]]:
+        """The input of each layer, num_layers arrays [B, T, D], and the context of its attention."""
         instances = instances_of(batch)
         positions = positions_of(batch["input_ids"].shape[-1], instances)
-        bias = attention_bias(self.config, batch["input_mask"], instances)
-        context = Context(bias, positions, positions)
+        contexts = self._contexts(batch["input_mask"], positions, instances)
         embedded = self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
         inputs = [checkpoint_name(embedded, LAYER_INPUT)]
-        for layer in self.layers[:-1]:
+        for layer, context in zip(self.layers[:-1], contexts[:-1], strict=True):
             output = layer(inputs[-1], inputs[-1], context, deterministic)
             inputs.append(checkpoint_name(output, LAYER_INPUT))
-        return inputs, context
+        return inputs, contexts
+
+    def _contexts(
+        self, input_mask: jax.Array, positions: jax.Array, instances: jax.Array | None
+    ) -> list[Context]:
+        """The context of each layer; layers with the same window share it."""
+        kinds = {layer.config.attention_window: layer.config for layer in self.layers}
+        context_of = {
+            window: Context(attention_bias(config, input_mask, instances), positions, positions)
+            for window, config in kinds.items()
+        }
+        return [context_of[layer.config.attention_window] for layer in self.layers]
 
     def word_embedding_table(self) -> jax.Array:
         """float32 [vocab_size, D]: the table that the language model head shares."""

@@ -32,14 +32,16 @@ Projection: TypeAlias = tuple[jax.Array, jax.Array]
 class Linear(nn.Module):
     """`x @ kernel + bias`, contracting the last `num_inputs` axes of x into axes of sizes `features`.
 
-    The kernel has the shape (input axes..., features...), so that heads are an axis of it.
+    The kernel has the shape (input axes..., features...), so that heads are an axis of it. Whether there is a
+    bias, `config.biases` says, except that output layers always have one.
     """
 
     config: ModelConfig
     features: tuple[int, ...]
     num_inputs: int = 1
     result: jax.typing.DTypeLike | None = None
-    """dtype of the output; None: `config.dtype`. Input and kernel are always cast to `config.dtype`."""
+    """dtype of the output, which only output layers name; None: `config.dtype`. Input and kernel are always
+    cast to `config.dtype`."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         product, bias = self.parts(x)
@@ -47,10 +49,14 @@ class Linear(nn.Module):
 
     @nn.compact
     def parts(self, x: jax.Array) -> Projection:
-        """The product [..., *features] and the bias [*features], for callers that add them themselves."""
+        """The product [..., *features] and the bias [*features], for callers that add them themselves; the
+        bias is zeros where there is none."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
-        bias = self.param("bias", nn.initializers.zeros, self.features)
+        has_bias = self.config.biases == "all" or self.result is not None
+        bias = (
+            self.param("bias", nn.initializers.zeros, self.features) if has_bias else jnp.zeros(self.features)
+        )
         x, kernel = (array.astype(self.config.dtype) for array in (x, kernel))
         bias = bias.astype(self.result or self.config.dtype)
         rows, whole = (

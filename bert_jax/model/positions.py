@@ -33,22 +33,65 @@ class LearntPositions(nn.Module):
         return jnp.take(self.embedding, rows, axis=0)
 
 
+class SinusoidalPositions(nn.Module):
+    """Sines and cosines of the positions, added to the embeddings (Vaswani et al. 2017, section 3.5).
+
+    Their amplitude is `initializer_range`: to the initial word embeddings they are then in the same
+    proportion as there, where the word embeddings are multiplied by sqrt(D).
+    """
+
+    config: ModelConfig
+
+    def __call__(self, positions: jax.Array) -> jax.Array:
+        """What is added to the embeddings: float32 [..., T, D] for int positions [..., T]; at even places of
+        D sines, at odd ones cosines."""
+        angles = _angles(positions, self.config.hidden_size, 10_000.0)
+        waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+        return self.config.initializer_range * waves.reshape(*angles.shape[:-1], -1)
+
+
 def rotate(config: ModelConfig, projection: Projection, positions: jax.Array) -> Projection:
     """Queries or keys turned by their positions, before scores are computed in either way.
 
     A kind that turns them returns the turned sum of product and bias, and a bias of zeros.
 
+    rotary (Su et al. 2021, "RoFormer", arXiv 2104.09864): places i and i + K/2 of a head are a pair, turned
+    in the plane by position * base^(-2i/K). Which places are pairs is a matter of the order of a kernel's
+    columns; these are those of GPT-NeoX, ModernBERT and most others, while RoFormer's own are neighbours.
+
     Args:
-      config: of the encoder.
+      config: of the layer.
       projection: product [B, T, N, K] and the bias [N, K] still to be added.
       positions: int [T] or [B, T].
     """
     match config.positions:
-        case "learnt":
+        case "rotary":
+            product, bias = projection
+            return _turn(product + bias, positions, config.rotary_base), jnp.zeros_like(bias)
+        case _:
             return projection
 
 
-POSITIONS: Mapping[Positions, Callable[[ModelConfig], nn.Module] | None] = {"learnt": LearntPositions}
+def _turn(x_BTNK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
+    """Each pair of places turned by its angle, in float32, and then in the dtype of `x_BTNK`."""
+    angles = _angles(positions, x_BTNK.shape[-1], base)[..., None, :]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    x, y = jnp.split(x_BTNK.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([x * cos - y * sin, y * cos + x * sin], axis=-1).astype(x_BTNK.dtype)
+
+
+def _angles(positions: jax.Array, width: int, base: float) -> jax.Array:
+    """float32 [..., T, width / 2]: position * base^(-2i / width)."""
+    frequencies = base ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    return positions[..., None].astype(jnp.float32) * frequencies
+
+
+POSITIONS: Mapping[Positions, Callable[[ModelConfig], nn.Module] | None] = {
+    "learnt": LearntPositions,
+    "rotary": None,
+    "sinusoidal": SinusoidalPositions,
+    "none": None,
+}
 """Kind of positions -> the module that gives what is added to the embeddings; None: nothing is added."""
 
 

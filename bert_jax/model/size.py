@@ -5,40 +5,74 @@ What a part of the encoder adds is its row in the tables here.
 
 from collections.abc import Mapping
 
-from bert_jax.config import FeedForward, ModelConfig, Normalization, Positions
+from bert_jax.config import (
+    FeedForward,
+    FurtherNormalization,
+    ModelConfig,
+    Normalization,
+    NormalizationPlace,
+    Positions,
+)
 
-_POSITION_ROWS: Mapping[Positions, str | None] = {"learnt": "max_position_embeddings"}
+_POSITION_ROWS: Mapping[Positions, str | None] = {
+    "learnt": "max_position_embeddings",
+    "rotary": None,
+    "sinusoidal": None,
+    "none": None,
+}
 """Kind of positions -> the setting that says how many rows of the hidden size it has; None: it has none."""
 
-_FEED_FORWARD_KERNELS: Mapping[FeedForward, int] = {"dense": 2}
+_FEED_FORWARD_KERNELS: Mapping[FeedForward, int] = {"dense": 2, "geglu": 3, "swiglu": 3}
 """Kind of feed-forward layer -> its kernels of hidden size x intermediate size; all but one widen."""
 
-_NORMALIZATION_VECTORS: Mapping[Normalization, int] = {"layer_norm": 2}
-"""Kind of normalisation -> its parameter vectors of the hidden size: scale and bias."""
+_HAS_BIAS: Mapping[Normalization, bool] = {"layer_norm": True, "rms_norm": False}
+"""Kind of normalization -> whether it has a bias beside its scale, where `ModelConfig.biases` allows it."""
+
+_HAS_FINAL_NORM: Mapping[NormalizationPlace, bool] = {"post": False, "pre": True, "normformer": True}
+"""Place of normalization -> whether there is one after the last layer."""
+
+_HAS_INNER_NORMS: Mapping[NormalizationPlace, bool] = {"post": False, "pre": False, "normformer": True}
+"""Place of normalization -> whether each layer has two more, of hidden and of intermediate size."""
+
+_HEAD_NORMS: Mapping[FurtherNormalization, int] = {"same": 2, "none": 0}
+"""Normalization of queries and keys -> normalizations of the width of a head, in each layer."""
 
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Parameters of embeddings and layers, without pooler and heads."""
     width, inner = model.hidden_size, model.intermediate_size
-    norm = _NORMALIZATION_VECTORS[model.normalization] * width
     rows = model.vocab_size + model.type_vocab_size
     if setting := _POSITION_ROWS[model.positions]:
         rows += getattr(model, setting)
     kernels = _FEED_FORWARD_KERNELS[model.feed_forward]
-    attention = 4 * (width * width + width) + norm
-    feed_forward = kernels * width * inner + (kernels - 1) * inner + width + norm
-    return rows * width + norm + model.num_layers * (attention + feed_forward)
+    layer = 4 * width * width + kernels * width * inner
+    if model.biases == "all":
+        layer += 4 * width + (kernels - 1) * inner + width
+    layer += 2 * norm_parameters(model, width)
+    if _HAS_INNER_NORMS[model.normalization_place]:
+        layer += norm_parameters(model, width) + norm_parameters(model, inner)
+    layer += _HEAD_NORMS[model.query_key_normalization] * norm_parameters(model, model.head_width)
+    # Where there is one of the embeddings and a final one, the first layer has one less.
+    has_more = _HAS_FINAL_NORM[model.normalization_place] or model.embedding_normalization == "same"
+    return rows * width + has_more * norm_parameters(model, width) + model.num_layers * layer
 
 
-def pooler_parameters(model: ModelConfig) -> int:
-    """Parameters of the pooler: a square kernel and its bias."""
-    return model.hidden_size * (model.hidden_size + 1)
+def norm_parameters(model: ModelConfig, width: int) -> int:
+    """Parameters of a normalization over `width`: a scale, and perhaps a bias."""
+    return width * (1 + (_HAS_BIAS[model.normalization] and model.biases != "none"))
+
+
+def dense_parameters(model: ModelConfig) -> int:
+    """Parameters of the pooler, or of the dense layer of the language model head: a square kernel, and
+    perhaps a bias."""
+    return model.hidden_size * (model.hidden_size + (model.biases == "all"))
 
 
 def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
     """FLOPs of training the layers on one row, counted as `Objective.flops` says.
 
-    The lowest `frozen_layers` have no backward pass.
+    The lowest `frozen_layers` have no backward pass. An attention window saves nothing: all scores are
+    computed, and those outside of it hidden.
     """
     width, kernels = model.hidden_size, _FEED_FORWARD_KERNELS[model.feed_forward]
     layer = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)

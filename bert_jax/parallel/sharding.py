@@ -25,6 +25,7 @@ _TABLE: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("value", "kernel"): ("fsdp", "tensor", None),
     ("attention", "output", "kernel"): ("tensor", None, "fsdp"),
     ("intermediate", "kernel"): ("fsdp", "tensor"),
+    ("gate", "kernel"): ("fsdp", "tensor"),
     ("output", "kernel"): ("tensor", "fsdp"),
     ("dense", "kernel"): ("fsdp", None),
 }

@@ -1,8 +1,9 @@
-"""AdamW and LAMB as optax transformations, with google-research/bert's semantics by default.
+"""Update rules as optax transformations, by default AdamW with google-research/bert's semantics.
 
 Every departure from them (`optimization.py` there) is a named setting of `OptimizerConfig`.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import keystr, tree_map_with_path
+from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from bert_jax.config import BiasCorrection, OptimizerConfig
+
+# Usual root mean square of AdamW's directions (Liu et al. 2025, section 2.2).
+_ADAMW_SIZE = 0.2
 
 
 def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
@@ -40,9 +45,13 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[in
         if step < warmup:
             return np.float32(peak * step / warmup)
         decayed = min(max(step - start, 0) / span, 1)
-        if config.decay_shape == "cosine":
-            return np.float32(peak * (1 + math.cos(math.pi * decayed)) / 2)
-        return np.float32(peak * (1 - decayed) ** config.decay_power)
+        match config.decay_shape:
+            case "polynomial":
+                return np.float32(peak * (1 - decayed) ** config.decay_power)
+            case "cosine":
+                return np.float32(peak * (1 + math.cos(math.pi * decayed)) / 2)
+            case "sqrt":  # Haegele et al. 2024, arXiv 2405.18392, section 4
+                return np.float32(peak * (1 - math.sqrt(decayed)))
 
     return rate
 
@@ -57,17 +66,29 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
 
     LAMB (You et al. 2020) applies no trust ratio to the parameters that are excluded from weight
     decay, as its authors' code does.
+
+    StableAdamW (Wortsman et al. 2023, arXiv 2304.13013, Algorithm 2) limits the step of each array.
+
+    Muon (Jordan et al. 2024) takes the place of the moments for the kernels of the encoder's layers, as
+    matrices with the heads joined. Its orthogonal updates have the size of AdamW's, so that rates and
+    weight decays are the same for both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
     """
     clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
-    trust_ratio = optax.masked(optax.scale_by_trust_ratio(), decayed)
-    return optax.chain(
-        clip,
-        scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction),
-        optax.add_decayed_weights(config.weight_decay, mask=decayed),
-        trust_ratio if config.name == "lamb" else optax.identity(),
-        scale_by_given_rate(),
-    )
+    moments = scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
+    rule: tuple[optax.GradientTransformation, ...]
+    match config.name:
+        case "adamw":
+            rule = (moments, decay, optax.identity())
+        case "lamb":
+            rule = (moments, decay, optax.masked(optax.scale_by_trust_ratio(), decayed))
+        case "stable_adamw":
+            rule = (limit_steps(optax.chain(moments, decay), config),)
+        case "muon":
+            each = {"muon": scale_by_orthogonalization(), "adamw": moments}
+            rule = (optax.partition(each, _rule_of_each), decay)
+    return optax.chain(clip, *rule, scale_by_given_rate())
 
 
 def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
@@ -138,6 +159,66 @@ def scale_by_moments(
         return direction, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) -> optax.GradientTransformation:
+    """Divides the step of each array by how much larger its gradient is than its second moment says.
+
+    That is the root mean square over the array of gradient / sqrt(v), but at least 1.
+
+    Args:
+      steps: a chain that begins with `scale_by_moments`, bias-corrected.
+      config: with the settings of the moments.
+    """
+
+    def update(
+        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        updates, state = steps.update(gradients, state, params)
+        moments = state[0]
+        v_scale = 1 / (1 - config.beta2**moments.count)
+
+        def limit(update: jax.Array, g: jax.Array, v: jax.Array) -> jax.Array:
+            surprise = jnp.sqrt((g * g / jnp.maximum(v * v_scale, config.epsilon**2)).mean())
+            return update / jnp.maximum(surprise, 1)
+
+        return jax.tree.map(limit, updates, gradients, moments.nu), state
+
+    return optax.GradientTransformation(steps.init, update)
+
+
+def scale_by_orthogonalization() -> optax.GradientTransformation:
+    """Muon's direction for kernels, its root mean square that of AdamW's directions.
+
+    Newton-Schulz iteration of Nesterov momentum 0.95, as optax has it. A matrix with orthonormal rows or
+    columns has a root mean square of 1 / sqrt(its longer side).
+    """
+
+    def axes(path: tuple, kernel: jax.Array) -> MuonDimensionNumbers:
+        # Attention's output layer alone has the heads among its inputs.
+        num_inputs = 2 if "['attention']['output']" in keystr(path) else 1
+        every = tuple(range(kernel.ndim))
+        return MuonDimensionNumbers(every[:num_inputs], every[num_inputs:])
+
+    def scale(direction: jax.Array, axes: MuonDimensionNumbers) -> jax.Array:
+        sides = (math.prod(direction.shape[i] for i in side) for side in axes)
+        return _ADAMW_SIZE * math.sqrt(max(sides)) * direction
+
+    axes_of = functools.partial(tree_map_with_path, axes)
+    return optax.chain(
+        scale_by_muon(weight_dimension_numbers=axes_of),
+        optax.stateless(lambda updates, _: jax.tree.map(scale, updates, axes_of(updates))),
+    )
+
+
+def _rule_of_each(params: optax.Params) -> optax.Params:
+    """muon for the kernels of the encoder's layers, adamw for all other parameters."""
+
+    def rule(path: tuple, _: jax.Array) -> str:
+        *outer, last = keystr(path).strip("[']").split("']['")
+        return "muon" if last == "kernel" and "encoder" in outer else "adamw"
+
+    return tree_map_with_path(rule, params)
 
 
 def _decay_mask(exclusions: tuple[str, ...]) -> Callable[[optax.Params], optax.Params]:

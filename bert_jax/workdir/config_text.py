@@ -5,7 +5,7 @@ import typing
 from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
-from bert_jax.config import MODEL_SHAPE, ModelConfig
+from bert_jax.config import LATER_SHAPE, MODEL_SHAPE, ModelConfig
 from bert_jax.objectives import Objective, find_objective, objective_name
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def from_json(kind: type[T], value: Any) -> T:
     """The inverse of `to_json`.
 
     A field that an older file lacks gets its default, which reproduces the behaviour before the field
-    existed; a model's shape and a run's objective must be in the file.
+    existed; a model's shape, but for what came later, and a run's objective must be in the file.
 
     Raises:
       KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing; a
@@ -41,7 +41,7 @@ def from_json(kind: type[T], value: Any) -> T:
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
         needed = (
-            (*MODEL_SHAPE, "attention")
+            (*(name for name in MODEL_SHAPE if name not in LATER_SHAPE), "attention")
             if kind is ModelConfig
             else tuple(n for n in hints if hints[n] is Objective)
         )

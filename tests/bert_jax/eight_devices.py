@@ -10,6 +10,7 @@ It writes these arrays:
     MODE/evaluation, MODE/outputs        an evaluation with that state
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
+    MODE/ENCODER/params                  params of each encoder of `encoders.py` after a step with Muon
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
@@ -38,7 +39,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
-from bert_jax.config import ParallelConfig
+from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
 from bert_jax.model.attention import attend_fused
@@ -56,6 +57,7 @@ from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
+from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.tasks.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
@@ -87,6 +89,8 @@ GROWN = ("one_device", "pmap", "fsdp", "tensor_accumulated")
 FEWER_TOKENS = 21
 # Modes in which packed rows are fine-tuned as well.
 PACKED = ("one_device", "jit", "pmap")
+# Modes in which a step is taken with every encoder as well.
+ENCODED = ("one_device", "pmap", "tensor_accumulated")
 
 
 def make_batch(seed: int) -> dict[str, np.ndarray]:
@@ -218,6 +222,16 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
     return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
 
 
+def learn(encoder: str, parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
+    """Parameters of two layers after a step."""
+    model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
+    optimizer = OptimizerConfig(name="muon")
+    experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
+    program = make_program(PretrainingTask(MaskedLMAndNSP(), model), experiment, devices)
+    state = program.train_step(program.init(), put(program, 0), RATE)
+    return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
+
+
 def main(output: str, *wanted: str) -> None:
     """Runs two steps in every mode, or in those wanted; pmap_then_jit does one in pmap and one in jit."""
     if PROCESSES > 1:
@@ -254,6 +268,11 @@ def main(output: str, *wanted: str) -> None:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])
             arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
+        for mode in ENCODED:
+            count, parallel = MODES[mode]
+            for encoder in ENCODERS:
+                params = learn(encoder, parallel, jax.devices()[:count])
+                arrays |= {f"{mode}/{encoder}/params/{name}": array for name, array in params.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

@@ -1,5 +1,6 @@
 """Makes the directory of a finished `bert-jax pretrain` run of a tiny model, without any training."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_sentencepiece
+from tests.bert_jax.encoders import ENCODERS
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
 TEXTS = (
@@ -39,10 +41,13 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)
 
 
-def make_experiment(objective: str, vocab_size: int, num_layers: int = 2) -> Experiment:
+def make_experiment(
+    objective: str, vocab_size: int, num_layers: int = 2, encoder: str = "bert"
+) -> Experiment:
     """Layers of width 16, float32; settings differ from the defaults, so that tests notice a lost one."""
     return Experiment(
-        model=ModelConfig(
+        model=dataclasses.replace(
+            ModelConfig(**ENCODERS[encoder]),
             vocab_size=vocab_size,
             num_layers=num_layers,
             hidden_size=16,
@@ -94,13 +99,14 @@ def make_run(
     casing: Casing = "uncased",
     make_params: Callable[[ModelConfig], dict] = random_params,
     num_layers: int = 2,
+    encoder: str = "bert",
 ) -> tuple[Experiment, Tokenizer]:
     """Fills a work directory: config.json, tokenizer, one checkpoint at step 10, metrics.
 
     The model has seven rows more than the vocabulary has entries.
     """
     tokenizer = make_tokenizer(kind, casing)
-    experiment = make_experiment(objective, tokenizer.vocab_size + 7, num_layers)
+    experiment = make_experiment(objective, tokenizer.vocab_size + 7, num_layers, encoder)
     workdir.mkdir()
     tokenizer.save(workdir / "tokenizer")
     write_record(workdir, RunRecord("tiny", experiment, "fingerprint"))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Attention, ParallelConfig
+from bert_jax.config import Attention, ModelConfig, ParallelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
 from bert_jax.tasks.ranking import InBatch, Triplet
 from bert_jax.tasks.tagging import Tagging
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError
+from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.tasks.heads import HEADS
 from tests.bert_jax.tasks.small_batch import LABELS, MODEL, make_batch
 from tests.bert_jax.tasks.small_rows import make_rows
@@ -27,9 +28,14 @@ CONFIG = FineTuningConfig(model=TWO_LAYERS, num_labels=LABELS)
 LAST_LAYER = FeatureConfig()
 
 
-def moved(rates: LayerRates, features: FeatureConfig = LAST_LAYER, kind: str = "tagging") -> dict[str, float]:
+def moved(
+    rates: LayerRates,
+    features: FeatureConfig = LAST_LAYER,
+    kind: str = "tagging",
+    model: ModelConfig = TWO_LAYERS,
+) -> dict[str, float]:
     """The largest change in each part of the parameters after one step."""
-    config = dataclasses.replace(CONFIG, rates=rates, features=features)
+    config = dataclasses.replace(CONFIG, model=model, rates=rates, features=features)
     task, tx = HEADS[kind](config), make_optimizer(dataclasses.replace(config.optimizer, weight_decay=0.1))
     before = jax.jit(functools.partial(init_state, task, tx))(0)
     step = jax.jit(functools.partial(train_step, task=task, tx=tx))
@@ -47,6 +53,18 @@ def test_frozen_layers_stay_exactly_as_they_are() -> None:
     assert changes["embeddings"] == changes["layer_0"] == 0
     assert changes["layer_1"] > 1e-3
     assert changes["classifier"] > 1e-3
+
+
+def test_the_last_normalization_is_frozen_with_the_last_layer() -> None:
+    model = dataclasses.replace(TWO_LAYERS, **ENCODERS["modern"])
+    changes = moved(LayerRates(frozen_layers=1), model=model)
+    assert {name for name, change in changes.items() if change} == {
+        "layer_1",
+        "final_layer_norm",
+        "classifier",
+    }
+    frozen = moved(LayerRates(frozen_layers=2), model=model)
+    assert [name for name, change in frozen.items() if change] == ["classifier"]
 
 
 @pytest.mark.parametrize(("frozen", "share"), [(None, 1), (0, 1), (1, 4 / 6), (2, 2 / 6)])

@@ -14,6 +14,7 @@ from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.names import ModelFormat
 from bert_jax.training.checkpoints import load_params
 from data_pipeline.errors import UserError
+from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_finetuned import make_trial
 from tests.bert_jax.small_run import TEXTS, make_run
 
@@ -104,6 +105,22 @@ def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFor
     assert read.config == experiment.model
     trained = {part: arrays for part, arrays in params.items() if part not in untrained}
     jax.tree.map(np.testing.assert_array_equal, read.params, trained)
+
+
+@pytest.mark.parametrize("encoder", [name for name in ENCODERS if name != "bert"])
+def test_npz_holds_every_encoder_and_the_others_leave_nothing(tmp_path: Path, encoder: str) -> None:
+    experiment, _ = make_run(tmp_path / "run", encoder=encoder)
+    convert(tmp_path / "run", tmp_path / "npz", "npz")
+    read = open_model(tmp_path / "npz")
+    assert read.config == experiment.model
+    jax.tree.map(np.testing.assert_array_equal, read.params, load_params(tmp_path / "run")[1])
+    with np.load(tmp_path / "npz" / "model.npz") as file:
+        joined = [file[f"encoder/layer_0/attention/{name}/kernel"].shape for name in ("query", "output")]
+    assert joined == [(16, 16), (16, 16)]
+    for other in ("hf", "tf1"):
+        with pytest.raises(UserError, match=r"has no BERT with .*; write --format npz"):
+            convert(tmp_path / "run", tmp_path / other, other)
+        assert not (tmp_path / other).exists()
 
 
 def test_the_flavour_of_gelu_can_be_told(tmp_path: Path) -> None:

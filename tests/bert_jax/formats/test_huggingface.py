@@ -262,7 +262,7 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2'; valid: 'bert'"),
         ({"position_embedding_type": "relative_key"}, "'relative_key'; valid: 'absolute'"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
+        ({"hidden_act": "tanh"}, "hidden_act 'tanh'; valid: 'gelu'"),
         ({"add_cross_attention": True}, "add_cross_attention True"),
         (
             {"hidden_size": "16"},

@@ -35,6 +35,7 @@ INSTANCES = np.where(np.arange(LENGTH) < 40, 0, 40) * np.ones((ROWS, 1), int)
 BIASES = {
     "padded": attention_bias(ModelConfig(), jnp.asarray(MASK)),
     "causal": attention_bias(ModelConfig(attention="causal"), jnp.asarray(MASK)),
+    "window": attention_bias(ModelConfig(attention_window=9), jnp.asarray(MASK), jnp.asarray(INSTANCES)),
     "packed": attention_bias(ModelConfig(), jnp.asarray(MASK), jnp.asarray(INSTANCES)),
 }
 

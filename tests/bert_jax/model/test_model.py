@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,14 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import Attention, DType, ModelConfig, Positions
+from bert_jax.config import Attention, DType, ModelConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.pretraining import BertForNextTokens, BertForPreTraining
 from tests.bert_jax.dropped_site import all_dropped_at
+from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.reference_check import differences
 from tests.bert_jax.small_run import random_params, trainable_params
 from tests.golden.make_model_golden import CASES, GOLDEN
@@ -223,11 +223,11 @@ def test_bfloat16_logits_are_added_up_in_float32() -> None:
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", get_args(Positions))
+@pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_last_layer_at_some_positions_is_what_it_is_there(
-    attention: Attention, packed: bool, kind: Positions
+    attention: Attention, packed: bool, encoder: str
 ) -> None:
-    config = dataclasses.replace(TINY, attention=attention, positions=kind)
+    config = dataclasses.replace(TINY, num_layers=2, attention=attention, **ENCODERS[encoder])
     batch = make_batch()
     if packed:
         batch["instance_starts"] = np.array([[0, 6]] * 2, np.int32)

@@ -2,18 +2,17 @@
 
 import dataclasses
 import functools
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Positions
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.packed_rows import instance_of_each_position, instance_weights
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.task import PretrainingTask
+from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY
 
@@ -73,11 +72,11 @@ def sums_and_gradient(task: PretrainingTask, params: dict, batch: Batch) -> tupl
     return sums, gradient
 
 
-@pytest.mark.parametrize("positions", get_args(Positions))
+@pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("objective", ["mlm_nsp", "ltr"])
-def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: str, positions: Positions) -> None:
+def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: str, encoder: str) -> None:
     kind = OBJECTIVES[objective]
-    config = dataclasses.replace(CONFIG, attention=kind.attention, positions=positions)
+    config = dataclasses.replace(CONFIG, attention=kind.attention, **ENCODERS[encoder])
     task, params = PretrainingTask(kind(), config), trainable_params(config)
     single, packed = (sums_and_gradient(task, params, batch) for batch in make_batches())
     assert single[0]["examples"] == sum(map(len, ROWS))

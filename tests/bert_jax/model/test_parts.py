@@ -1,15 +1,37 @@
-"""Every part that the settings of the encoder name has its row in each table that has to know of it."""
+"""Every part that the settings of the encoder name has its row in each table that has to know of it, and
+computes what its paper says."""
 
 import dataclasses
+import functools
+import math
 import typing
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
+from jax.sharding import AbstractMesh
 
 from bert_jax import config
-from bert_jax.config import MODEL_PARTS, ModelConfig
+from bert_jax.config import MODEL_PARTS, ModelConfig, OptimizerConfig
 from bert_jax.formats import google_tf1, huggingface
+from bert_jax.mesh import AXES
 from bert_jax.model import positions, size
+from bert_jax.model.attention import Attention, Context, attention_bias
+from bert_jax.model.encoder import Encoder, Layer
+from bert_jax.model.feed_forward import feed_forward
+from bert_jax.model.normalization import make_norm
+from bert_jax.model.positions import SinusoidalPositions, rotate
+from bert_jax.objectives import MaskedLM
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parallel.sharding import _spec
+from bert_jax.training.optimizer import _decay_mask
 from data_pipeline.errors import UserError
+from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.small_run import random_params
+from tests.bert_jax.tiny_model import TINY
 
 
 @pytest.mark.parametrize(
@@ -18,11 +40,221 @@ from data_pipeline.errors import UserError
         (config.Positions, positions.POSITIONS),
         (config.Positions, size._POSITION_ROWS),
         (config.FeedForward, size._FEED_FORWARD_KERNELS),
-        (config.Normalization, size._NORMALIZATION_VECTORS),
+        (config.Normalization, size._HAS_BIAS),
+        (config.FurtherNormalization, size._HEAD_NORMS),
+        (config.NormalizationPlace, size._HAS_FINAL_NORM),
+        (config.NormalizationPlace, size._HAS_INNER_NORMS),
     ],
 )
 def test_a_table_has_a_row_for_every_choice(choices: typing.Any, table: typing.Mapping) -> None:
     assert set(table) == set(typing.get_args(choices))
+
+
+@pytest.mark.parametrize("setting", [*MODEL_PARTS, "activation"])
+def test_the_encoders_of_the_tests_have_every_choice(setting: str) -> None:
+    choices = typing.get_args(typing.get_type_hints(ModelConfig)[setting])
+    assert {getattr(ModelConfig(**changes), setting) for changes in ENCODERS.values()} >= set(choices) - {
+        "gelu_tanh"
+    }
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_parameters_are_counted(name: str) -> None:
+    model = dataclasses.replace(TINY, num_layers=3, **ENCODERS[name])
+    shapes = PretrainingTask(MaskedLM(), model).abstract_params()
+    assert MaskedLM().num_parameters(model) == sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_weights_alone_are_decayed(name: str) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[name])
+    params = PretrainingTask(MaskedLM(), model).abstract_params()
+    is_decayed = flatten_dict(_decay_mask(OptimizerConfig().decay_exclusions)(params))
+    for path, decayed in is_decayed.items():
+        assert decayed == (path[-1] in ("kernel", "embedding")), path
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_matrices_of_layers_are_split_over_a_mesh(name: str) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[name])
+    params = flatten_dict(PretrainingTask(MaskedLM(), model).abstract_params()["encoder"])
+    mesh = AbstractMesh((1, 2, 2), AXES)
+    for path, leaf in params.items():
+        if path[0].startswith("layer_") and path[-1] == "kernel":
+            assert {*_spec(mesh, path, leaf.shape)} - {None} == {"fsdp", "tensor"}, path
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_operations_are_those_that_the_compiler_counts(name: str) -> None:
+    model = ModelConfig(50, 2, 1024, 16, 2048, 64, dropout_rate=0.0, attention_dropout_rate=0.0)
+    model = dataclasses.replace(model, **ENCODERS[name])
+    encoder, ids = Encoder(model), jnp.ones((2, 64), jnp.int32)
+    batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids}
+    params = jax.eval_shape(functools.partial(encoder.init, deterministic=True), jax.random.key(0), batch)
+
+    def train(params: dict) -> dict:
+        return jax.grad(lambda params: (encoder.apply(params, batch, True) ** 2).sum())(params)
+
+    counted = jax.jit(train).lower(params).compile().cost_analysis()["flops"]
+    # The compiler counts additions and the like too, which are a few in a thousand.
+    assert counted == pytest.approx(2 * size.encoder_flops(model, 64), rel=0.01)
+
+
+def turned(x: np.ndarray, place: float, base: float = 10_000.0) -> np.ndarray:
+    """Vectors [..., K] as complex numbers whose parts are half of K apart, multiplied by e^(i angle)."""
+    half = x.shape[-1] // 2
+    angles = place * base ** (-np.arange(half) / half)
+    product = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([product.real, product.imag], axis=-1)
+
+
+def test_rotary_positions_turn_pairs_of_places() -> None:
+    model = dataclasses.replace(TINY, positions="rotary", rotary_base=50.0)
+    random = np.random.default_rng(0)
+    product, bias = random.normal(size=(2, 5, 3, 8)), random.normal(size=(3, 8))
+    places = np.array([[0, 1, 2, 7, 300], [4, 3, 2, 1, 0]])
+    ours, no_bias = rotate(model, (jnp.asarray(product), jnp.asarray(bias)), jnp.asarray(places))
+    expected = [
+        [turned(product[b, t] + bias, places[b, t], 50.0) for t in range(5)] for b in range(len(places))
+    ]
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+    assert not no_bias.any()
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    model = dataclasses.replace(TINY, positions="rotary")
+    random = np.random.default_rng(0)
+    query, key = (random.normal(size=(1, 1, 1, 8)) for _ in range(2))
+
+    def score(at: int, seen: int) -> float:
+        (q, _), (k, _) = (
+            rotate(model, (jnp.asarray(x), jnp.zeros((1, 8))), jnp.array([place]))
+            for x, place in ((query, at), (key, seen))
+        )
+        return float((q * k).sum())
+
+    assert score(3, 1) == pytest.approx(score(12, 10), abs=1e-4)
+    assert abs(score(3, 1) - score(1, 3)) > 0.01
+
+
+def test_sinusoidal_positions_are_those_of_the_paper() -> None:
+    ours = SinusoidalPositions(TINY).apply({}, jnp.arange(9))
+    for place in range(9):
+        for i in range(TINY.hidden_size // 2):
+            angle = place / 10_000 ** (2 * i / TINY.hidden_size)
+            expected = 0.02 * np.array([math.sin(angle), math.cos(angle)])
+            np.testing.assert_allclose(ours[place, 2 * i : 2 * i + 2], expected, atol=1e-6)
+
+
+def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
+    model = dataclasses.replace(TINY, normalization="rms_norm", layer_norm_epsilon=0.5)
+    x = np.array([[-1.0, 1.0, 3.0, 5.0]], np.float32)  # of mean square 9
+    ours, params = make_norm(model, "layer_norm").init_with_output(jax.random.key(0), x)
+    np.testing.assert_allclose(ours, x / np.sqrt(9.5), rtol=1e-6)
+    assert list(params["params"]) == ["scale"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bend"),
+    [
+        ("geglu", lambda x: x * 0.5 * (1 + jax.scipy.special.erf(x / 2**0.5))),
+        ("swiglu", lambda x: x / (1 + jnp.exp(-x))),
+    ],
+)
+def test_a_gate_multiplies(kind: config.FeedForward, bend: typing.Callable) -> None:
+    model = dataclasses.replace(TINY, feed_forward=kind, activation="gelu_exact")
+    params = random_params(model)["encoder"]["layer_0"]
+    x = np.random.default_rng(0).normal(size=(2, 3, TINY.hidden_size)).astype(np.float32)
+
+    class Scope(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return feed_forward(model, x)
+
+    own = {name: params[name] for name in ("gate", "intermediate", "output")}
+    gate, wide = (x @ own[name]["kernel"] + own[name]["bias"] for name in ("gate", "intermediate"))
+    expected = (bend(gate) * wide) @ own["output"]["kernel"] + own["output"]["bias"]
+    np.testing.assert_allclose(Scope().apply({"params": own}, x), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_window_hides_what_is_further_away(attention: config.Attention, packed: bool) -> None:
+    model = dataclasses.replace(TINY, attention=attention, attention_window=2)
+    mask = np.ones((1, 9), np.int32)
+    mask[0, 8] = 0
+    instances = np.array([[0, 0, 0, 0, 4, 4, 4, 4, 4]])
+    bias = attention_bias(model, jnp.asarray(mask), jnp.asarray(instances) if packed else None)
+    for at in range(9):
+        for seen in range(9):
+            hidden = abs(at - seen) > 2 or seen == 8
+            hidden |= attention == "causal" and seen > at
+            hidden |= packed and instances[0, at] != instances[0, seen]
+            assert float(bias[0, 0, at, seen]) == (-10000.0 if hidden else 0.0)
+
+
+def test_every_so_many_layers_see_all() -> None:
+    model = dataclasses.replace(TINY, num_layers=5, **ENCODERS["modern"])
+    layers = [dataclasses.replace(model, global_every=3).of_layer(i) for i in range(5)]
+    assert [layer.attention_window for layer in layers] == [None, 2, 2, None, 2]
+    assert [layer.rotary_base for layer in layers] == [160_000.0, 100.0, 100.0, 160_000.0, 100.0]
+    without = dataclasses.replace(model, global_every=None, rotary_base_local=None)
+    assert {without.of_layer(i).attention_window for i in range(5)} == {2}
+    assert {without.of_layer(i).rotary_base for i in range(5)} == {160_000.0}
+
+
+def test_pre_normalizes_before_each_sublayer_and_at_the_end() -> None:
+    model = dataclasses.replace(TINY, num_layers=2, normalization_place="pre")
+    norms = {
+        f"{place}/{name}"
+        for place, params in [*random_params(model)["encoder"].items()]
+        for name in params
+        if "layer_norm" in name
+    }
+    of_layers = {f"layer_{i}/{name}_layer_norm" for i in range(2) for name in ("attention", "output")}
+    assert norms == {"embeddings/layer_norm"} | of_layers - {"layer_0/attention_layer_norm"}
+    plain = dataclasses.replace(model, embedding_normalization="none")
+    names = random_params(plain)["encoder"]
+    assert "layer_norm" not in names["embeddings"]
+    assert "attention_layer_norm" in names["layer_0"]
+    assert "final_layer_norm" in names
+
+
+def test_normformer_normalizes_what_attention_gives_and_before_the_last_product() -> None:
+    model = dataclasses.replace(TINY, normalization_place="normformer", activation="relu")
+    params = random_params(model)["encoder"]["layer_0"]
+    x = np.random.default_rng(0).normal(size=(2, 3, TINY.hidden_size)).astype(np.float32)
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        deviation = x - x.mean(-1, keepdims=True)
+        scaled = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True))
+        return scaled * params[name]["scale"] + params[name]["bias"]
+
+    context = Context(jnp.zeros((2, 1, 1, 3)), jnp.arange(3), jnp.arange(3))
+    attended = Attention(model).apply({"params": params["attention"]}, x, x, context, True)
+    between = x + norm(np.asarray(attended), "attended_layer_norm")
+    wide = norm(between, "output_layer_norm") @ params["intermediate"]["kernel"]
+    wide = norm(np.maximum(wide + params["intermediate"]["bias"], 0), "intermediate_layer_norm")
+    expected = between + wide @ params["output"]["kernel"] + params["output"]["bias"]
+    ours = Layer(model, has_normalized_input=True).apply({"params": params}, x, x, context, True)
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"positions": "rotary", "hidden_size": 10}, "rotary needs heads of an even width; .* is 5"),
+        ({"positions": "sinusoidal", "hidden_size": 9, "num_heads": 3}, "needs an even model.hidden_size"),
+        ({"rotary_base": 0.0}, "model.rotary_base is 0; it must be above 0"),
+        ({"rotary_base_local": 5.0}, "needs model.positions rotary and model.attention_window"),
+        ({"global_every": 3}, "model.global_every needs model.attention_window"),
+        ({"attention_window": 0}, "model.attention_window is 0"),
+        ({"feed_forward": "geglu", "activation": "relu"}, "geglu has model.activation gelu_tanh or"),
+    ],
+)
+def test_impossible_parts_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(TINY, **settings)
 
 
 @pytest.mark.parametrize("entries", [huggingface.entries, google_tf1.entries])
@@ -30,3 +262,19 @@ def test_a_table_has_a_row_for_every_choice(choices: typing.Any, table: typing.M
 def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable, part: str) -> None:
     with pytest.raises(UserError, match=f"has no BERT with {part} other, only .*; write --format npz"):
         entries(dataclasses.replace(ModelConfig(), **{part: "other"}))
+
+
+@pytest.mark.parametrize("entries", [huggingface.entries, google_tf1.entries])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_each_part_of_an_encoder_that_a_format_lacks_is_refused(
+    entries: typing.Callable, encoder: str
+) -> None:
+    for name, value in ENCODERS[encoder].items():
+        if name in (*MODEL_PARTS, "attention_window"):
+            with pytest.raises(UserError, match=f"has no BERT with {name} {value}, only"):
+                entries(dataclasses.replace(ModelConfig(), **{name: value}))
+
+
+def test_google_has_no_activation_but_gelu() -> None:
+    with pytest.raises(UserError, match="has no BERT with activation relu, only gelu_tanh, gelu_exact"):
+        google_tf1.entries(dataclasses.replace(ModelConfig(), activation="relu"))

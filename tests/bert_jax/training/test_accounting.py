@@ -7,8 +7,8 @@ import pytest
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
-from bert_jax.model.size import encoder_parameters, pooler_parameters
-from bert_jax.objectives import OBJECTIVES, MaskedLMAndNSP
+from bert_jax.model.size import dense_parameters, encoder_parameters
+from bert_jax.objectives import OBJECTIVES, MaskedLM, MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.accounting import (
@@ -28,10 +28,19 @@ def count(tree: dict) -> int:
 @pytest.mark.parametrize(("name", "published"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_parameter_counts(name: str, published: int) -> None:
     model = EXPERIMENTS[name].model
-    assert encoder_parameters(model) + pooler_parameters(model) == published
+    assert encoder_parameters(model) + dense_parameters(model) == published
     params = abstract_params(model)
     assert count(params["encoder"]) + count(params["pooler"]) == published
     assert count(params) == MaskedLMAndNSP().num_parameters(model)
+
+
+@pytest.mark.parametrize(("name", "published"), [("modern_base", 149_655_232), ("modern_large", 395_881_664)])
+def test_published_parameter_counts_of_modern_bert(name: str, published: int) -> None:
+    """149 M and 395 M in the paper; exactly, those of transformers' `ModernBertForMaskedLM`."""
+    model = EXPERIMENTS[name].model
+    params = abstract_params(model)
+    assert count(params["encoder"]) + count(params["language_model"]) == published
+    assert count(params) == MaskedLM().num_parameters(model)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import (
     BiasCorrection,
@@ -81,18 +82,22 @@ def transcription(config: OptimizerConfig, params: Flat, gradients: list[Flat], 
             update = m_hat / (np.sqrt(v_hat) + config.epsilon)
             if path in decayed:
                 update = update + config.weight_decay * w
-                if config.name == "lamb":
-                    update = update * np.linalg.norm(w) / np.linalg.norm(update)
+            if config.name == "stable_adamw":  # Wortsman et al. 2023, Algorithm 2
+                update = update / max(1, np.sqrt((g**2 / np.maximum(v_hat, config.epsilon**2)).mean()))
+            if path in decayed and config.name == "lamb":
+                update = update * np.linalg.norm(w) / np.linalg.norm(update)
             params[path] = w - rate(config, step) * update
         history.append(params)
     return history
 
 
-def largest_difference(config: OptimizerConfig, decayed: Paths = DECAYED) -> float:
+def largest_difference(
+    config: OptimizerConfig, decayed: Paths = DECAYED, name_of_ours: OptimizerName | None = None
+) -> float:
     """Between ours and the transcription over `STEPS` steps."""
     params, gradients = make_trees()
     expected = transcription(config, flatten(params), [flatten(g) for g in gradients], decayed)
-    tx = make_optimizer(config)
+    tx = make_optimizer(dataclasses.replace(config, name=name_of_ours or config.name))
 
     @jax.jit
     def step(params: dict, state: tuple, gradient: dict, rate: float) -> tuple[dict, tuple]:
@@ -121,11 +126,74 @@ def test_clipping_acts_on_some_steps_of_these_gradients() -> None:
     assert min(norms) < 1 < max(norms)
 
 
+def test_stable_adamw_follows_its_paper() -> None:
+    config = dataclasses.replace(CONFIG, name="stable_adamw", bias_correction="adam", clip_norm=None)
+    assert largest_difference(config) < 1e-6
+    # The gradients grow, so that it acts.
+    assert largest_difference(config, name_of_ours="adamw") > 1e-3
+
+
 def test_lamb_follows_its_paper() -> None:
     config = dataclasses.replace(
         CONFIG, name="lamb", bias_correction="adam", decay_power=0.5, decay_start="warmup_end"
     )
     assert largest_difference(config) < 1e-6
+
+
+def orthogonalized(matrix: np.ndarray) -> np.ndarray:
+    """Jordan et al. 2024: five steps of Newton-Schulz with the published coefficients, in float64."""
+    x = matrix / np.linalg.norm(matrix)
+    for _ in range(5):
+        square = x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
+        polynomial = -4.7750 * square + 2.0315 * square @ square
+        x = 3.4445 * x + (polynomial @ x if x.shape[0] <= x.shape[1] else x @ polynomial)
+    return x
+
+
+def test_muon_makes_the_matrices_of_layers_orthogonal_and_leaves_the_others_to_adamw() -> None:
+    random = np.random.default_rng(0)
+    shapes = {
+        "encoder/layer_0/attention/query/kernel": (6, 2, 4),
+        "encoder/layer_0/attention/output/kernel": (2, 4, 6),
+        "encoder/layer_0/intermediate/kernel": (6, 10),
+        "encoder/layer_0/intermediate/bias": (10,),
+        "encoder/layer_0/output_layer_norm/scale": (6,),
+        "encoder/embeddings/word_embeddings/embedding": (7, 6),
+        "pooler/dense/kernel": (6, 6),
+        "language_model/dense/kernel": (6, 6),
+    }
+    params, *gradients = (
+        {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
+        for _ in range(3)
+    )
+    config = OptimizerConfig(name="muon", weight_decay=0.1, clip_norm=None)
+    updates, adamw = (
+        {path: np.asarray(x) for path, x in updates_of(config, params, gradients).items()}
+        for config in (config, dataclasses.replace(config, name="adamw"))
+    )
+    for path, shape in shapes.items():
+        if not (path.endswith("kernel") and path.startswith("encoder")):
+            np.testing.assert_array_equal(updates[path], adamw[path], err_msg=path)
+            continue
+        matrix = (shape[0] * shape[1], shape[2]) if "attention/output" in path else (shape[0], -1)
+        first, second = (gradient[path].reshape(matrix).astype(np.float64) for gradient in gradients)
+        # Nesterov's momentum, corrected for its start from zero as in optax.
+        momentum = 0.95 * 0.05 * first + 0.05 * second
+        ahead = 0.95 * momentum / (1 - 0.95**3) + 0.05 * second / (1 - 0.95**2)
+        direction = 0.2 * np.sqrt(max(ahead.shape)) * orthogonalized(ahead)
+        expected = -1e-2 * (direction + 0.1 * params[path].reshape(matrix))
+        np.testing.assert_allclose(updates[path].reshape(matrix), expected, atol=1e-5, err_msg=path)
+
+
+def updates_of(config: OptimizerConfig, params: dict, gradients: list[dict]) -> dict:
+    """The update of the last of some steps with the same parameters."""
+    tx = make_optimizer(config)
+    nested, *steps = (unflatten_dict(tree, sep="/") for tree in (params, *gradients))
+    state, updates = tx.init(nested), nested
+    for gradient in steps:
+        norm = optax.tree.norm(gradient)
+        updates, state = tx.update(gradient, state, nested, learning_rate=np.float32(1e-2), grad_norm=norm)
+    return flatten_dict(updates, sep="/")
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
@@ -171,7 +239,12 @@ def test_schedule_power_and_no_warmup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rates"), [("polynomial", [2, 2, 2, 1.5, 1, 0]), ("cosine", [2, 2, 2, 1.70710678, 1, 0])]
+    ("shape", "rates"),
+    [
+        ("polynomial", [2, 2, 2, 1.5, 1, 0]),
+        ("cosine", [2, 2, 2, 1.70710678, 1, 0]),
+        ("sqrt", [2, 2, 2, 1.0, 0.58578644, 0]),
+    ],
 )
 def test_the_rate_is_constant_until_the_decay_starts(shape: DecayShape, rates: list[float]) -> None:
     config = OptimizerConfig(learning_rate=2.0, warmup_steps=100, decay_shape=shape, decay_start=800)
@@ -193,7 +266,8 @@ def test_a_cosine_is_that_of_optax() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decay_shape": "cosine", "decay_power": 0.5}, "a cosine has none"),
+        ({"decay_shape": "cosine", "decay_power": 0.5}, "cosine has none"),
+        ({"decay_shape": "sqrt", "decay_power": 0.5}, "sqrt has none"),
         ({"decay_start": -1}, "optimizer.decay_start is -1; it must be at least 0"),
         ({"decay_start": 100}, r"optimizer.decay_start is 100; it must be below num_train_steps \(100\)"),
     ],

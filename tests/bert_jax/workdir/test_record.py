@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.config import LATER_SHAPE
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.config_text import flatten
@@ -36,6 +37,20 @@ def test_record_survives_the_file(name: str, tmp_path: Path) -> None:
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record
     assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
+
+
+def test_a_file_from_before_a_setting_of_the_model_means_its_default(tmp_path: Path) -> None:
+    write_record(tmp_path, RECORD)
+    path = tmp_path / CONFIG_FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for name in LATER_SHAPE:
+        del content["experiment"]["model"][name]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert read_record(tmp_path) == RECORD
+    del content["experiment"]["model"]["positions"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="KeyError"):
+        read_record(tmp_path)
 
 
 def test_changed_settings_are_refused_and_shown(tmp_path: Path) -> None:

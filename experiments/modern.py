@@ -1,0 +1,101 @@
+"""ModernBERT's encoder and its first stage of training (Warner et al. 2024, arXiv 2412.13663).
+
+    bert-jax pretrain modern_base --workdir runs/modern_base --data.corpus corpora/large
+
+Corpus in the paper: 1.719 T tokens of web text, code and papers, a byte-level BPE vocabulary of 50,368.
+Here the vocabulary is the corpus's own: pass --model.vocab-size if it is smaller, and expect numbers to
+differ for that reason. 30% of the tokens are masked, rows are packed, and the rate is constant after warm-up.
+Sizes and rates are those of the paper and of the authors' `modernbert-base-pretrain.yaml`; weight decay is
+multiplied by the learning rate here and not there.
+
+Encoder and language model head have 149.7 M and 395.9 M parameters, the paper's 149 M and 395 M; what
+`bert-jax experiments` counts beside them are pooler and next sentence head, which are not trained.
+
+What their training has and this has not: a batch that grows over the first 50 G tokens (BASE), smaller
+initial output layers, dropout of 0.1 on the output of attention alone, LARGE's start from BASE's weights,
+and its second half at a rate of 5e-5.
+
+The second stage, with context of 8,192 at the rate 3e-4, and at its end a decay, is a branch:
+
+    bert-jax pretrain modern_base --branch-from runs/modern_base --workdir runs/modern_long \\
+        --data.corpus corpora/long --model.rotary-base 160000 --optimizer.learning-rate 3e-4 \\
+        --data.phases.0.max-seq-length 8192 --data.phases.0.max-predictions-per-seq 2458 \\
+        --num-train-steps 372252 --optimizer.decay-shape sqrt --optimizer.decay-power 1 \\
+        --optimizer.decay-start 370927
+
+These are 250 G tokens and 50 G more.
+
+Here it costs more than there: attention computes all scores of a layer, local or not.
+This has not been tried at full size.
+"""
+
+from dataclasses import replace
+
+from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.objectives import MaskedLM
+from bert_jax.objectives.experiment import Experiment
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
+
+_TOKENS, _LENGTH = 1.719e12, 1024
+
+
+def _steps(tokens: float, batch_size: int) -> int:
+    return round(tokens / (batch_size * _LENGTH))
+
+
+MODERN_BASE = Experiment(
+    objective=MaskedLM(),
+    model=ModelConfig(
+        vocab_size=50_368,
+        num_layers=22,
+        hidden_size=768,
+        num_heads=12,
+        intermediate_size=1152,
+        max_position_embeddings=8192,
+        type_vocab_size=0,
+        positions="rotary",
+        normalization_place="pre",
+        feed_forward="geglu",
+        biases="none",
+        attention_window=64,
+        global_every=3,
+        activation="gelu_exact",
+        layer_norm_epsilon=1e-5,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        dtype="bfloat16",
+    ),
+    data=DataConfig(
+        pairing="contiguous",
+        short_seq_prob=0.0,
+        max_instances_per_row=4,
+        masking=MaskingConfig(rate=0.3),
+        phases=(Phase(max_seq_length=_LENGTH, max_predictions_per_seq=308),),
+    ),
+    optimizer=OptimizerConfig(
+        name="stable_adamw",
+        learning_rate=8e-4,
+        warmup_steps=_steps(3e9, 4608),
+        decay_power=0,
+        bias_correction="adam",
+        beta2=0.98,
+        epsilon=1e-6,
+        weight_decay=1e-5 / 8e-4,
+        clip_norm=None,
+    ),
+    num_train_steps=_steps(_TOKENS, 4608),
+    global_batch_size=4608,
+)
+
+MODERN_LARGE = replace(
+    MODERN_BASE,
+    model=replace(MODERN_BASE.model, num_layers=28, hidden_size=1024, num_heads=16, intermediate_size=2624),
+    optimizer=replace(
+        MODERN_BASE.optimizer,
+        learning_rate=5e-4,
+        warmup_steps=_steps(2e9, 4928),
+        weight_decay=1e-5 / 5e-4,
+    ),
+    num_train_steps=_steps(_TOKENS, 4928),
+    global_batch_size=4928,
+)

@@ -1,0 +1,46 @@
+"""Settings of encoders that between them have every named part, for tests that hold for all of them.
+
+Tests that need no others run for each; `test_parts.py` checks that no name is missing.
+"""
+
+from typing import Any
+
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    # ModernBERT (arXiv 2412.13663)
+    "modern": {
+        "type_vocab_size": 0,
+        "positions": "rotary",
+        "rotary_base": 160_000.0,
+        "rotary_base_local": 100.0,
+        "normalization_place": "pre",
+        "feed_forward": "geglu",
+        "activation": "gelu_exact",
+        "biases": "none",
+        "attention_window": 2,
+        "global_every": 2,
+    },
+    # EuroBERT (arXiv 2503.05500), with normalized queries and keys
+    "euro": {
+        "positions": "rotary",
+        "normalization": "rms_norm",
+        "normalization_place": "pre",
+        "embedding_normalization": "none",
+        "query_key_normalization": "same",
+        "feed_forward": "swiglu",
+        "activation": "silu",
+    },
+    # The encoder of Vaswani et al. 2017, in a window
+    "transformer": {
+        "positions": "sinusoidal",
+        "activation": "relu",
+        "biases": "norms",
+        "attention_window": 3,
+    },
+    # LTG-BERT's normalization (arXiv 2303.09859), with nothing that tells of order
+    "unordered": {
+        "positions": "none",
+        "normalization_place": "normformer",
+        "query_key_normalization": "same",
+    },
+}

@@ -1,0 +1,66 @@
+"""A run of any encoder and optimizer goes on from its checkpoint bit for bit."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import OptimizerConfig
+from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.training.checkpoints import Checkpoints
+from bert_jax.training.program import make_program
+from bert_jax.training.retention import Kept
+from data_pipeline.config import DataConfig, Phase
+from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.model.test_packed_rows import LENGTH, SLOTS, make_batches
+from tests.bert_jax.tiny_model import TINY
+
+OPTIMIZERS = {
+    "adamw": OptimizerConfig(),
+    "lamb": OptimizerConfig("lamb", bias_correction="adam"),
+    "stable_adamw": OptimizerConfig("stable_adamw", bias_correction="adam"),
+    "muon": OptimizerConfig("muon"),
+}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "optimizer"),
+    [
+        *((encoder, "adamw") for encoder in ENCODERS),
+        *(("modern", name) for name in ("lamb", "stable_adamw", "muon")),
+    ],
+)
+def test_a_checkpoint_changes_no_bit(encoder: str, optimizer: str, tmp_path: Path) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[encoder])
+    phase = Phase(max_seq_length=LENGTH, max_predictions_per_seq=SLOTS)
+    experiment = Experiment(
+        model=model,
+        data=DataConfig(phases=(phase,)),
+        optimizer=OPTIMIZERS[optimizer],
+        num_train_steps=4,
+        global_batch_size=4,
+    )
+    program = make_program(PretrainingTask(MaskedLMAndNSP(), model), experiment)
+    batch = program.put(make_batches()[1])
+    checkpoints = Checkpoints(tmp_path, Kept(1), print)
+
+    state, states = program.init(), []
+    for step in range(4):
+        if step == 2:
+            checkpoints.save(2, state)
+        state = program.train_step(state, batch, np.float32(1e-2))
+        states.append(jax.device_get(state))
+    assert not np.array_equal(*(s.params["language_model"]["bias"] for s in states[2:]))
+
+    checkpoints.close()
+    checkpoints = Checkpoints(tmp_path, Kept(1), print)
+    resumed = checkpoints.restore_newest(program.abstract_state())
+    checkpoints.close()
+    assert resumed is not None
+    for _ in range(2):
+        resumed = program.train_step(resumed, batch, np.float32(1e-2))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(resumed), states[-1])
