@@ -302,7 +302,7 @@ def main() -> None:
 
     metrics = job.data.evaluate(timed)
     result = {
-        "metric": job.data.metric,
+        "metric": job.data.metrics[0],
         "metrics": metrics,
         "steps": job.num_steps,
         "train_seconds": trained.seconds,

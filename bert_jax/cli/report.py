@@ -30,7 +30,9 @@ def run(args: Report) -> None:
     pretrained = [directory for directory in directories if directory not in finetuned]
     _check_files(args, pretrained, finetuned)
     groups = group_runs(map(read_run, pretrained))
-    scores = list(map(read_score, finetuned))
+    scores = [read_score(directory, args.metrics) for directory in finetuned]
+    if unused := args.metrics.keys() - {score.task for score in scores}:
+        raise UserError(f"--metric names {min(unused)}, of which no run was given")
     if groups:
         _print_groups(groups)
     if scores:

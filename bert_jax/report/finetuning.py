@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +54,27 @@ class Column:
     scores: list[Score]
 
 
-def read_score(directory: Path) -> Score:
+def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
     """Reads the result of a `bert-jax finetune`; says on standard error if its grid is not finished.
 
+    Args:
+      directory: of the grid.
+      metrics: task -> name of the metric to show in place of the one that chose the grid's best trial.
+
     Raises:
-      UserError: the directory is not that of a `bert-jax finetune`, or no trial has a score.
+      UserError: the directory is not that of a `bert-jax finetune`, its task has no such metric, or no trial
+      has a score.
     """
     path = directory / RESULTS_FILE
     trial = find_trial(directory)
     record = read_record(trial)
     try:
         results = load_json(path)
-        metric, rows, trials = Metric(**results["metric"]), results["rows"], results["trials"]
+        metric, rows = _rows_by(results, metrics.get(record.task), directory)
+        trials = results["trials"]
         row = max(rows, key=lambda row: metric.rank(row["mean"]))
+    except UserError:
+        raise
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
     warn_if_unfinished(directory)
@@ -84,6 +92,18 @@ def read_score(directory: Path) -> Score:
         row=row,
         trials=trials,
     )
+
+
+def _rows_by(
+    results: Mapping[str, Any], name: str | None, directory: Path
+) -> tuple[Metric, list[dict[str, Any]]]:
+    """A metric and the rows of results over seeds by it; None: the metric that chose the best trial."""
+    # Grids of earlier versions have their own metric alone.
+    by_metric = {one["metric"]["name"]: one for one in (*results.get("by_metric", ()), results)}
+    name = name or results["metric"]["name"]
+    if name not in by_metric:
+        raise UserError(f"{directory} has no metric {name!r}; valid: {', '.join(by_metric)}")
+    return Metric(**by_metric[name]["metric"]), by_metric[name]["rows"]
 
 
 def _data_name(record: FineTuningRecord) -> str:
@@ -175,7 +195,7 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
             "dev_fingerprint": score.dev_fingerprint[:12],
             **{name: trial[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
             "metric": score.metric.name,
-            "score": trial["metrics"][score.metric.name],
+            "score": trial["metrics"].get(score.metric.name),
             **trial["metrics"],
         }
         for score in scores

@@ -260,7 +260,7 @@ class RankingData:
     """The `TaskData` of ranking."""
 
     labels: tuple[str, ...] = ()
-    metric = METRICS[0]
+    metrics = METRICS
 
     def __init__(
         self,

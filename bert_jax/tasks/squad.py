@@ -193,10 +193,10 @@ class SquadData:
     """The `TaskData` of SQuAD."""
 
     labels: tuple[str, ...] = ()
-    metric = F1
 
     def __init__(self, train: Any, dev: Windows, search: AnswerSearch) -> None:
         self.train = train
+        self.metrics = (F1, EXACT_2 if search.version == "2.0" else EXACT)
         self._dev = dev
         self._search = search
 

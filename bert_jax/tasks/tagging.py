@@ -255,7 +255,7 @@ class TaggingData:
         self._files = files
         self._columns = columns
         self._has_entities = columns.scheme != "none"
-        self.metric = (_ENTITY_METRICS if self._has_entities else _WORD_METRICS)[0]
+        self.metrics = _ENTITY_METRICS if self._has_entities else _WORD_METRICS
 
     @property
     def evaluated(self) -> Mapping[str, Rows]:

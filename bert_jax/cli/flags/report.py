@@ -20,6 +20,9 @@ class Report:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Work directories of `bert-jax pretrain`, or output directories of `bert-jax finetune`."""
+    metric: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TASK=METRIC")] = ()
+    """Show another metric of a task than the one that chose its best trial, such as mrpc=accuracy; may be
+    given several times."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the table as CSV, with a line for each run or trial."""
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -28,3 +31,12 @@ class Report:
     def __post_init__(self) -> None:
         if not self.runs:
             raise UserError("name the directory of a run, or of several")
+        for text in self.metric:
+            task, _, name = text.partition("=")
+            if not (task and name):
+                raise UserError(f"--metric {text}: give a task and its metric, such as mrpc=accuracy")
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Task -> name of the metric to show."""
+        return {task: name for task, _, name in (text.partition("=") for text in self.metric)}

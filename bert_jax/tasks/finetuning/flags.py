@@ -52,6 +52,8 @@ class TrainingFlags:
     """Number of runs with each setting of the grid, each with its own seed."""
     first_seed: int = 0
     """Seed of the first run; the others count up from it."""
+    metric: str | None = None
+    """Name of the task's metric that chooses the best trial; None: the first one."""
     keep_head: bool = False
     """Start from the head of a fine-tuned --model with the same labels, instead of a new random one."""
     rates: Annotated[LayerRates, tyro.conf.arg(name="")] = LayerRates()

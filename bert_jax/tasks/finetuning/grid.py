@@ -25,7 +25,14 @@ from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.packing import find_packing
 from bert_jax.tasks.finetuning.predictor import prediction_run
-from bert_jax.tasks.finetuning.results import best_of, read_results, trial_of, write_results
+from bert_jax.tasks.finetuning.results import (
+    best_of,
+    find_metric,
+    read_results,
+    score_of,
+    trial_of,
+    write_results,
+)
 from bert_jax.tasks.finetuning.task import Apply, Outcome, TaskData
 from bert_jax.tasks.finetuning.trials import Programs, trial_config
 from bert_jax.training.checkpoints import DIRECTORY, load_params, saved_steps
@@ -60,6 +67,7 @@ class Grid:
         self.args = args
         self.model = model
         self.data = data
+        self.metric = find_metric(data.metrics, args.training.metric)
         self.trials: list[Trial] = args.training.trials()
         self.make_head = functools.partial(args.settings.head, args.task)
         self.programs = Programs(self.make_head)
@@ -127,7 +135,8 @@ class Grid:
                 if self._train_trial(trial, interrupt) is Ending.INTERRUPTED:
                     return False
             except NonFiniteError as error:
-                self._write_result(trial, Outcome({self.data.metric.name: math.nan}), diverged=str(error))
+                unknown = {metric.name: math.nan for metric in self.data.metrics}
+                self._write_result(trial, Outcome(unknown), diverged=str(error))
             self._keep_best()
             epochs_done += trial.epochs
         self._check_diverged()
@@ -227,11 +236,22 @@ class Grid:
         return trial_config(base, trial, len(self.data.train))
 
     def _check_best(self) -> None:
-        """Raises UserError if `best` is a directory and no link, as after a copy that followed links."""
+        """Raises UserError if `best` is a directory and no link, as after a copy that followed links.
+
+        Also if another trial is best by this metric and its checkpoint is gone: only the best one's is kept.
+        """
         link = self.args.output / BEST_DIRECTORY
         if link.is_dir() and not link.is_symlink():
             raise UserError(
                 f"{link} is a directory, and no link to the best one of {TRIALS_DIRECTORY}; move it away"
+            )
+        if not link.is_symlink() or not self._has_score():
+            return
+        kept, best = link.readlink().name, trial_of(best_of(read_results(self.args.output), self.metric))
+        if best.name != kept and not saved_steps(self._directory(best)):
+            raise UserError(
+                f"{self._directory(best)} is best by {self.metric.name}, but its checkpoint was deleted when "
+                f"{kept} was chosen by another metric; give that --metric, or another --output"
             )
 
     def _record(self, config: FineTuningConfig) -> FineTuningRecord:
@@ -266,17 +286,17 @@ class Grid:
         """Predicts the test sets with the best trial if they are new or have changed since it did so."""
         if not self.test_fingerprint or not self._has_score():
             return
-        best = best_of(read_results(self.args.output), self.data.metric)
+        best = best_of(read_results(self.args.output), self.metric)
         trial, directory = trial_of(best), self._directory(trial_of(best))
         if read_record(directory).test_fingerprint == self.test_fingerprint:
             return
         print(f"the test set is new or was changed: {trial.name} predicts it", flush=True)
         run = prediction_run(self._config(trial, ParallelConfig()), trial.batch_size)
         outcome = self._predict(trial, self.programs.get(run))
-        # The score it was chosen by is kept, since other devices may round differently.
-        chosen_by = {self.data.metric.name: best["metrics"][self.data.metric.name]}
+        # The scores it can be chosen by are kept, since other devices may round differently.
+        chosen_by = {metric.name: score_of(best, metric) for metric in self.data.metrics}
         self._write_result(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
-        write_results(self.args.output, self.data.metric)
+        self._write_results()
         # Last, so that the next start does all this again if this one ends before here.
         record = dataclasses.replace(read_record(directory), test_fingerprint=self.test_fingerprint)
         write_record(directory, record)
@@ -290,7 +310,7 @@ class Grid:
     def _has_score(self) -> bool:
         """Whether a finished trial has a score that is a number."""
         results = read_results(self.args.output)
-        return not all(math.isnan(result["metrics"][self.data.metric.name]) for result in results)
+        return not all(math.isnan(score_of(result, self.metric)) for result in results)
 
     def _write_result(self, trial: Trial, outcome: Outcome, diverged: str | None = None) -> None:
         result = {
@@ -311,18 +331,21 @@ class Grid:
     def _keep_best(self) -> None:
         """Links `best` to the best finished trial, writes `results.json`, deletes the others' checkpoints."""
         results = read_results(self.args.output)
-        best = best_of(results, self.data.metric)["trial"]
+        best = best_of(results, self.metric)["trial"]
         link = self.args.output / BEST_DIRECTORY
         beside = self.args.output / f".{BEST_DIRECTORY}"
         beside.unlink(missing_ok=True)
         beside.symlink_to(Path(TRIALS_DIRECTORY) / best, target_is_directory=True)
         beside.replace(link)
-        write_results(self.args.output, self.data.metric)
+        self._write_results()
         for result in results:
             if result["trial"] != best:
                 shutil.rmtree(
                     self.args.output / TRIALS_DIRECTORY / result["trial"] / DIRECTORY, ignore_errors=True
                 )
+
+    def _write_results(self) -> None:
+        write_results(self.args.output, self.metric, self.data.metrics)
 
     def _apply(self, program: Program, params: Params) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -63,13 +63,13 @@ class LabelledData:
 
         Args:
           labels: words of the classes; empty in regression.
-          scorers: metrics to compute; the first one chooses the best trial.
+          scorers: metrics to compute; the first one chooses the best trial by default.
           train: training rows.
           dev: development sets by name; the first, `dev`, chooses the best trial.
           test: test sets by name.
         """
         self.labels = labels
-        self.metric = next(iter(scorers))
+        self.metrics = tuple(scorers)
         self.train = train
         self.evaluated: Mapping[str, Rows] = {**dev, **test}
         self._scorers = scorers

@@ -24,6 +24,7 @@ from bert_jax.workdir.grid import (
     TRIALS_DIRECTORY,
 )
 from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 
 _FIELDS = [field.name for field in dataclasses.fields(Trial)]
@@ -44,17 +45,43 @@ def trial_of(result: Mapping[str, Any]) -> Trial:
     return Trial(**{name: result[name] for name in _FIELDS})
 
 
+def find_metric(metrics: Sequence[Metric], name: str | None) -> Metric:
+    """The metric of a name; None: the first one. Raises UserError naming those there are."""
+    if name is None:
+        return metrics[0]
+    for metric in metrics:
+        if metric.name == name:
+            return metric
+    raise UserError(f"--metric is {name!r}; valid: {', '.join(metric.name for metric in metrics)}")
+
+
+def score_of(result: Mapping[str, Any], metric: Metric) -> float:
+    """A result's value of a metric; NaN if it has none."""
+    return result["metrics"].get(metric.name, math.nan)
+
+
 def best_of(results: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Any]:
     """The result that is best by `metric`, NaN counting as worst; of ties the first."""
-    return max(results, key=lambda result: metric.rank(result["metrics"][metric.name]))
+    return max(results, key=lambda result: metric.rank(score_of(result, metric)))
 
 
-def write_results(output: Path, metric: Metric) -> None:
-    """Writes `results.json`: the results of all finished trials, singly and over seeds, and the best one."""
+def write_results(output: Path, metric: Metric, metrics: Sequence[Metric]) -> None:
+    """Writes `results.json`: the results of all finished trials, singly and over seeds, and the best one.
+
+    Args:
+      output: directory of the grid.
+      metric: chooses the best one.
+      metrics: those that could, for which results over seeds are written too.
+    """
     results = read_results(output)
-    rows = _by_seed(results, metric)
-    best, how = best_of(results, metric), dataclasses.asdict(metric)
-    write_json(output / RESULTS_FILE, {"metric": how, "best": best, "trials": results, "rows": rows})
+    content = {
+        "metric": dataclasses.asdict(metric),
+        "best": best_of(results, metric),
+        "trials": results,
+        "rows": _by_seed(results, metric),
+        "by_metric": [{"metric": dataclasses.asdict(one), "rows": _by_seed(results, one)} for one in metrics],
+    }
+    write_json(output / RESULTS_FILE, content)
 
 
 def report(output: Path, task: str, metric: Metric) -> None:
@@ -93,7 +120,7 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str
         groups.setdefault(dataclasses.replace(trial_of(result), seed=0), []).append(result)
     rows = []
     for trial, group in groups.items():
-        values = [result["metrics"][metric.name] for result in group]
+        values = [score_of(result, metric) for result in group]
         rows.append(
             {
                 "learning_rate": trial.learning_rate,

@@ -98,5 +98,5 @@ def _train_grid(grid: "Grid") -> int:
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
-    report(grid.args.output, grid.args.task, grid.data.metric)
+    report(grid.args.output, grid.args.task, grid.metric)
     return 0

@@ -62,8 +62,8 @@ class TaskData(Protocol):
         ...
 
     @property
-    def metric(self) -> Metric:
-        """The metric of `evaluate` that the best trial is chosen by."""
+    def metrics(self) -> Sequence[Metric]:
+        """The metrics of `evaluate` that can choose the best trial; the first one does by default."""
         ...
 
     @property
