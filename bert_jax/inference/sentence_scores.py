@@ -9,27 +9,21 @@ Shapes: n sentences, T columns, B rows of a batch, P predictions of a row.
 """
 
 import dataclasses
-import functools
 import itertools
-import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tokenizers import Encoding
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference.fill_mask import check_fits, logits_at_positions
-from bert_jax.inference.padding import padded_count
-from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.inference.fill_mask import check_fits
+from bert_jax.inference.token_probabilities import log_probabilities, similar_rows
 from bert_jax.names import SentenceScoring
 from data_pipeline.corpus.vocabulary_file import MASK
 from data_pipeline.errors import UserError
 
-_TOKENS_IN_A_BATCH = 2048
 # Sentences are padded to a multiple of this: finer than powers of two, since padding would be a third.
 _LENGTH_STEP = 8
 
@@ -120,23 +114,15 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
     params = jax.device_put(model.params)
     scores = np.zeros(len(rows.sizes))
     computed = []
-    for chosen, shape in _batches(rows.sizes[rows.sentences], model.config.max_position_embeddings):
+    longest = model.config.max_position_embeddings
+    lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
+    for chosen, shape in similar_rows(rows.sizes[rows.sentences], lengths):
         batch, counts = _make_batch(rows, chosen, shape, mask)
-        computed.append((chosen, counts, _log_probabilities(model.config, params, batch)))
-    for chosen, counts, log_probabilities in computed:
-        found = np.where(counts, np.asarray(log_probabilities, np.float64), 0).sum(axis=1)
-        np.add.at(scores, rows.sentences[chosen], found[: len(chosen)])
+        computed.append((chosen, counts, log_probabilities(model.config, params, batch)[0]))
+    for chosen, counts, found in computed:
+        sums = np.where(counts, np.asarray(found, np.float64), 0).sum(axis=1)
+        np.add.at(scores, rows.sentences[chosen], sums[: len(chosen)])
     return scores
-
-
-def _batches(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
-    """Rows of each batch, of similar size, and its shape [B, T]: one shape for each of a few lengths."""
-    lengths = np.minimum(-(-sizes // _LENGTH_STEP) * _LENGTH_STEP, longest)
-    for length in np.unique(lengths):
-        (chosen,) = np.nonzero(lengths == length)
-        size = min(max(_TOKENS_IN_A_BATCH // int(length), 1), padded_count(len(chosen)))
-        for start in range(0, len(chosen), size):
-            yield chosen[start : start + size], (size, int(length))
 
 
 def _make_batch(
@@ -163,12 +149,3 @@ def _make_batch(
         "targets": targets,
     }
     return {name: array.astype(np.int32) for name, array in batch.items()}, counts
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _log_probabilities(config: ModelConfig, params: dict, batch: dict) -> jax.Array:
-    """float32 [B, P], of the `targets` at `masked_lm_positions`."""
-    model = BertForPreTraining(config)
-    logits = typing.cast(jax.Array, model.apply({"params": params}, batch, method=logits_at_positions))
-    chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)

@@ -1,26 +1,36 @@
 """What a measure of a pretrained model does, and which numbers come of it."""
 
+import collections
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bert_jax import exit_status
 from bert_jax.finetuning_config import LayerRates
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.inference.sentence_scores import sentence_scores
+from bert_jax.names import SentenceScoring
 from bert_jax.studies.changes import with_changes
+from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.plan import Measuring
-from bert_jax.studies.study import Changes, Finetuned
+from bert_jax.studies.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, read_minimal_pairs
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 ITEMS_FILE = "items.npz"
-"""In the directory of a trial: each metric's outcomes on the dev set's items."""
+"""In the directory of a trial, or of a measure without trials: each metric's outcomes on the items."""
 
 
 class Interrupted(Exception):
@@ -85,12 +95,49 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
         case Finetuned(task=task, data=data):
             args = finetune_arguments(task, job.flags, source, path_of_data(tasks, data), output)
             return _finetune(args)
-    raise NotImplementedError(job.measure)
+        case HeldoutLM():
+            model = open_model(source.model, source.step)
+            scores = heldout_language_model(model, job.model.experiment.data.corpus)
+            return _found(scores.metrics, scores.items, output)
+        case MinimalPairs(data=data, score=score):
+            pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))
+            model = open_model(source.model, source.step)
+            accuracy, correct = _minimal_pairs(model, pairs, score)
+            return _found({"accuracy": accuracy}, {"accuracy": correct}, output)
+    raise TypeError(f"{job.measure} is no kind of measure")
 
 
 def path_of_data(tasks: str, data: str) -> str:
     """What --data names: a directory inside that of all tasks, or a TensorFlow dataset."""
     return data if ":" in data else str(Path(tasks) / data)
+
+
+def _minimal_pairs(
+    model: PretrainedModel, pairs: Sequence[MinimalPair], scoring: SentenceScoring
+) -> tuple[float, np.ndarray]:
+    """The mean accuracy of the paradigms, and which pairs are right, 0 or 1 [pairs].
+
+    Paradigms count equally. If their sizes differ, a right pair of a small one counts more than 1, so that
+    the mean over pairs is the accuracy whatever the sizes.
+    """
+    if model.config.attention == "causal":
+        scoring = "likelihood"
+    sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    scores = sentence_scores(model, sentences, scoring).reshape(-1, 2)
+    sizes = collections.Counter(pair.paradigm for pair in pairs)
+    weights = np.array([len(pairs) / (len(sizes) * sizes[pair.paradigm]) for pair in pairs])
+    summary = accuracies(pairs, [(good, bad) for good, bad in scores.tolist()])
+    return summary["accuracy"], weights * (scores[:, 0] > scores[:, 1])
+
+
+def _found(
+    metrics: Mapping[str, float], items: Mapping[str, np.ndarray], output: Path
+) -> tuple[dict[str, Any], ...]:
+    """Writes the outcomes on the items; returns the fields of a measurement without trials."""
+    output.mkdir(parents=True, exist_ok=True)
+    with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **items)
+    return ({"metrics": dict(metrics), "items": ITEMS_FILE},)
 
 
 def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:

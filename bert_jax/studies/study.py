@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from bert_jax.config import check_positive
+from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.errors import UserError
 
@@ -80,7 +81,7 @@ class MinimalPairs(Measure):
 
     data: str = "blimp"
     """File or directory of pairs inside that of all tasks."""
-    score: str = "pll_word_l2r"
+    score: SentenceScoring = "pll_word_l2r"
     """How masked models score a sentence; left-to-right models take the likelihood."""
 
     @property
