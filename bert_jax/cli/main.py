@@ -16,7 +16,7 @@ COMMANDS = {
     "prepare": "turn text into shards of token ids and a vocabulary",
     "inspect": "show a prepared corpus: statistics, examples, masks",
     "pretrain": "train a named experiment, or resume where it stopped",
-    "evaluate": "measure a checkpoint on held-out documents",
+    "evaluate": "measure a checkpoint, or compare models, on held-out documents",
     "study": "run an ablation: pretrain, measure, and report with error bars",
     "report": "compare runs: metrics, settings that differ, curves",
     "export": "write a run's model for Hugging Face transformers",

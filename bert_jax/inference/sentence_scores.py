@@ -9,27 +9,22 @@ Shapes: n sentences, T columns, B rows of a batch, P predictions of a row.
 """
 
 import dataclasses
-import functools
 import itertools
-import typing
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tokenizers import Encoding
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference.fill_mask import check_fits, logits_at_positions
+from bert_jax.inference.fill_mask import check_fits
 from bert_jax.inference.padding import batches_by_length
-from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.inference.token_probabilities import TOKENS_IN_A_BATCH, log_probabilities
 from bert_jax.names import SentenceScoring
 from data_pipeline.corpus.vocabulary_file import MASK
 from data_pipeline.errors import UserError
 
-_TOKENS_IN_A_BATCH = 2048
 # Sentences are padded to a multiple of this: finer than powers of two, since padding would be a third.
 _LENGTH_STEP = 8
 
@@ -122,12 +117,12 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
     computed = []
     longest = model.config.max_position_embeddings
     lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
-    for chosen, shape in batches_by_length(rows.sizes[rows.sentences], lengths, _TOKENS_IN_A_BATCH):
+    for chosen, shape in batches_by_length(rows.sizes[rows.sentences], lengths, TOKENS_IN_A_BATCH):
         batch, counts = _make_batch(rows, chosen, shape, mask)
-        computed.append((chosen, counts, _log_probabilities(model.config, params, batch)))
-    for chosen, counts, log_probabilities in computed:
-        found = np.where(counts, np.asarray(log_probabilities, np.float64), 0).sum(axis=1)
-        np.add.at(scores, rows.sentences[chosen], found[: len(chosen)])
+        computed.append((chosen, counts, log_probabilities(model.config, params, batch)[0]))
+    for chosen, counts, found in computed:
+        sums = np.where(counts, np.asarray(found, np.float64), 0).sum(axis=1)
+        np.add.at(scores, rows.sentences[chosen], sums[: len(chosen)])
     return scores
 
 
@@ -155,12 +150,3 @@ def _make_batch(
         "targets": targets,
     }
     return {name: array.astype(np.int32) for name, array in batch.items()}, counts
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _log_probabilities(config: ModelConfig, params: dict, batch: dict) -> jax.Array:
-    """float32 [B, P], of the `targets` at `masked_lm_positions`."""
-    model = BertForPreTraining(config)
-    logits = typing.cast(jax.Array, model.apply({"params": params}, batch, method=logits_at_positions))
-    chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)

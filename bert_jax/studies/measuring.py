@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.sentence_scores import sentence_scores
 from bert_jax.names import SentenceScoring
-from bert_jax.pretraining.heldout_language_model import heldout_metrics
 from bert_jax.studies.changes import with_changes
+from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.plan import Measuring
 from bert_jax.studies.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.tasks import TASKS
@@ -26,7 +27,7 @@ from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
-from data_pipeline.tasks.minimal_pairs import accuracies, read_minimal_pairs
+from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, read_minimal_pairs
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 
@@ -93,18 +94,49 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
         case Finetuned(task=task, data=data):
             args = finetune_arguments(task, job.flags, source, path_of_data(tasks, data), output)
             return _finetune(args)
-        case MinimalPairs(data=data, score=score):
-            model = open_model(source.model, source.step)
-            return _score_pairs(model, Path(path_of_data(tasks, data)), score, output)
         case HeldoutLM():
             model = open_model(source.model, source.step)
-            return ({"metrics": heldout_metrics(model, job.model.experiment.data.corpus)},)
-    raise NotImplementedError(job.measure)
+            scores = heldout_language_model(model, job.model.experiment.data.corpus)
+            return _found(scores.metrics, scores.items, output)
+        case MinimalPairs(data=data, score=score):
+            pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))
+            model = open_model(source.model, source.step)
+            accuracy, correct = _minimal_pairs(model, pairs, score)
+            return _found({"accuracy": 100 * accuracy}, {"accuracy": 100 * correct}, output)
+    raise TypeError(f"{job.measure} is no kind of measure")
 
 
 def path_of_data(tasks: str, data: str) -> str:
     """What --data names: a directory inside that of all tasks, or a TensorFlow dataset."""
     return data if ":" in data else str(Path(tasks) / data)
+
+
+def _minimal_pairs(
+    model: PretrainedModel, pairs: Sequence[MinimalPair], scoring: SentenceScoring
+) -> tuple[float, np.ndarray]:
+    """The mean accuracy of the paradigms, and which pairs are right, 0 or 1 [pairs].
+
+    Paradigms count equally. If their sizes differ, a right pair of a small one counts more than 1, so that
+    the mean over pairs is the accuracy whatever the sizes.
+    """
+    if model.config.attention == "causal":
+        scoring = "likelihood"
+    sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    scores = sentence_scores(model, sentences, scoring).reshape(-1, 2)
+    sizes = collections.Counter(pair.paradigm for pair in pairs)
+    weights = np.array([len(pairs) / (len(sizes) * sizes[pair.paradigm]) for pair in pairs])
+    summary = accuracies(pairs, [(good, bad) for good, bad in scores.tolist()])
+    return summary["accuracy"], weights * (scores[:, 0] > scores[:, 1])
+
+
+def _found(
+    metrics: Mapping[str, float], items: Mapping[str, np.ndarray], output: Path
+) -> tuple[dict[str, Any], ...]:
+    """Writes the outcomes on the items; returns the fields of a measurement without trials."""
+    output.mkdir(parents=True, exist_ok=True)
+    with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **items)
+    return ({"metrics": dict(metrics), "items": ITEMS_FILE},)
 
 
 def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
@@ -130,24 +162,3 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
             }
         )
     return tuple(found)
-
-
-def _score_pairs(
-    model: PretrainedModel, data: Path, score: SentenceScoring, output: Path
-) -> tuple[dict[str, Any], ...]:
-    """Accuracies in percent over all paradigms, which count alike, and over those of each phenomenon."""
-    pairs = read_minimal_pairs(data)
-    scoring = "likelihood" if model.config.attention == "causal" else score
-    sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    values = sentence_scores(model, sentences, scoring).tolist()
-    scores = list(zip(values[::2], values[1::2], strict=True))
-    found = accuracies(pairs, scores)
-    sizes = collections.Counter(pair.paradigm for pair in pairs)
-    # Weights that make the mean over pairs that over paradigms.
-    weights = [len(pairs) / (len(sizes) * sizes[pair.paradigm]) for pair in pairs]
-    right = [weight * (good > bad) for weight, (good, bad) in zip(weights, scores, strict=True)]
-    with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
-        np.savez(file, accuracy=np.array(right))
-    by_phenomenon = {f"accuracy {name}": 100 * value for name, value in found["phenomena"].items()}
-    metrics = {"accuracy": 100 * found["accuracy"], **by_phenomenon}
-    return ({"metrics": metrics, "items": ITEMS_FILE, "items_scale": 100.0},)

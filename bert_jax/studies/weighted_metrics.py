@@ -93,6 +93,11 @@ def ratio(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return _ratio(_sums(top, weights), _sums(bottom, weights))
 
 
+def exp_ratio(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The `Statistic` perplexity: exp of the `ratio` of losses, in nats, to their number."""
+    return np.exp(ratio(parts, weights))
+
+
 def f1_of_counts(counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The `Statistic` F1 of entities: of how many each item has [S, N, 3], right, predicted and true."""
     return _f1(*(_sums(of_items, weights) for of_items in np.moveaxis(counts, -1, 0)))
@@ -116,6 +121,7 @@ RATIOS = (
     *(f"{of}_{what}" for of in ("HasAns", "NoAns") for what in ("exact", "f1")),
 )
 """Metrics that are a `ratio` where their items are [N, 2]."""
+_LANGUAGE_MODELS = ("mlm", "all_mask", "ltr")
 
 STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
     "[N, 2]": {
@@ -125,6 +131,9 @@ STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
         "pearson": pearson,
         "spearman": spearman,
         **dict.fromkeys(RATIOS, ratio),
+        **{f"{of}_{what}": ratio for of in _LANGUAGE_MODELS for what in ("loss", "accuracy")},
+        **{f"{of}_perplexity": exp_ratio for of in _LANGUAGE_MODELS},
+        **dict.fromkeys(("bits_per_byte", "ltr_bits_per_byte"), ratio),
     },
     "[N, 3]": {"f1": f1_of_counts},
     "[N, K, 3]": {"macro_f1": macro_f1_of_counts, "semeval_f1": mean_f1_of_counts},

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from data_pipeline.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
@@ -17,17 +19,32 @@ class EvaluationData:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a checkpoint of a run on held-out documents, always with the same pairs and masks.
+    """Measure a model on held-out documents, always with the same masks.
 
-    Prints the metrics for each phase of the run and writes them to WORKDIR/evaluation-STEP.json, which
-    keeps those of other corpora. Beside each accuracy is that of always guessing the most frequent label
-    (`guess`). Uses all devices of this machine, however many the run had.
+    With --workdir as in the run's own evaluation: prints the metrics for each phase of the run and writes
+    them to WORKDIR/evaluation-STEP.json, which keeps those of other corpora. Beside each accuracy is that of
+    always guessing the most frequent label (`guess`). Uses all devices of this machine, however many the run
+    had.
+
+    With --model by rules that are the same for all models, whatever masks, pairs and lengths they were
+    trained with, so that the numbers compare: prints loss, perplexity and accuracy, with masks as in BERT and
+    with [MASK] alone, and bits per byte, which compare between vocabularies too.
     """
 
-    workdir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    workdir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Directory of the run."""
+    model: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """In place of --workdir: any model (a run, an export, a Hugging Face BERT); needs --data.corpus."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Step of the checkpoint; the newest by default."""
+    """Step of the checkpoint of a run; the newest by default."""
     data: EvaluationData = EvaluationData()
     eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Most sequences to evaluate on, for each phase; by default as in the run."""
+    """Most sequences to evaluate on, for each phase; by default as in the run. Not with --model."""
+
+    def __post_init__(self) -> None:
+        if (self.workdir is None) == (self.model is None):
+            raise UserError("give --workdir DIR for a run's own evaluation, or --model DIR to compare models")
+        if self.model is not None and not self.data.corpus:
+            raise UserError("--model needs --data.corpus DIR, prepared with the model's vocabulary")
+        if self.model is not None and self.eval_examples is not None:
+            raise UserError("--eval-examples does not go with --model, which always takes the same documents")

@@ -1,0 +1,90 @@
+"""What measures without trials find: held-out language modelling and minimal pairs, with their items."""
+
+import dataclasses
+import json
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pytest
+
+from bert_jax.formats.open_model import open_model
+from bert_jax.inference.sentence_scores import sentence_scores
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.studies.heldout_language_model import heldout_language_model
+from bert_jax.studies.measuring import measure
+from bert_jax.studies.plan import Measuring, Pretraining
+from bert_jax.studies.study import HeldoutLM, Measure, MinimalPairs
+from data_pipeline.errors import UserError
+from tests.bert_jax.small_run import TEXTS, make_run, trainable_params
+from tests.data_pipeline.small_corpus import write_corpus
+
+PAIRS = {
+    "order": [
+        ("the cats sat", "cats the sat"),
+        ("a dog saw the cat", "a dog the saw cat"),
+        ("a mat", "mat a"),
+    ],
+    "word": [("the city of Paris", "the cat of Paris")],
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study's directory with two pretrained models, beside their corpus and the pairs."""
+    directory = tmp_path_factory.mktemp("measuring")
+    for name, objective in (("masked", "mlm_nsp"), ("ltr", "ltr")):
+        _, tokenizer = make_run(directory / name, objective=objective, make_params=trainable_params)
+    documents = [tokenizer.encode_batch(TEXTS[:4])] * 3
+    write_corpus(directory / "corpus", [documents], [documents], tokenizer)
+    (directory / "pairs").mkdir()
+    for name, pairs in PAIRS.items():
+        lines = (json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n" for good, bad in pairs)
+        (directory / "pairs" / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return directory
+
+
+def run(directory: Path, model: str, what: Measure, path: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """The measurement, and the items in its file."""
+    experiment = Experiment()
+    data = dataclasses.replace(experiment.data, corpus=str(directory / "corpus"))
+    pretrained = Pretraining(PurePosixPath(model), dataclasses.replace(experiment, data=data))
+    job = Measuring(PurePosixPath(path), pretrained, 10, what, {})
+    (found,) = measure(job, directory, str(directory))
+    with np.load(directory / path / found["items"]) as items:
+        return found, dict(items)
+
+
+@pytest.mark.parametrize(("model", "name"), [("masked", "bits_per_byte"), ("ltr", "ltr_loss")])
+def test_heldout_language_modelling_is_measured_on_the_corpus_of_the_experiment(
+    directory: Path, model: str, name: str
+) -> None:
+    found, items = run(directory, model, HeldoutLM("LM", name), f"{model}-heldout")
+    expected = heldout_language_model(open_model(directory / model), directory / "corpus")
+    assert found["metrics"] == expected.metrics
+    assert items.keys() == expected.items.keys() == found["metrics"].keys()
+    assert items[name].shape == (3, 2)
+    total, count = items[name].sum(axis=0)
+    assert found["metrics"][name] == pytest.approx(total / count)
+    assert sorted(path.name for path in (directory / f"{model}-heldout").iterdir()) == ["items.npz"]
+
+
+@pytest.mark.parametrize(("model", "scoring"), [("masked", "pll_word_l2r"), ("ltr", "likelihood")])
+def test_paradigms_of_minimal_pairs_count_equally(directory: Path, model: str, scoring: str) -> None:
+    what = MinimalPairs("BLiMP", "accuracy", "pairs")
+    found, items = run(directory, model, what, f"{model}-pairs")
+    right = []
+    for pairs in PAIRS.values():
+        sentences = [sentence for pair in pairs for sentence in pair]
+        scores = sentence_scores(open_model(directory / model), sentences, scoring)  # type: ignore[arg-type]
+        right.append(scores[::2] > scores[1::2])
+    expected = np.mean([of_one.mean() for of_one in right])
+    assert found["metrics"] == {"accuracy": pytest.approx(expected)}
+    np.testing.assert_array_equal(items["accuracy"] > 0, np.concatenate(right))
+    np.testing.assert_allclose(items["accuracy"], np.concatenate(right) * [4 / 6, 4 / 6, 4 / 6, 2])
+    assert items["accuracy"].mean() == pytest.approx(expected)
+
+
+def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
+    with pytest.raises(UserError, match="nowhere"):
+        run(directory, "masked", MinimalPairs("BLiMP", "accuracy", "nowhere.jsonl"), "missing")
+    assert not (directory / "missing").exists()
