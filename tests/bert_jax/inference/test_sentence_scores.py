@@ -12,7 +12,6 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.inference import token_probabilities
 from bert_jax.inference.sentence_scores import default_scoring, sentence_scores
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.names import SentenceScoring
@@ -107,7 +106,7 @@ def test_scores_do_not_depend_on_batches(masked: PretrainedModel, monkeypatch: p
     many = SENTENCES * 3
     together = sentence_scores(masked, many, "pll")
     assert together[:4].tolist() == together[4:8].tolist()
-    monkeypatch.setattr(token_probabilities, "_TOKENS_IN_A_BATCH", 24)
+    monkeypatch.setattr("bert_jax.inference.sentence_scores.TOKENS_IN_A_BATCH", 24)
     np.testing.assert_allclose(sentence_scores(masked, many, "pll"), together, atol=1e-5)
 
 

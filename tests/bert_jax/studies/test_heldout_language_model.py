@@ -168,7 +168,7 @@ def test_numbers_do_not_depend_on_batches(
     directory: Path, masked: PretrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = heldout_language_model(masked, directory / "corpus").metrics
-    monkeypatch.setattr(token_probabilities, "_TOKENS_IN_A_BATCH", 24)
+    monkeypatch.setattr(token_probabilities, "TOKENS_IN_A_BATCH", 24)
     parts = heldout_language_model(masked, directory / "corpus").metrics
     assert whole == pytest.approx(parts, rel=1e-5)
 

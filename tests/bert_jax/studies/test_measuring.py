@@ -78,10 +78,10 @@ def test_paradigms_of_minimal_pairs_count_equally(directory: Path, model: str, s
         scores = sentence_scores(open_model(directory / model), sentences, scoring)  # type: ignore[arg-type]
         right.append(scores[::2] > scores[1::2])
     expected = np.mean([of_one.mean() for of_one in right])
-    assert found["metrics"] == {"accuracy": pytest.approx(expected)}
+    assert found["metrics"] == {"accuracy": pytest.approx(100 * expected)}
     np.testing.assert_array_equal(items["accuracy"] > 0, np.concatenate(right))
-    np.testing.assert_allclose(items["accuracy"], np.concatenate(right) * [4 / 6, 4 / 6, 4 / 6, 2])
-    assert items["accuracy"].mean() == pytest.approx(expected)
+    np.testing.assert_allclose(items["accuracy"], 100 * np.concatenate(right) * [4 / 6, 4 / 6, 4 / 6, 2])
+    assert items["accuracy"].mean() == pytest.approx(100 * expected)
 
 
 def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
