@@ -84,7 +84,7 @@ def paired_difference(
         or [S], the metric of each seed, which gives Student's paired interval over seeds.
       statistic: of each seed; the arms' metrics are its means over seeds.
       confidence: of the interval.
-      num_resamples: draws of the items.
+      num_resamples: draws of the items; of `mean`s the covariance is computed without.
       seed: of these draws.
 
     Raises:
@@ -104,9 +104,13 @@ def paired_difference(
     interval = None
     if num_seeds >= FEWEST_SEEDS:
         of_items = 0.0
-        if num_items is not None:
+        if num_items is not None and statistic is mean:
+            # What infinitely many draws come to.
+            by_item = np.subtract(treatment, baseline, dtype=np.float64)
+            of_items = _of_two_seeds(np.cov(by_item, ddof=0) / num_items)
+        elif num_items is not None:
             draws = [differences(weights) for weights in _resamples(num_items, num_resamples, seed)]
-            of_items = _covariance_of_seeds(np.concatenate(draws))
+            of_items = _of_two_seeds(np.cov(np.concatenate(draws), rowvar=False))
         half = _half_width(by_seed, of_items, num_items, confidence)
         interval = float(by_seed.mean() - half), float(by_seed.mean() + half)
     return Difference(float(by_seed.mean()), interval, num_seeds, num_items)
@@ -121,11 +125,11 @@ def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:
         yield drawn.astype(np.float64)
 
 
-def _covariance_of_seeds(draws_RS: np.ndarray) -> float:
+def _of_two_seeds(covariances_SS: np.ndarray) -> float:
     """The mean covariance of two different seeds; it is no variance below 0."""
-    covariances = np.cov(draws_RS, rowvar=False)
-    seeds = len(covariances)
-    return max(float((covariances.sum() - np.trace(covariances)) / (seeds * (seeds - 1))), 0.0)
+    seeds = len(covariances_SS)
+    between = covariances_SS.sum() - np.trace(covariances_SS)
+    return max(float(between / (seeds * (seeds - 1))), 0.0)
 
 
 def _half_width(by_seed: np.ndarray, of_items: float, num_items: int | None, confidence: float) -> float:

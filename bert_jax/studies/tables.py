@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.study import Measure
-from bert_jax.studies.weighted_metrics import statistic_of
+from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 """How the names of metrics end of which less is better."""
@@ -130,7 +130,8 @@ def curves(results: StudyResults, column: Measure) -> list[Curve]:
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
     """Whether an arm without a number in a column will have one; what is measured without it never will."""
-    if any((m.arm, m.measure) == (arm, column.name) for m in results.measurements):
+    mine = (m for m in results.measurements if (m.arm, m.measure) == (arm, column.name))
+    if any(column.metric not in m.metrics for m in mine):
         return False
     measured = results.study.arms_at(results.scale)[arm].measured
     return measured is None or column.name in measured
@@ -186,7 +187,8 @@ def _by_seed(measured: Sequence[Measurement]) -> dict[int, list[Measurement]]:
 def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement], float]:
     """The trials of the hyperparameters with the best mean over fine-tuning seeds, and that mean.
 
-    A trial that diverged makes the mean of its hyperparameters NaN, which ranks last.
+    A trial that diverged makes the mean of its hyperparameters NaN, which ranks last. Hyperparameters with
+    fewer fine-tuning seeds than others have are left out.
     """
     groups: dict[str, list[Measurement]] = {}
     for measurement in of_seed:
@@ -200,7 +202,8 @@ def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement
         value = mean(group)
         return -math.inf if math.isnan(value) else sign * value
 
-    best = max(groups.values(), key=rank)
+    most = max(map(len, groups.values()))
+    best = max((group for group in groups.values() if len(group) == most), key=rank)
     return sorted(best, key=lambda trial: trial.finetuning_seed or 0), mean(best)
 
 
@@ -214,40 +217,50 @@ def _difference(
     both = [pair for pair in zip(*chosen, strict=True) if not any(math.isnan(value) for _, value in pair)]
     if not both:
         return None
-    outcomes = [_outcomes([pair[side][0] for pair in both], metric) for side in (0, 1)]
-    if outcomes[0] is not None and outcomes[1] is not None and outcomes[0].shape == outcomes[1].shape:
-        scale = both[0][0][0][0].items_scale
-        return paired_difference(outcomes[0], outcomes[1], _over_finetuning(metric, scale))
-    values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]
-    return paired_difference(values[0], values[1])
+    baseline_items, treatment_items = (_outcomes([pair[side][0] for pair in both], metric) for side in (0, 1))
+    if baseline_items is None or treatment_items is None or baseline_items.shape != treatment_items.shape:
+        baseline_values, treatment_values = (np.array([pair[side][1] for pair in both]) for side in (0, 1))
+        return paired_difference(baseline_values, treatment_values)
+    scale = both[0][0][0][0].items_scale
+    if baseline_items.ndim == 3:
+        # The mean over fine-tuning seeds of means over items is the mean over items of their means.
+        return paired_difference(scale * baseline_items.mean(axis=2), scale * treatment_items.mean(axis=2))
+    return paired_difference(baseline_items, treatment_items, _over_finetuning(metric, scale))
 
 
 def _outcomes(trials: Sequence[Sequence[Measurement]], metric: str) -> np.ndarray | None:
     """The outcomes of single items [S, N, F, ...] of F fine-tuning seeds of S pretraining seeds.
 
-    None where a trial has none, or seeds have different numbers of trials or items.
+    None where a trial has none, seeds have different numbers of trials or items, or no `Statistic` makes the
+    metric of them.
     """
-    found = []
-    for of_seed in trials:
-        for trial in of_seed:
-            if trial.items is None:
-                return None
-            with np.load(trial.items) as arrays:
-                if metric not in arrays:
-                    return None
-                found.append(arrays[metric])
-    if len({len(of_seed) for of_seed in trials}) > 1 or len({array.shape for array in found}) > 1:
+    found = [_items(trial, metric) for of_seed in trials for trial in of_seed]
+    arrays = [array for array in found if array is not None]
+    if len(arrays) < len(found) or len({array.shape for array in arrays}) > 1:
         return None
-    stacked = np.stack(found).reshape(len(trials), -1, *found[0].shape)
+    if len({len(of_seed) for of_seed in trials}) > 1 or not all(np.isfinite(array).all() for array in arrays):
+        return None
+    try:
+        statistic_of(metric, arrays[0])
+    except ValueError:
+        return None
+    stacked = np.stack(arrays).reshape(len(trials), -1, *arrays[0].shape)
     return np.moveaxis(stacked, 1, 2)
 
 
-def _over_finetuning(metric: str, scale: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _items(trial: Measurement, metric: str) -> np.ndarray | None:
+    if trial.items is None or not trial.items.exists():
+        return None
+    with np.load(trial.items) as arrays:
+        return arrays.get(metric)
+
+
+def _over_finetuning(metric: str, scale: float) -> Statistic:
     """The statistic of a pretraining seed: the mean of a metric's over its fine-tuning seeds."""
 
-    def mean(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def over_finetuning(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         statistic = statistic_of(metric, outcomes[0, :, 0])
         parts = [statistic(outcomes[:, :, seed], weights) for seed in range(outcomes.shape[2])]
         return scale * functools.reduce(np.add, parts) / len(parts)
 
-    return mean
+    return over_finetuning

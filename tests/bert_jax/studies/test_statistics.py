@@ -6,6 +6,7 @@ from scipy import stats
 
 from benchmarks.interval_coverage import SITUATIONS, measure
 from bert_jax.studies.statistics import Difference, paired_difference
+from bert_jax.studies.weighted_metrics import mean
 
 
 @pytest.fixture
@@ -90,3 +91,13 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         paired_difference(baseline, treatment)
+
+
+def test_of_means_the_interval_is_that_of_infinitely_many_draws(random: np.random.Generator) -> None:
+    baseline, treatment = random.normal(0, 1, (2, 3, 500)) + random.normal(0, 1, (2, 1, 500))
+    exact = paired_difference(baseline, treatment)
+    drawn = paired_difference(
+        baseline, treatment, lambda scores, weights: mean(scores, weights), num_resamples=20_000
+    )
+    assert exact.interval == pytest.approx(drawn.interval, rel=0.02)
+    assert (exact.mean, exact.num_items) == (pytest.approx(drawn.mean), 500)

@@ -1,5 +1,6 @@
 """Tables of studies: whose numbers a place shows, and what a difference says."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -85,6 +86,61 @@ def test_an_arm_that_is_measured_by_other_metrics_has_no_place() -> None:
     assert ("base", "topic") in places
     assert ("ltr", "topic") not in places
     assert ("mlm", "topic") in places
+
+
+def test_an_arm_that_is_measured_at_earlier_steps_alone_has_a_place_that_waits() -> None:
+    measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
+    earlier = type(measured[1])(**{**vars(measured[1]), "step": 4})
+    place = make_table(results([measured[0], earlier])).places["ltr", "topic"]
+    assert (place.values, place.num_seeds) == ({}, 3)
+
+
+def test_hyperparameters_that_some_finetuning_seeds_lack_are_not_chosen() -> None:
+    scores = {"base": {0: {"lr1": [80, 82], "lr2": [99]}}}
+    place = make_table(results(measurements(scores))).places["base", "topic"]
+    assert (place.values, place.hyperparameters) == ({0: 81}, {0: "lr1"})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [None, {"other": np.zeros(5)}, {"accuracy": np.zeros((5, 7))}, {"accuracy": np.full(5, math.nan)}],
+    ids=["no file", "another metric", "a form without statistic", "not finite"],
+)
+def test_items_that_cannot_be_used_leave_the_interval_over_seeds(
+    items: dict[str, np.ndarray] | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "items.npz"
+    if items is not None:
+        np.savez(file, **items)  # type: ignore[arg-type]
+    scores = {
+        "base": {seed: {"lr1": [score]} for seed, score in enumerate([80, 84, 91])},
+        "mlm": {seed: {"lr1": [score]} for seed, score in enumerate([81, 84, 92])},
+    }
+    without = measurements(scores)
+    with_items = [type(m)(**{**vars(m), "items": file}) for m in without]
+    expected = make_table(results(without)).places["mlm", "topic"].difference
+    assert make_table(results(with_items)).places["mlm", "topic"].difference == expected
+
+
+def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    target = draw.normal(size=60)
+    measured = []
+    for m in measurements({arm: {seed: {"lr1": [0, 0]} for seed in range(3)} for arm in ("base", "mlm")}):
+        outcomes = np.stack([target + draw.normal(size=60), target], axis=-1)
+        file = tmp_path / f"{m.arm}-{m.seed}-{m.finetuning_seed}.npz"
+        np.savez(file, accuracy=outcomes[:, 0] > 0, pearson=outcomes)
+        metrics = {"accuracy": 0.0, "pearson": 100 * stats.pearsonr(*outcomes.T).statistic}
+        measured.append(type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": 100.0}))
+    column = dataclasses.replace(STUDY.measures[0], metric="pearson")
+    of_pearson = results(measured)
+    scale = dataclasses.replace(of_pearson.scale, measures=(column,))
+    places = make_table(dataclasses.replace(of_pearson, scale=scale)).places
+    difference, base = places["mlm", "topic"].difference, places["base", "topic"].values
+    assert difference is not None
+    assert difference.num_items == 60
+    expected = np.mean([places["mlm", "topic"].values[seed] - base[seed] for seed in range(3)])
+    assert difference.mean == pytest.approx(expected)
 
 
 def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) -> None:
