@@ -20,7 +20,7 @@ from bert_jax.studies.figures import as_svg, draw_figures, for_page, write_figur
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
 from bert_jax.studies.study import Measure
-from bert_jax.studies.tables import Place, StudyTable, higher_is_better, make_table
+from bert_jax.studies.tables import VERDICTS, Place, StudyTable, higher_is_better, make_table
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 
@@ -93,7 +93,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
             for column, cell in zip(columns, cells, strict=True)
             if cell and cell.notes
         ],
-        "findings": list(_findings(table)) if results.study.published else [],
+        "findings": list(_findings(table)),
         "settings": _settings(results),
         "costs": _costs(results),
         "directions": {column.column: higher_is_better(column.metric) for column in table.columns},
@@ -159,16 +159,20 @@ def _notes(place: Place) -> str:
 
 
 def _findings(table: StudyTable) -> Iterator[str]:
-    """For each column which of the paper's orders of base and arm came out again."""
-    for column in table.columns:
-        found: dict[str, list[str]] = {}
-        for arm in table.arms:
-            place = table.places.get((arm, column.column))
-            if place is not None and place.verdict:
-                found.setdefault(place.verdict, []).append(arm)
-        if found:
-            parts = [f"{verdict}: {', '.join(arms)}" for verdict, arms in found.items()]
-            yield f"{column.column}, order to {table.base} as in the paper: {'; '.join(parts)}"
+    """For each column which of the paper's orders of two arms came out again."""
+    for heading, orders in table.orders.items():
+        parts = []
+        for verdict in VERDICTS:
+            worse: dict[str, list[str]] = {}
+            for order in orders:
+                if order.verdict == verdict:
+                    worse.setdefault(order.better, []).append(order.worse)
+            named = "; ".join(f"{better} over {', '.join(arms)}" for better, arms in worse.items())
+            count = sum(map(len, worse.values()))
+            parts.append(f"{count} {verdict} ({named})" if named else f"none {verdict}")
+        if orders:
+            what = "order" if len(orders) == 1 else "orders"
+            yield f"{heading}: of {len(orders)} {what} of two arms in the paper {', '.join(parts)}."
 
 
 def _settings(results: StudyResults) -> list[tuple[str, list[str]]]:

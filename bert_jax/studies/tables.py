@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 """How the names of metrics end of which less is better."""
 
-Verdict = Literal["reproduced", "reversed", "not distinguishable", "cannot be told"]
+Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,17 +53,15 @@ class Place:
         """Sample standard deviation over pretraining seeds; None with fewer than two."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
 
-    @property
-    def verdict(self) -> Verdict | None:
-        """What the difference to the base says of the paper's; None where the paper has none."""
-        if self.published_difference is None or not self.published_difference:
-            return None
-        if self.difference is None or self.difference.is_distinguishable is None:
-            return "cannot be told"
-        if not self.difference.is_distinguishable:
-            return "not distinguishable"
-        same = (self.difference.mean > 0) == (self.published_difference > 0)
-        return "reproduced" if same else "reversed"
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Two arms that differ in a column of the paper."""
+
+    better: str
+    worse: str
+    verdict: Verdict
+    """Whether they differ so here; that cannot be told where the interval holds 0, or there is none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,8 @@ class StudyTable:
     arms: tuple[str, ...]
     places: Mapping[tuple[str, str], Place]
     """(arm, heading of a column) -> its place; arms that are not measured so have none."""
+    orders: Mapping[str, tuple[Order, ...]]
+    """Heading of a column -> every two of these arms that differ in the paper."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
     study, scale = results.study, results.scale
     columns, base = study.measures_at(scale), study.base_at(scale)
-    places = {}
+    places, orders = {}, {}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
         by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
@@ -111,7 +113,8 @@ def make_table(results: StudyResults) -> StudyTable:
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
-    return StudyTable(base, columns, tuple(results.experiments), places)
+        orders[column.column] = tuple(_orders(by_arm, published, column.metric))
+    return StudyTable(base, columns, tuple(results.experiments), places, orders)
 
 
 def curves(results: StudyResults, column: Measure) -> list[Curve]:
@@ -126,6 +129,24 @@ def curves(results: StudyResults, column: Measure) -> list[Curve]:
             points[step] = {seed: value for seed, value in values.items() if not math.isnan(value)}
         found.append(Curve(arm, points))
     return found
+
+
+def _orders(
+    by_arm: Mapping[str, Sequence[Measurement]], published: Mapping[str, float], metric: str
+) -> Iterator[Order]:
+    """The orders of the paper among the arms of a column, from the arm that is best there."""
+    arms = [arm for arm in by_arm if arm in published]
+    ranked = sorted(arms, key=lambda arm: published[arm], reverse=higher_is_better(metric))
+    for better, worse in itertools.combinations(ranked, 2):
+        if published[better] != published[worse]:
+            difference = _difference(by_arm[worse], by_arm[better], metric)
+            yield Order(better, worse, _verdict(difference, metric))
+
+
+def _verdict(better_less_worse: Difference | None, metric: str) -> Verdict:
+    if better_less_worse is None or not better_less_worse.is_distinguishable:
+        return "cannot be told"
+    return "reproduced" if (better_less_worse.mean > 0) == higher_is_better(metric) else "reversed"
 
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
@@ -155,19 +176,20 @@ def _place(
     difference: Difference | None,
     published_difference: float | None,
 ) -> Place:
-    values, chosen, deviations = {}, {}, []
+    values, chosen = {}, {}
+    squares, freedom = 0.0, 0
     for seed, of_seed in _by_seed(measured).items():
         trials, value = _best(of_seed, metric)
         if math.isnan(value):
             continue
         values[seed], chosen[seed] = value, trials[0].hyperparameters
-        if len(trials) > 1:
-            deviations.append(statistics.variance([trial.metrics[metric] for trial in trials]))
+        squares += sum((trial.metrics[metric] - value) ** 2 for trial in trials)
+        freedom += len(trials) - 1
     return Place(
         values=values,
         num_seeds=num_seeds,
         hyperparameters=chosen,
-        finetuning_stdev=math.sqrt(statistics.fmean(deviations)) if deviations else None,
+        finetuning_stdev=math.sqrt(squares / freedom) if freedom else None,
         num_trials=len(measured),
         num_degenerate=sum(m.degenerate is not None for m in measured),
         num_diverged=sum(m.diverged is not None for m in measured),

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.studies.tables import curves, higher_is_better, make_table
+from bert_jax.studies.tables import Order, StudyTable, curves, higher_is_better, make_table
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -44,22 +45,59 @@ def test_a_difference_is_paired_by_pretraining_seed() -> None:
     assert place.difference.mean == pytest.approx(1)
     assert place.difference.interval == pytest.approx((1 - half, 1 + half))
     assert place.published_difference == pytest.approx(-0.5)
-    assert place.verdict == "not distinguishable"
+
+
+def test_deviations_of_finetuning_seeds_are_pooled_by_their_number() -> None:
+    scores = {"base": {0: {"lr1": [80, 82]}, 1: {"lr1": [60, 63, 66, 69]}, 2: {"lr1": [50]}}}
+    place = make_table(results(measurements(scores))).places["base", "topic"]
+    # Squares of 2 with one degree of freedom, of 45 with three.
+    assert place.finetuning_stdev == pytest.approx(math.sqrt((2 + 45) / 4))
+
+
+def table_of(published: Mapping[str, float], metric: str = "accuracy") -> StudyTable:
+    """A study whose arm `base` is clearly above `mlm`, which `ltr` cannot be told from; `ltr_bilstm` has one
+    seed."""
+    by_arm = {"base": [70, 74.1, 80], "mlm": [60, 64, 70.1], "ltr": [60.2, 63, 71], "ltr_bilstm": [50]}
+    scores = {
+        arm: {seed: {"lr1": [score]} for seed, score in enumerate(of_seeds)}
+        for arm, of_seeds in by_arm.items()
+    }
+    found = results(
+        [dataclasses.replace(m, metrics={metric: m.metrics["accuracy"]}) for m in measurements(scores)]
+    )
+    topic = dataclasses.replace(STUDY.measures[0], metric=metric)
+    study = dataclasses.replace(
+        STUDY, measures=(topic,), published={arm: {"topic": score} for arm, score in published.items()}
+    )
+    return make_table(dataclasses.replace(found, study=study))
+
+
+def test_every_two_arms_that_differ_in_the_paper_are_an_order() -> None:
+    table = table_of({"ltr_bilstm": 90, "mlm": 84, "base": 84.4, "ltr": 84})
+    assert table.orders["topic"] == (
+        Order("ltr_bilstm", "base", "cannot be told"),
+        Order("ltr_bilstm", "mlm", "cannot be told"),
+        Order("ltr_bilstm", "ltr", "cannot be told"),
+        Order("base", "mlm", "reproduced"),
+        Order("base", "ltr", "reproduced"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("mlm", "verdict"),
-    [([70, 74, 80], "reversed"), ([50, 54, 60], "reproduced"), ([60, 64], "cannot be told")],
+    ("published", "metric", "verdict"),
+    [
+        ({"base": 84.4, "mlm": 83}, "accuracy", "reproduced"),
+        ({"base": 83, "mlm": 84.4}, "accuracy", "reversed"),
+        ({"ltr": 84.4, "mlm": 83}, "accuracy", "cannot be told"),
+        ({"mlm": 3.5, "base": 4.2}, "mlm_perplexity", "reproduced"),
+        ({"mlm": 4.2, "base": 3.5}, "mlm_perplexity", "reversed"),
+    ],
 )
-def test_a_verdict_compares_the_order_with_the_papers(mlm: list[float], verdict: str) -> None:
-    base = [60.0, 64.1, 70.0]
-    scores = {
-        "base": {seed: {"lr1": [score]} for seed, score in enumerate(base)},
-        "mlm": {seed: {"lr1": [score]} for seed, score in enumerate(mlm)},
-    }
-    table = make_table(results(measurements(scores)))
-    assert table.places["mlm", "topic"].verdict == verdict
-    assert table.places["base", "topic"].verdict is None
+def test_an_order_is_reproduced_only_if_the_interval_excludes_0(
+    published: dict[str, float], metric: str, verdict: str
+) -> None:
+    (order,) = table_of(published, metric).orders["topic"]
+    assert order.verdict == verdict
 
 
 def test_seeds_that_one_arm_lacks_are_left_out_of_the_difference() -> None:
