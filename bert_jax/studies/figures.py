@@ -2,82 +2,121 @@
 
 import io
 import math
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter
 
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.results import PretrainedRun, StudyResults
 from bert_jax.studies.tables import Curve, StudyTable, curves
+from bert_jax.task import Metric
+from bert_jax.training.accounting import flops_left, run_flops
 from data_pipeline.atomic import write_bytes
 
 _INK = "#010203"
 """Colour of text and axes, which a page replaces by its own."""
+_PAPER = "#fffffe"
+"""Colour of the background, which a page leaves out."""
 _STYLE: Any = {
     "svg.fonttype": "none",
-    "font.size": 9,
+    "text.parse_math": False,  # a $ in a name is a $
+    "font.size": 10,
     "font.family": "sans-serif",
+    "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.titlesize": 10,
     "grid.alpha": 0.25,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66aacc", "#aa3377", "#888888", "#994400")
 _MOST_PANELS = 6
+_WIDTH = re.compile(r'width="([0-9.]+)pt"')
+
+Cost: TypeAlias = Callable[[Experiment, int], float]
+"""(settings, step) -> where the step stands on the horizontal axis."""
 
 
 def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
     """Name of a file -> figure, of those that the results have something for."""
     found: dict[str, Figure] = {}
+    arms = results.experiments.values()
+    by_column = {column.column: curves(results, column) for column in table.columns}
+    series = {
+        heading: of_arms
+        for heading, of_arms in by_column.items()
+        if any(len(curve.points) > 1 for curve in of_arms)
+    }
+    measured = {name: of_arms for name, of_arms in by_column.items() if any(c.points for c in of_arms)}
     with matplotlib.rc_context(_STYLE):
         if any(place.difference for place in table.places.values()):
             found["differences"] = _differences(table)
+        if measured and len({run_flops(experiment) for experiment in arms}) > 1:
+            found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", _flops)
+        if series:
+            found["scores-steps"] = _scores(results, series, "pretraining steps", _steps)
         if any(run.heldout for run in results.runs):
-            found["pretraining"] = _pretraining(results)
-        for column in table.columns:
-            of_column = curves(results, column)
-            if any(len(curve.points) > 1 for curve in of_column):
-                found[f"steps-{column.name}"] = _against_steps(of_column, column.column, results)
-        if len({run.flops for run in results.runs if run.step}) > 1:
-            found["flops"] = _against_flops(results, table)
+            found["pretraining-steps"] = _pretraining(results, "steps", _steps)
+            if len({_flops(experiment, 1) for experiment in arms}) > 1:
+                found["pretraining-flops"] = _pretraining(results, "FLOPs", _flops)
+        for figure in found.values():
+            # Once, and not again for each file.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
     return found
 
 
-def write_figures(directory: Path, figures: Mapping[str, Figure]) -> None:
-    """Writes each figure as .svg and .png."""
+def write_figures(directory: Path, figures: Mapping[str, Figure]) -> dict[str, str]:
+    """Writes each figure as .svg and .png; returns the SVG texts by name, always the same."""
     directory.mkdir(exist_ok=True)
+    texts = {}
     for name, figure in figures.items():
-        write_bytes(directory / f"{name}.svg", as_svg(name, figure).encode())
-        image = io.BytesIO()
-        figure.savefig(image, format="png", dpi=130, facecolor="white")
+        text, image = io.StringIO(), io.BytesIO()
+        # Without a salt of its own, ids would be the same in two figures of one page, or change each time.
+        with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+            figure.savefig(text, format="svg", facecolor=_PAPER, metadata={"Date": None})
+            figure.savefig(image, format="png", dpi=130, facecolor=_PAPER)
+        texts[name] = text.getvalue()
+        write_bytes(directory / f"{name}.svg", texts[name].encode())
         write_bytes(directory / f"{name}.png", image.getvalue())
-
-
-def as_svg(name: str, figure: Figure) -> str:
-    """A figure as SVG text, always the same; its background is transparent."""
-    text = io.StringIO()
-    # Without a salt of its own, ids would be the same in two figures of one page, or change each time.
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    return text.getvalue()
+    return texts
 
 
 def for_page(svg: str) -> str:
-    """The SVG text without its header, whose text and axes have the colour of the page's text."""
-    return svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    """The SVG text without header and background, whose text and axes have the colour of the page's text.
+
+    On a narrow page it shrinks to 70%, and no further.
+    """
+    element = svg[svg.index("<svg") :].replace(_INK, "currentColor").replace(_PAPER, "none")
+    return _WIDTH.sub(
+        lambda found: f'{found[0]} style="min-width: {0.7 * float(found[1]):.0f}pt"', element, 1
+    )
+
+
+def _steps(_: Experiment, step: int) -> float:
+    return step
+
+
+def _flops(experiment: Experiment, step: int) -> float:
+    return run_flops(experiment) - flops_left(experiment, step)
 
 
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     columns = min(count, 2)
     rows = math.ceil(count / columns)
     layout = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12)
-    figure = Figure(figsize=(4.6 * columns, height * rows), layout=layout)
+    figure = Figure(figsize=(4.8 * columns, height * rows + 0.5), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for unused in axes[count:]:
         unused.set_visible(False)
@@ -91,96 +130,109 @@ def _differences(table: StudyTable) -> Figure:
     for panel, column in zip(panels, table.columns, strict=True):
         for row, arm in enumerate(arms):
             place = table.places.get((arm, column.column))
-            if place is None or place.difference is None:
+            if place is None:
                 continue
-            mean, interval = place.difference.mean, place.difference.interval
-            colour = _COLOURS[table.arms.index(arm) % len(_COLOURS)]
-            if interval:
-                panel.plot(interval, (row, row), color=colour, linewidth=2, solid_capstyle="butt")
-            panel.plot(mean, row, marker="o", color=colour, markersize=5)
+            if place.difference is not None:
+                colour = _COLOURS[table.arms.index(arm) % len(_COLOURS)]
+                inside = colour if place.difference.is_distinguishable else _PAPER
+                if place.difference.interval:
+                    panel.plot(place.difference.interval, (row, row), color=colour, linewidth=2)
+                panel.plot(place.difference.mean, row, marker="o", color=colour, markerfacecolor=inside)
             if place.published_difference is not None:
                 panel.plot(place.published_difference, row, marker="D", color=_INK, markersize=4, alpha=0.6)
         panel.axvline(0, color=_INK, linewidth=0.8, alpha=0.6)
         panel.set_yticks(range(len(arms)), arms)
         panel.set_ylim(len(arms) - 0.5, -0.5)
         panel.set_title(f"{column.column}: difference to {table.base}")
+    ours: dict[str, Any] = {"color": _COLOURS[6], "marker": "o"}
+    handles = [
+        Line2D([], [], **ours, label="ours, 95% interval"),
+        Line2D([], [], **ours, markerfacecolor=_PAPER, label="holds 0, or no interval"),
+    ]
+    if any(place.published_difference is not None for place in table.places.values()):
+        diamond = Line2D([], [], color=_INK, marker="D", markersize=4, alpha=0.6, linestyle="", label="paper")
+        handles.append(diamond)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
-def _pretraining(results: StudyResults) -> Figure:
-    """The held-out metrics of pretraining against steps, by objective; bands are the range of the seeds."""
-    names: dict[str, str] = {}
-    for experiment in results.experiments.values():
-        for metric in experiment.objective.metrics:
-            names.setdefault(metric.name, metric.label)
-    shown = list(names)[:_MOST_PANELS]
-    figure, panels = _panels(len(shown))
-    for panel, name in zip(panels, shown, strict=True):
-        for number, arm in enumerate(results.experiments):
+def _scores(
+    results: StudyResults, by_column: Mapping[str, Sequence[Curve]], label: str, cost: Cost
+) -> Figure:
+    """For each column the arms by what their pretraining cost; bars and bands are the range of the seeds."""
+    figure, panels = _panels(len(by_column))
+    at_the_end = [cost(experiment, experiment.num_train_steps) for experiment in results.experiments.values()]
+    for panel, (heading, of_arms) in zip(panels, by_column.items(), strict=True):
+        for number, curve in enumerate(of_arms):
+            experiment = results.experiments[curve.arm]
+            points = {cost(experiment, step): list(seeds.values()) for step, seeds in curve.points.items()}
+            _band(panel, points, _COLOURS[number % len(_COLOURS)], curve.arm)
+        panel.set_title(heading)
+        if max(at_the_end) > 10 * min(at_the_end):
+            panel.set_xscale("log")
+            _label_plainly(panel.xaxis)
+    _finish(figure, panels, label)
+    return figure
+
+
+def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
+    """The held-out metrics of pretraining; bands are the range of the seeds."""
+    every = {m.name: m for experiment in results.experiments.values() for m in experiment.objective.metrics}
+    metrics = list(every.values())[:_MOST_PANELS]
+    labels = [metric.label for metric in metrics]
+    figure, panels = _panels(len(metrics))
+    for panel, metric in zip(panels, metrics, strict=True):
+        for number, (arm, experiment) in enumerate(results.experiments.items()):
             runs = [run for run in results.runs if run.arm == arm]
-            points = _points(runs, name)
-            if points:
-                _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
-        panel.set_xlabel("steps")
-        panel.set_title(f"held-out {names[name]}" if names[name] != "perplexity" else f"held-out {name}")
-        if name.endswith("perplexity"):
+            points = {cost(experiment, step): values for step, values in _heldout(runs, metric).items()}
+            _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
+        name = metric.label if labels.count(metric.label) == 1 else metric.name.replace("_", " ")
+        panel.set_title(f"held-out {name}{', %' if metric.scale == 100 else ''}")
+        if metric.better == "lower":
             panel.set_yscale("log")
-    _legend(figure, panels)
+            _label_plainly(panel.yaxis)
+    _finish(figure, panels, label)
     return figure
 
 
-def _points(runs: Sequence[PretrainedRun], metric: str) -> dict[float, list[float]]:
-    points: dict[float, list[float]] = {}
+def _heldout(runs: Sequence[PretrainedRun], metric: Metric) -> dict[int, list[float]]:
+    """Step -> the metric of each run that has it."""
+    points: dict[int, list[float]] = {}
     for run in runs:
         for row in run.heldout:
-            if metric in row:
-                points.setdefault(row["step"], []).append(row[metric])
+            if row.get(metric.name) is not None:
+                points.setdefault(row["step"], []).append(metric.scale * row[metric.name])
     return dict(sorted(points.items()))
 
 
 def _band(panel: Axes, points: Mapping[float, Sequence[float]], colour: str, label: str) -> None:
-    steps = list(points)
-    panel.plot(steps, [statistics.fmean(values) for values in points.values()], color=colour, label=label)
-    low, high = ([choose(values) for values in points.values()] for choose in (min, max))
-    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    """A line through the means, and the range around it; a point and a bar where there is but one."""
+    costs = [cost for cost, values in points.items() if values]
+    if not costs:
+        return
+    low, mean, high = ([choose(points[cost]) for cost in costs] for choose in (min, statistics.fmean, max))
+    panel.plot(costs, mean, color=colour, label=label, marker="o" if len(costs) == 1 else "", markersize=5)
+    if len(costs) == 1:
+        panel.vlines(costs, low, high, color=colour)
+    else:
+        panel.fill_between(costs, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-def _against_steps(found: Sequence[Curve], heading: str, results: StudyResults) -> Figure:
-    figure, (panel,) = _panels(1)
-    for number, curve in enumerate(found):
-        points = {float(step): list(seeds.values()) for step, seeds in curve.points.items() if seeds}
-        if points:
-            _band(panel, points, _COLOURS[number % len(_COLOURS)], curve.arm)
-    panel.set_xlabel("pretraining steps")
-    panel.set_title(heading)
-    _legend(figure, [panel])
-    return figure
+def _label_plainly(axis: Axis) -> None:
+    """Numbers on a logarithmic axis, also between powers of ten where there are few of these."""
+    axis.set_major_formatter(LogFormatter())
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
-def _against_flops(results: StudyResults, table: StudyTable) -> Figure:
-    """For each column the arms by what their pretraining cost; bars are standard deviations over seeds."""
-    figure, panels = _panels(len(table.columns))
-    flops = {arm: max(run.flops for run in results.runs if run.arm == arm) for arm in table.arms}
-    for panel, column in zip(panels, table.columns, strict=True):
-        for number, arm in enumerate(table.arms):
-            place = table.places.get((arm, column.column))
-            if place is not None and place.mean is not None and flops[arm]:
-                colour = _COLOURS[number % len(_COLOURS)]
-                panel.errorbar(flops[arm], place.mean, place.stdev or 0, fmt="o", color=colour, label=arm)
-        if max(flops.values()) > 10 * min(filter(None, flops.values())):
-            panel.set_xscale("log")
-        panel.set_xlabel("FLOPs of pretraining")
-        panel.set_title(column.column)
-    _legend(figure, panels)
-    return figure
-
-
-def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
+def _finish(figure: Figure, panels: Sequence[Axes], label: str) -> None:
+    """Labels the horizontal axes, and adds one legend for all panels."""
     handles: dict[str, Any] = {}
     for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+        panel.set_xlabel(label)
+        for handle, arm in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(arm, handle)
     if handles:
+        columns = 2 * min(len(panels), 2)
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=8
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
         )

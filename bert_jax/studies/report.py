@@ -6,9 +6,11 @@ results.csv    a line for each number; byte for byte the same whenever the resul
 figures/       .svg and .png
 """
 
+import collections
 import csv
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import jinja2
 
-from bert_jax.studies.figures import as_svg, draw_figures, for_page, write_figures
+from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
 from bert_jax.studies.study import Measure
@@ -30,6 +32,13 @@ PAGE_FILE = "report.html"
 FIGURES_DIRECTORY = "figures"
 
 _NOT_OF_AN_ARM = ("seed", "data.corpus")
+_CAPTIONS = {
+    "scores-flops": ("Scores against FLOPs", "Means over seeds; bars and bands are their range."),
+    "scores-steps": ("Scores against pretraining steps", "Lines are means over seeds, bands their range."),
+    "pretraining-steps": ("Pretraining against steps", "Lines are means over seeds, bands their range."),
+    "pretraining-flops": ("Pretraining against FLOPs", "Lines are means over seeds, bands their range."),
+}
+"""Figure -> title and caption, in the order of the report; `differences` stands beside its table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,23 +46,27 @@ class Cell:
     """A place of the table as text."""
 
     ours: str
-    order: float
-    """What the column is sorted by."""
+    order: float | None
+    """What the column is sorted by; None: last."""
     paper: str
     difference: str
     words: str
     """What the interval says."""
+    difference_order: float | None
     paper_difference: str
     notes: str
     """Seeds that are missing, and trials that diverged or degenerated."""
+    values: str
+    """Of each pretraining seed."""
+    finetuning: str
+    """Standard deviation of fine-tuning seeds, and the hyperparameters that were chosen."""
 
 
 def write_report(directory: Path, results: StudyResults) -> None:
     """Writes the report of a study, complete or not, into its directory."""
     table = make_table(results)
     write_bytes(directory / CSV_FILE, _csv(results).encode())
-    figures = draw_figures(results, table)
-    write_figures(directory / FIGURES_DIRECTORY, figures)
+    drawings = write_figures(directory / FIGURES_DIRECTORY, draw_figures(results, table))
     view = _view(results, table)
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("bert_jax.studies", "templates"),
@@ -62,10 +75,11 @@ def write_report(directory: Path, results: StudyResults) -> None:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    markdown = templates.get_template("report.md.j2").render(**view, figures=list(figures))
+    templates.filters["md"] = _markdown
+    markdown = templates.get_template("report.md.j2").render(**view, figures=drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
-    drawings = {name: for_page(as_svg(name, figure)) for name, figure in figures.items()}
-    page = templates.get_template("report.html.j2").render(**view, figures=drawings)
+    inline = {name: for_page(drawing) for name, drawing in drawings.items()}
+    page = templates.get_template("report.html.j2").render(**view, figures=inline)
     write_bytes(directory / PAGE_FILE, page.encode())
 
 
@@ -85,7 +99,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "failed": results.failed,
         "base": table.base,
         "columns": columns,
-        "has_paper": bool(results.study.published),
+        "has_paper": any(place.published is not None for place in table.places.values()),
         "rows": rows,
         "notes": [
             (arm, column, cell.notes)
@@ -96,7 +110,9 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "findings": list(_findings(table)),
         "settings": _settings(results),
         "costs": _costs(results),
-        "directions": {column.column: higher_is_better(column.metric) for column in table.columns},
+        "shared": _shared(results),
+        "captions": _CAPTIONS,
+        "higher": {column.column: higher_is_better(column.metric) for column in table.columns},
     }
 
 
@@ -105,57 +121,71 @@ def _cell(table: StudyTable, arm: str, column: Measure) -> Cell | None:
     place = table.places.get((arm, column.column))
     if place is None:
         return None
+    decimals = _decimals(table, column)
+    paper = place.published_difference
     return Cell(
-        ours=_ours(place),
-        order=-math.inf if place.mean is None else place.mean,
+        ours=_ours(place, decimals),
+        order=place.mean,
         paper="" if place.published is None else f"{place.published:g}",
-        difference=_difference(place),
+        difference=_difference(place, max(decimals, 2)),
         words=_words(place),
-        paper_difference=""
-        if place.published_difference is None
-        else f"{round(place.published_difference, 2):+g}",
+        difference_order=place.difference.mean if place.difference else None,
+        paper_difference="" if paper is None else f"{round(paper, 2):+g}",
         notes=_notes(place),
+        values=", ".join(f"{value:.{decimals}f}" for value in place.values.values()),
+        finetuning=_finetuning(place, decimals),
     )
 
 
-def _ours(place: Place) -> str:
+def _decimals(table: StudyTable, column: Measure) -> int:
+    """Of percent and large perplexities one, of losses and perplexities below 10 three."""
+    means = [place.mean or 0 for (_, heading), place in table.places.items() if heading == column.column]
+    return 1 if higher_is_better(column.metric) or max(means, default=0) >= 10 else 3
+
+
+def _ours(place: Place, decimals: int) -> str:
     if place.mean is None:
         return "-"
-    deviation = "" if place.stdev is None else f" ± {_number(place.stdev)}"
-    return f"{_number(place.mean)}{deviation}"
+    mean = f"{place.mean:.{decimals}f}"
+    return mean if place.stdev is None else f"{mean} ± {place.stdev:.{decimals}f}"
 
 
-def _number(value: float) -> str:
-    """Percent with a decimal, small numbers such as bits with more."""
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def _difference(place: Place) -> str:
+def _difference(place: Place, decimals: int) -> str:
     if place.difference is None:
         return ""
     mean, interval = place.difference.mean, place.difference.interval
-    text = f"{mean:+.2f}"
-    return text if interval is None else f"{text} [{interval[0]:+.2f}, {interval[1]:+.2f}]"
+    text = f"{mean:+.{decimals}f}"
+    if interval is None:
+        return text
+    return f"{text} [{interval[0]:+.{decimals}f}, {interval[1]:+.{decimals}f}]"
 
 
 def _words(place: Place) -> str:
     if place.difference is None:
         return ""
-    if place.difference.is_distinguishable is None:
+    if place.difference.interval is None:
         return "no interval"
-    return "" if place.difference.is_distinguishable else "not distinguishable"
+    words = [] if place.difference.is_distinguishable else ["not distinguishable"]
+    return ", ".join(words + ["over seeds alone"] * (place.difference.num_items is None))
 
 
 def _notes(place: Place) -> str:
     notes = []
     if len(place.values) < place.num_seeds:
         notes.append(f"{len(place.values)} of {place.num_seeds} seeds")
-    if place.finetuning_stdev is not None:
-        notes.append(f"fine-tuning seeds ± {_number(place.finetuning_stdev)}")
     for count, what in ((place.num_diverged, "diverged"), (place.num_degenerate, "degenerate")):
         if count:
             notes.append(f"{count} of {place.num_trials} trials {what}")
     return "; ".join(notes)
+
+
+def _finetuning(place: Place, decimals: int) -> str:
+    parts = []
+    if place.finetuning_stdev is not None:
+        parts.append(f"fine-tuning seeds ± {place.finetuning_stdev:.{decimals}f}")
+    chosen = collections.Counter(filter(None, place.hyperparameters.values()))
+    parts += [f"{name} ({count} of {len(place.values)})" for name, count in chosen.most_common()]
+    return "; ".join(parts)
 
 
 def _findings(table: StudyTable) -> Iterator[str]:
@@ -188,18 +218,27 @@ def _settings(results: StudyResults) -> list[tuple[str, list[str]]]:
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
-def _costs(results: StudyResults) -> list[dict[str, str]]:
-    rows = []
+def _shared(results: StudyResults) -> list[tuple[str, str]]:
+    """Pairs of arms whose pretraining is the same one."""
+    pairs = itertools.combinations(results.experiments.items(), 2)
+    return [(one, other) for (one, settings), (other, others) in pairs if settings == others]
+
+
+def _costs(results: StudyResults) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for arm, experiment in results.experiments.items():
         runs = [run for run in results.runs if run.arm == arm]
         devices = ", ".join(dict.fromkeys(run.devices for run in runs if run.devices))
+        size = experiment.objective.num_parameters(experiment.model)
+        steps, flops = sum(run.step for run in runs), sum(run.flops for run in runs)
+        seconds = sum(run.seconds for run in runs)
         rows.append(
             {
                 "arm": arm,
-                "parameters": f"{experiment.objective.num_parameters(experiment.model) / 1e6:,.1f} M",
-                "steps": f"{sum(run.step for run in runs):,} of {sum(run.num_train_steps for run in runs):,}",
-                "flops": f"{sum(run.flops for run in runs):.3g}",
-                "hours": f"{sum(run.seconds for run in runs) / 3600:.2f}",
+                "parameters": (size, f"{size / 1e6:,.1f} M"),
+                "steps": (steps, f"{steps:,} of {sum(run.num_train_steps for run in runs):,}"),
+                "FLOPs": (flops, f"{flops:.2e}"),
+                "hours": (seconds, f"{seconds / 3600:.2f}"),
                 "devices": devices or "-",
             }
         )
@@ -219,3 +258,8 @@ def _csv(results: StudyResults) -> str:
             number = "" if math.isnan(value) else repr(float(value))
             writer.writerow((*model, metric, number, m.degenerate or "", m.diverged or ""))
     return text.getvalue()
+
+
+def _markdown(text: object) -> str:
+    """Text that stays text in a cell of a Markdown table."""
+    return " ".join(str(text).split()).replace("<", "&lt;").replace("|", "\\|")

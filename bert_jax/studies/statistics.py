@@ -17,9 +17,9 @@ seeds, items or their interaction differ most (`benchmarks/interval_coverage.py`
 
 | seeds | these intervals | percentiles of the multi-bootstrap |
 |---|---|---|
-| 3 | 93.7 to 97.7% | 80.8 to 100% |
+| 3 | 93.5 to 97.8% | 80.8 to 100% |
 | 5 | 94.8 to 97.0% | 89.8 to 99.7% |
-| 10 | 93.3 to 95.5% | 91.3 to 100% |
+| 10 | 93.3 to 95.8% | 91.3 to 100% |
 
 Where each seed has one number, Student's paired interval held it in 95.0 to 96.7%, percentiles over 3 seeds
 in 75.8%. Degrees of freedom after Satterthwaite (Hillis 2007) fall to 92% for 3 seeds. No interval is right

@@ -1,14 +1,19 @@
 """The report of a study: what its files say, complete or not."""
 
 import csv
+import dataclasses
 import math
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from bert_jax.studies.report import write_report
+from bert_jax.studies.results import Measurement
+from bert_jax.studies.study import HeldoutLM
 from tests.bert_jax.studies.small_results import measurements, results
+from tests.bert_jax.studies.small_study import STUDY
 
 SCORES = {
     "base": {0: {"lr1": [80], "lr2": [math.nan]}, 1: {"lr1": [84]}, 2: {"lr1": [88]}},
@@ -37,10 +42,11 @@ class Page(HTMLParser):
             self.text += data
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    write_report(tmp_path, results(measurements(SCORES)))
-    return tmp_path
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("report")
+    write_report(directory, results(measurements(SCORES)))
+    return directory
 
 
 def test_every_number_that_went_in_is_a_line(report: Path) -> None:
@@ -64,9 +70,9 @@ def test_every_number_that_went_in_is_a_line(report: Path) -> None:
 
 def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> None:
     text = (report / "report.md").read_text()
-    assert "| base | 84.0 ± 4.00 (84.4) |" in text
-    assert "| mlm | 84.7 ± 4.04 (83.9) |" in text
-    assert "| mlm | +0.67 [-0.77, +2.10], not distinguishable (-0.5) |" in text
+    assert "| base | 84.0 ± 4.0 (84.4) |" in text
+    assert "| mlm | 84.7 ± 4.0 (83.9) |" in text
+    assert "| mlm | +0.67 [-0.77, +2.10], not distinguishable, over seeds alone (-0.5) |" in text
     assert (
         "topic: of 1 order of two arms in the paper none reproduced, none reversed, 1 cannot be told" in text
     )
@@ -76,6 +82,9 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "failed: `mlm/seed-1`: NaN & so" in text
     assert "| objective | mlm_nsp | mlm |" in text
     assert "| fine-tuning features.lstm_layers | - | - | - | 1 |" in text
+    assert "- ltr and ltr_bilstm are the same pretraining, which is done once." in text
+    assert text.count("are the same pretraining") == 1
+    assert "| mlm | 81.0, 84.0, 89.0; lr1 (3 of 3) |" in text
 
 
 def test_the_page_needs_no_other_file_and_shows_text_as_text(report: Path) -> None:
@@ -83,15 +92,87 @@ def test_the_page_needs_no_other_file_and_shows_text_as_text(report: Path) -> No
     assert all(reference.startswith("#") for reference in page.references)
     assert "Small, so <b>nothing</b> follows." in page.text
     assert "NaN & so" in page.text
-    assert "84.7 ± 4.04" in page.text
+    assert "84.7 ± 4.0" in page.text
 
 
-def test_figures_are_drawn_and_are_the_same_each_time(report: Path, tmp_path: Path) -> None:
+def test_markup_in_titles_and_headings_is_text(tmp_path: Path) -> None:
+    known = results(measurements(SCORES))
+    column = dataclasses.replace(STUDY.measures[0], column="a<b> | $c^$ & d")
+    study = dataclasses.replace(STUDY, title="<i>T</i>", measures=(column,), published={})
+    write_report(tmp_path, dataclasses.replace(known, study=study))
+    page = Page((tmp_path / "report.html").read_text())
+    assert "<i>T</i>" in page.text
+    assert "a<b> | $c^$ & d: higher is better." in page.text
+    assert "| arm | a&lt;b> \\| $c^$ & d |" in (tmp_path / "report.md").read_text()
+    assert "paper" not in page.text.lower()
+
+
+def test_places_sort_by_their_numbers_and_those_without_come_last(report: Path) -> None:
+    page = (report / "report.html").read_text()
+    assert '<td data-order="84.0">84.0 ± 4.0' in page
+    assert "<td>-<small>0 of 3 seeds" in page
+
+
+@pytest.mark.parametrize(
+    ("mlm", "sentence"),
+    [
+        ([90, 94.1, 98], "1 reproduced (mlm over base)"),
+        ([70, 74.1, 78], "1 reversed (mlm over base)"),
+        ([81, 82], "1 cannot be told (mlm over base)"),
+    ],
+)
+def test_what_became_of_the_papers_order_is_a_sentence(
+    mlm: list[float], sentence: str, tmp_path: Path
+) -> None:
+    scores = {**SCORES, "mlm": {seed: {"lr1": [score]} for seed, score in enumerate(mlm)}}
+    known = results(measurements(scores))
+    published = {"base": {"topic": 80.0}, "mlm": {"topic": 81.0}}
+    write_report(tmp_path, dataclasses.replace(known, study=dataclasses.replace(STUDY, published=published)))
+    assert "- topic: of 1 order of two arms in the paper" in (tmp_path / "report.md").read_text()
+    assert sentence in (tmp_path / "report.md").read_text()
+
+
+def test_losses_below_10_are_shown_with_three_decimals(tmp_path: Path) -> None:
+    values = {"base": [1.2341, 1.2361, 1.2381], "mlm": [1.2441, 1.2461, 1.2482]}
+    measured = [
+        Measurement(arm, seed, 8, "heldout", {"bits_per_byte": value})
+        for arm, of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
+    ]
+    known = results(measured)
+    study = dataclasses.replace(STUDY, measures=(HeldoutLM("bits", "bits_per_byte"),), published={})
+    write_report(tmp_path, dataclasses.replace(known, study=study))
+    text = (tmp_path / "report.md").read_text()
+    assert "| base | 1.236 ± 0.002 |" in text
+    assert "| mlm | +0.010 [+0.010, +0.010], over seeds alone |" in text
+    assert "bits: lower is better." in text
+
+
+def test_figures_are_drawn_and_are_the_same_each_time(report: Path) -> None:
     figures = {path.name for path in (report / "figures").iterdir()}
-    assert {"differences.svg", "differences.png", "pretraining.svg", "flops.png"} <= figures
+    names = {"differences", "scores-flops", "pretraining-steps", "pretraining-flops"}
+    assert figures == {name + suffix for name in names for suffix in (".svg", ".png")}
     before = {path: path.read_bytes() for path in report.rglob("*") if path.is_file()}
     write_report(report, results(measurements(SCORES)))
     assert {path: path.read_bytes() for path in report.rglob("*") if path.is_file()} == before
+
+
+def test_figures_stand_in_the_page_in_its_colours(report: Path) -> None:
+    for file in (report / "figures").glob("*.svg"):
+        assert "#010203" in file.read_text()
+        ElementTree.parse(file)
+    page = (report / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "#010203" not in page
+    assert "#fffffe" not in page  # a background would hide what lies below
+
+
+def test_scores_at_several_steps_are_a_figure(tmp_path: Path) -> None:
+    measured = measurements(SCORES)
+    earlier = [type(m)(**{**vars(m), "step": 4}) for m in measured]
+    write_report(tmp_path, results([*measured, *earlier]))
+    assert "pretraining steps" in (tmp_path / "figures" / "scores-steps.svg").read_text()
+    assert "## Scores against pretraining steps" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
