@@ -12,7 +12,7 @@ import dataclasses
 import io
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
 from bert_jax.studies.study import Measure
-from bert_jax.studies.tables import VERDICTS, Place, StudyTable, higher_is_better, make_table
+from bert_jax.studies.tables import Place, StudyTable, Verdict, higher_is_better, make_table
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 
@@ -32,6 +32,11 @@ PAGE_FILE = "report.html"
 FIGURES_DIRECTORY = "figures"
 
 _NOT_OF_AN_ARM = ("seed", "data.corpus")
+_VERDICTS: Mapping[Verdict, str] = {
+    "reproduced": "reproduced for",
+    "reversed": "reversed for",
+    "cannot be told": "not to be told with these seeds for",
+}
 _CAPTIONS = {
     "scores-flops": ("Scores against FLOPs", "Means over seeds; bars and bands are their range."),
     "scores-steps": ("Scores against pretraining steps", "Lines are means over seeds, bands their range."),
@@ -192,17 +197,16 @@ def _findings(table: StudyTable) -> Iterator[str]:
     """For each column which of the paper's orders of two arms came out again."""
     for heading, orders in table.orders.items():
         parts = []
-        for verdict in VERDICTS:
+        for verdict, words in _VERDICTS.items():
             worse: dict[str, list[str]] = {}
             for order in orders:
                 if order.verdict == verdict:
                     worse.setdefault(order.better, []).append(order.worse)
-            named = "; ".join(f"{better} over {', '.join(arms)}" for better, arms in worse.items())
-            count = sum(map(len, worse.values()))
-            parts.append(f"{count} {verdict} ({named})" if named else f"none {verdict}")
-        if orders:
-            what = "order" if len(orders) == 1 else "orders"
-            yield f"{heading}: of {len(orders)} {what} of two arms in the paper {', '.join(parts)}."
+            if worse:
+                named = [f"{better} over {', '.join(arms)}" for better, arms in worse.items()]
+                parts.append(f"{words} {' and '.join(named)}")
+        if parts:
+            yield f"{heading}: the paper's order is {'; '.join(parts)}."
 
 
 def _settings(results: StudyResults) -> list[tuple[str, list[str]]]:

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +20,6 @@ LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 
 Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclasses.dataclass(frozen=True)
