@@ -26,7 +26,7 @@ from data_pipeline.corpus.vocabulary_file import MASK
 from data_pipeline.errors import UserError
 
 # Sentences are padded to a multiple of this: finer than powers of two, since padding would be a third.
-_LENGTH_STEP = 8
+_LENGTH_STEP = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
