@@ -6,15 +6,10 @@ goes further and takes one contiguous text in place of a pair, as --data.pairing
     bert-jax pretrain no_nsp --workdir runs/no_nsp --data.corpus corpora/wiki_books
     bert-jax pretrain ltr_no_nsp --workdir runs/ltr_no_nsp --data.corpus corpora/wiki_books
 
-Hardware as `base` and `large`. Expected on the development sets after fine-tuning, BASE (MRPC is
-accuracy):
+    bert-jax study table5 --output studies/table5 --corpus corpora/wiki_books --tasks tasks/
 
-                  MNLI-m  QNLI  MRPC  SST-2  SQuAD F1
-    base            84.4  88.4  86.7   92.7      88.5
-    no_nsp          83.9  84.9  86.5   92.6      87.9
-    ltr_no_nsp      82.1  84.3  77.5   92.1      77.8
-
-The paper has no such numbers for LARGE.
+Hardware as `base` and `large`. What the paper reports is in `TABLE5.published`; it has no such numbers
+for LARGE.
 """
 
 from dataclasses import replace

@@ -356,6 +356,16 @@ def test_help_says_what_each_experiment_is(command: str, capsys: pytest.CaptureF
     assert ["base", "BERT-BASE as published"] in listed
 
 
+def test_an_experiment_is_shown_with_what_the_paper_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiments", "no_nsp"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "objective = 'mlm'" in shown
+    assert "published table5 QNLI = 84.9" in shown
+    assert main(["experiments", "ltr_no_nsp"]) == 0
+    # Of the two arms that are pretrained so, the one without a BiLSTM.
+    assert "published table5 SQuAD F1 = 77.8" in capsys.readouterr().out.splitlines()
+
+
 def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments"]) == 0
     table = capsys.readouterr().out

@@ -1,5 +1,7 @@
 """`bert-jax experiments [NAME]`: lists the named experiments, or shows one in full."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 
@@ -9,7 +11,7 @@ from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.accounting import run_flops, run_tokens
 from bert_jax.workdir.config_text import flatten
-from experiments import EXPERIMENTS
+from experiments import EXPERIMENTS, STUDIES
 
 
 def run(args: Experiments) -> None:
@@ -23,12 +25,23 @@ def run(args: Experiments) -> None:
         return
     check_name(args.name, EXPERIMENTS, "experiment")
     print(describe(EXPERIMENTS[args.name]), end="")
+    for line in published(EXPERIMENTS[args.name]):
+        print(line)
 
 
 def describe(experiment: Experiment) -> str:
     """All values of an experiment, one `path = value` per line, and its number of parameters."""
     lines = [f"{path} = {value!r}" for path, value in flatten(experiment).items()]
     return "\n".join([*lines, f"parameters = {experiment.objective.num_parameters(experiment.model)}"]) + "\n"
+
+
+def published(experiment: Experiment) -> Iterator[str]:
+    """What papers report for an experiment, as the named studies say: one `study column = value` per line."""
+    for study in STUDIES.values():
+        for name, row in study.published.items():
+            arm = study.arms[name]
+            if arm.experiment == experiment and not arm.finetuning:
+                yield from (f"published {study.name} {column} = {value:g}" for column, value in row.items())
 
 
 def _print_table() -> None:
