@@ -143,9 +143,9 @@ def _cell(table: StudyTable, arm: str, column: Measure) -> Cell | None:
 
 
 def _decimals(table: StudyTable, column: Measure) -> int:
-    """Of percent and large perplexities one, of losses and perplexities below 10 three."""
+    """Of percent and large perplexities one; of fractions, losses and perplexities below 10 three."""
     means = [place.mean or 0 for (_, heading), place in table.places.items() if heading == column.column]
-    return 1 if higher_is_better(column.metric) or max(means, default=0) >= 10 else 3
+    return 1 if max(map(abs, means), default=0) > (1 if higher_is_better(column.metric) else 10) else 3
 
 
 def _ours(place: Place, decimals: int) -> str:

@@ -6,7 +6,8 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,10 @@ LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 
 Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
+
+
+_Files: TypeAlias = tuple[tuple[tuple[Path, int], ...], ...]
+"""Of each pretraining seed and each of its fine-tuning seeds a file, and when it was written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,42 +243,58 @@ def _difference(
     both = [pair for pair in zip(*chosen, strict=True) if not any(math.isnan(value) for _, value in pair)]
     if not both:
         return None
-    baseline_items, treatment_items = (_outcomes([pair[side][0] for pair in both], metric) for side in (0, 1))
+    files = [_files([pair[side][0] for pair in both]) for side in (0, 1)]
+    if files[0] is not None and files[1] is not None:
+        over_items = _difference_over_items(*files, metric, both[0][0][0][0].items_scale)
+        if over_items is not None:
+            return over_items
+    values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]
+    return paired_difference(values[0], values[1])
+
+
+def _files(trials: Sequence[Sequence[Measurement]]) -> _Files | None:
+    """The files of the outcomes of single items; None if some trial has none."""
+    paths = [[trial.items for trial in of_seed] for of_seed in trials]
+    if not all(path is not None and path.exists() for of_seed in paths for path in of_seed):
+        return None
+    return tuple(tuple((path, path.stat().st_mtime_ns) for path in of_seed if path) for of_seed in paths)
+
+
+@functools.cache  # A report is made after each run, in which few places are new.
+def _difference_over_items(
+    baseline: _Files, treatment: _Files, metric: str, scale: float
+) -> Difference | None:
+    """The difference over seeds and test items; None where the items are not comparable."""
+    baseline_items, treatment_items = _outcomes(baseline, metric), _outcomes(treatment, metric)
     if baseline_items is None or treatment_items is None or baseline_items.shape != treatment_items.shape:
-        baseline_values, treatment_values = (np.array([pair[side][1] for pair in both]) for side in (0, 1))
-        return paired_difference(baseline_values, treatment_values)
-    scale = both[0][0][0][0].items_scale
+        return None
     if baseline_items.ndim == 3:
         # The mean over fine-tuning seeds of means over items is the mean over items of their means.
         return paired_difference(scale * baseline_items.mean(axis=2), scale * treatment_items.mean(axis=2))
     return paired_difference(baseline_items, treatment_items, _over_finetuning(metric, scale))
 
 
-def _outcomes(trials: Sequence[Sequence[Measurement]], metric: str) -> np.ndarray | None:
+def _outcomes(files: _Files, metric: str) -> np.ndarray | None:
     """The outcomes of single items [S, N, F, ...] of F fine-tuning seeds of S pretraining seeds.
 
-    None where a trial has none, seeds have different numbers of trials or items, or no `Statistic` makes the
-    metric of them.
+    None where a file lacks the metric, seeds have different numbers of trials or items, or no `Statistic`
+    makes the metric of them.
     """
-    found = [_items(trial, metric) for of_seed in trials for trial in of_seed]
-    arrays = [array for array in found if array is not None]
-    if len(arrays) < len(found) or len({array.shape for array in arrays}) > 1:
-        return None
-    if len({len(of_seed) for of_seed in trials}) > 1 or not all(np.isfinite(array).all() for array in arrays):
+    arrays = []
+    for path, _ in itertools.chain.from_iterable(files):
+        with np.load(path) as found:
+            if metric not in found:
+                return None
+            arrays.append(found[metric])
+    alike = len({array.shape for array in arrays}) == 1 and len({len(of_seed) for of_seed in files}) == 1
+    if not alike or not all(np.isfinite(array).all() for array in arrays):
         return None
     try:
         statistic_of(metric, arrays[0])
     except ValueError:
         return None
-    stacked = np.stack(arrays).reshape(len(trials), -1, *arrays[0].shape)
+    stacked = np.stack(arrays).reshape(len(files), -1, *arrays[0].shape)
     return np.moveaxis(stacked, 1, 2)
-
-
-def _items(trial: Measurement, metric: str) -> np.ndarray | None:
-    if trial.items is None or not trial.items.exists():
-        return None
-    with np.load(trial.items) as arrays:
-        return arrays.get(metric)
 
 
 def _over_finetuning(metric: str, scale: float) -> Statistic:

@@ -110,40 +110,41 @@ def test_places_sort_by_their_numbers_and_those_without_come_last(report: Path) 
     assert "<td>-<small>0 of 3 seeds" in page
 
 
-@pytest.mark.parametrize(
-    ("mlm", "sentence"),
-    [
-        ([90, 94.1, 98], "reproduced for mlm over base, ltr"),
-        ([70, 74.1, 78], "reversed for mlm over base, ltr"),
-        ([81, 82], "not to be told with these seeds for mlm over base, ltr"),
-    ],
-)
-def test_what_became_of_the_papers_order_is_a_sentence(
-    mlm: list[float], sentence: str, tmp_path: Path
-) -> None:
-    ltr = {0: {"lr1": [78]}, 1: {"lr1": [82]}, 2: {"lr1": [86.1]}}
-    scores = {**SCORES, "mlm": {seed: {"lr1": [score]} for seed, score in enumerate(mlm)}, "ltr": ltr}
-    known = results(measurements(scores))
-    published = {"base": {"topic": 80.0}, "mlm": {"topic": 81.0}, "ltr": {"topic": 80.0}}
-    write_report(tmp_path, dataclasses.replace(known, study=dataclasses.replace(STUDY, published=published)))
-    expected = f"- topic: the paper's order is {sentence}."
+def test_what_became_of_the_papers_orders_is_a_sentence(tmp_path: Path) -> None:
+    arms = {"mlm": [90, 94.1, 98], "ltr": [70, 74.1, 78], "ltr_bilstm": [81, 82]}
+    others = {
+        arm: {seed: {"lr1": [score]} for seed, score in enumerate(scores)} for arm, scores in arms.items()
+    }
+    published = {"base": 80.0, "mlm": 81.0, "ltr": 82.0, "ltr_bilstm": 79.0}
+    study = dataclasses.replace(STUDY, published={arm: {"topic": value} for arm, value in published.items()})
+    known = results(measurements({"base": SCORES["base"], **others}))
+    write_report(tmp_path, dataclasses.replace(known, study=study))
+    expected = (
+        "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; not to "
+        "be told with these seeds for ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
+    )
     assert expected in (tmp_path / "report.md").read_text()
 
 
-def test_losses_below_10_are_shown_with_three_decimals(tmp_path: Path) -> None:
+def test_decimals_follow_from_the_unit(tmp_path: Path) -> None:
+    factors = {"bits_per_byte": 1, "mlm_accuracy": 0.1, "accuracy": 4, "mlm_perplexity": 100}
     values = {"base": [1.2341, 1.2361, 1.2381], "mlm": [1.2441, 1.2461, 1.2482]}
     measured = [
-        Measurement(arm, seed, 8, "heldout", {"bits_per_byte": value})
+        Measurement(arm, seed, 8, "heldout", {name: factor * value for name, factor in factors.items()})
         for arm, of_seeds in values.items()
         for seed, value in enumerate(of_seeds)
     ]
-    known = results(measured)
-    study = dataclasses.replace(STUDY, measures=(HeldoutLM("bits", "bits_per_byte"),), published={})
-    write_report(tmp_path, dataclasses.replace(known, study=study))
+    columns = tuple(HeldoutLM(metric, metric) for metric in factors)
+    study = dataclasses.replace(STUDY, measures=columns, published={})
+    write_report(tmp_path, dataclasses.replace(results(measured), study=study))
     text = (tmp_path / "report.md").read_text()
-    assert "| base | 1.236 ± 0.002 |" in text
-    assert "| mlm | +0.010 [+0.010, +0.010], over seeds alone |" in text
-    assert "bits: lower is better." in text
+    assert "| base | 1.236 ± 0.002 | 0.124 ± 0.000 | 4.9 ± 0.0 | 123.6 ± 0.2 |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| mlm | +"))
+    assert row.replace(", over seeds alone", "") == (
+        "| mlm | +0.010 [+0.010, +0.010] | +0.001 [+0.001, +0.001] | +0.04 [+0.04, +0.04] "
+        "| +1.00 [+0.99, +1.02] |"
+    )
+    assert "bits_per_byte: lower is better; mlm_accuracy: higher is better; " in text
 
 
 def test_figures_are_drawn_and_are_the_same_each_time(report: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -201,6 +202,20 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
     alone = make_table(results(without)).places["mlm", "topic"].difference
     assert alone is not None
     assert (alone.num_items, alone.mean) == (None, pytest.approx(expected))
+
+
+def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "items.npz"
+    measured = measurements({arm: {seed: {"lr1": [50]} for seed in range(3)} for arm in ("base", "mlm")})
+    of_base = tmp_path / "base.npz"
+    np.savez(of_base, accuracy=np.zeros(10))
+    measured = [type(m)(**{**vars(m), "items": file if m.arm == "mlm" else of_base}) for m in measured]
+    for time, right in enumerate((0.25, 0.5)):
+        np.savez(file, accuracy=np.full(10, right))
+        os.utime(file, (time, time))
+        difference = make_table(results(measured)).places["mlm", "topic"].difference
+        assert difference is not None
+        assert difference.mean == right
 
 
 def test_curves_hold_every_step_that_was_measured() -> None:
