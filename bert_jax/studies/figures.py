@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogFormatter, LogLocator
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.results import PretrainedRun, StudyResults
@@ -38,6 +37,7 @@ _STYLE: Any = {
     "axes.grid": True,
     "axes.titlesize": 10,
     "grid.alpha": 0.25,
+    **{f"{axis}tick.minor.{what}": 3.5 for axis in "xy" for what in ("size", "pad")},  # as major ones
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66aacc", "#aa3377", "#888888", "#994400")
@@ -170,7 +170,9 @@ def _scores(
         panel.set_title(heading)
         if max(at_the_end) > 10 * min(at_the_end):
             panel.set_xscale("log")
-            _label_plainly(panel.xaxis)
+            panel.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))  # more labels would touch each other
+            panel.xaxis.set_major_formatter("{x:.0e}")
+            panel.xaxis.set_minor_formatter("{x:.0e}")
     _finish(figure, panels, label)
     return figure
 
@@ -190,7 +192,8 @@ def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
         panel.set_title(f"held-out {name}{', %' if metric.scale == 100 else ''}")
         if metric.better == "lower":
             panel.set_yscale("log")
-            _label_plainly(panel.yaxis)
+            panel.yaxis.set_major_formatter(LogFormatter())
+            panel.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
     _finish(figure, panels, label)
     return figure
 
@@ -216,12 +219,6 @@ def _band(panel: Axes, points: Mapping[float, Sequence[float]], colour: str, lab
         panel.vlines(costs, low, high, color=colour)
     else:
         panel.fill_between(costs, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
-def _label_plainly(axis: Axis) -> None:
-    """Numbers on a logarithmic axis, also between powers of ten where there are few of these."""
-    axis.set_major_formatter(LogFormatter())
-    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
 def _finish(figure: Figure, panels: Sequence[Axes], label: str) -> None:
