@@ -63,7 +63,7 @@ class Cell:
     """Seeds that are missing, and trials that diverged or degenerated."""
     values: str
     """Of each pretraining seed."""
-    finetuning: str
+    finetuning: list[str]
     """Standard deviation of fine-tuning seeds, and the hyperparameters that were chosen."""
 
 
@@ -184,13 +184,12 @@ def _notes(place: Place) -> str:
     return "; ".join(notes)
 
 
-def _finetuning(place: Place, decimals: int) -> str:
+def _finetuning(place: Place, decimals: int) -> list[str]:
     parts = []
     if place.finetuning_stdev is not None:
         parts.append(f"fine-tuning seeds ± {place.finetuning_stdev:.{decimals}f}")
     chosen = collections.Counter(filter(None, place.hyperparameters.values()))
-    parts += [f"{name} ({count} of {len(place.values)})" for name, count in chosen.most_common()]
-    return "; ".join(parts)
+    return parts + [f"{name} ({count} of {len(place.values)})" for name, count in chosen.most_common()]
 
 
 def _findings(table: StudyTable) -> Iterator[str]:
