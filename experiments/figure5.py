@@ -19,7 +19,7 @@ def _kept(every: int) -> Changes:
 
 FIGURE5 = Study(
     name="figure5",
-    title="Number of pretraining steps (Devlin et al. 2019, Figure 5)",
+    title="Figure 5: number of pretraining steps (Devlin et al. 2019)",
     base="base",
     arms={"base": Arm(BASE), "ltr_no_nsp": Arm(LTR_NO_NSP)},
     # The paper draws 200,000 to 1,000,000 steps.

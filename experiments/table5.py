@@ -43,7 +43,7 @@ LARGE_LTR_NO_NSP = LARGE.with_objective(LeftToRight())
 
 TABLE5 = Study(
     name="table5",
-    title="Effect of the pretraining tasks (Devlin et al. 2019, Table 5)",
+    title="Table 5: pretraining tasks (Devlin et al. 2019)",
     base="base",
     arms={
         "base": Arm(BASE),

@@ -66,7 +66,7 @@ def _other(changes: Changes) -> Changes:
 
 TABLE6 = Study(
     name="table6",
-    title="Effect of the size of the model (Devlin et al. 2019, Table 6)",
+    title="Table 6: size of the model (Devlin et al. 2019)",
     base="size_12_768_12",
     arms={
         "size_3_768_12": Arm(SIZES["size_3_768_12"]),

@@ -36,7 +36,7 @@ def _arms(num_layers: int, width: int) -> dict[str, Arm]:
 
 TABLE7 = Study(
     name="table7",
-    title="Feature-based named entity recognition (Devlin et al. 2019, Table 7)",
+    title="Table 7: feature-based named entities (Devlin et al. 2019)",
     base="finetuned",
     arms=_arms(12, 768),
     measures=(

@@ -50,7 +50,7 @@ ALIASES = {"mask_80_10_10": "base"}
 
 TABLE8 = Study(
     name="table8",
-    title="What replaces the tokens to predict (Devlin et al. 2019, Table 8)",
+    title="Table 8: what replaces masked tokens (Devlin et al. 2019)",
     base="mask_80_10_10",
     arms={"mask_80_10_10": Arm(BASE)} | {name: Arm(experiment) for name, experiment in MASKINGS.items()},
     measures=(MNLI, NER, FEATURES_NER),

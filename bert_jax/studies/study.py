@@ -120,7 +120,7 @@ class Study:
 
     name: str
     title: str
-    """Such as "Effect of the pretraining tasks (Devlin et al. 2019, Table 5)"."""
+    """Such as "Table 5: pretraining tasks (Devlin et al. 2019)"."""
     base: str
     """The arm that the others are compared with."""
     arms: Mapping[str, Arm]
