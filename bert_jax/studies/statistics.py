@@ -80,8 +80,9 @@ def paired_difference(
     `benchmarks/interval_coverage.py` simulates arms whose true difference is known.
 
     Args:
-      baseline, treatment: [S, N, ...], what `statistic` takes, with one row for each seed in the same order;
+      baseline: [S, N, ...], what `statistic` takes, with one row for each seed in the same order;
         or [S], the metric of each seed, which gives Student's paired interval over seeds.
+      treatment: the same of the other arm.
       statistic: of each seed; the arms' metrics are its means over seeds.
       confidence: of the interval.
       num_resamples: draws of the items; of `mean`s the covariance is computed without.
