@@ -4,6 +4,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Study
 from experiments import table6, table8
 from experiments.base import BASE
+from experiments.departures import DEPARTURES
 from experiments.figure5 import FIGURE5
 from experiments.large import LARGE
 from experiments.modern import MODERN_BASE, MODERN_LARGE
@@ -53,6 +54,9 @@ SUMMARIES: dict[str, str] = {
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (SMOKE_STUDY, TABLE5, table6.TABLE6, TABLE7, table8.TABLE8, FIGURE5, PRETRAINING_SEEDS)
+    for study in (
+        *(SMOKE_STUDY, TABLE5, table6.TABLE6, TABLE7, table8.TABLE8, FIGURE5, PRETRAINING_SEEDS),
+        DEPARTURES,
+    )
 }
 """The studies that `bert-jax study` knows by name."""

@@ -31,7 +31,9 @@ def _arms(num_layers: int, width: int) -> dict[str, Arm]:
         "batch_size": (32,),
         "epochs": (20.0,),
     }
-    return {"finetuned": Arm(BASE)} | {name: Arm(BASE, {**frozen, **row}) for name, row in layers.items()}
+    return {"finetuned": Arm(BASE)} | {
+        name: Arm(BASE, finetuning={**frozen, **row}) for name, row in layers.items()
+    }
 
 
 TABLE7 = Study(

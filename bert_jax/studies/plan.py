@@ -88,15 +88,17 @@ def make_plan(
       study: arms and measures.
       scale_name: what the scale is called.
       scale: seeds, and what it changes.
-      changes: settings of every experiment, after those of the scale, such as `data.corpus`.
-      budget_flops: floating-point operations of each pretraining, from which the steps follow; None: as the
-        experiments say.
+      changes: settings of every experiment, after those of scale and arm, such as `data.corpus`.
+      budget_flops: floating-point operations of each pretraining, from which the steps follow; None: the
+        scale's, or as `changes` or the experiments say.
 
     Raises:
       UserError: a setting is unknown, or settings contradict each other.
     """
     arms = study.arms_at(scale)
     experiments = {name: _experiment(study, scale, name, changes) for name in arms}
+    if budget_flops is None and "num_train_steps" not in changes:
+        budget_flops = scale.budget_flops
     if budget_flops is not None:
         experiments = {name: with_budget(run, budget_flops) for name, run in experiments.items()}
     runs: dict[tuple[str, int], Pretraining] = {}
@@ -116,7 +118,7 @@ def make_plan(
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
     arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
-    return with_changes(arm.experiment, {**scale.changes, **changes}, where)
+    return with_changes(arm.experiment, {**scale.changes, **arm.changes, **changes}, where)
 
 
 def _measure(

@@ -113,7 +113,8 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
             if cell and cell.notes
         ],
         "findings": list(_findings(table)),
-        "settings": _settings(results),
+        "settings": _settings(results, table.base),
+        "has_claims": any(arm.claim for arm in results.study.arms_at(results.scale).values()),
         "costs": _costs(results),
         "shared": _shared(results),
         "captions": _CAPTIONS,
@@ -208,17 +209,20 @@ def _findings(table: StudyTable) -> Iterator[str]:
             yield f"{heading}: the paper's order is {'; '.join(parts)}."
 
 
-def _settings(results: StudyResults) -> list[tuple[str, list[str]]]:
-    """Settings that are not the same in all arms, and their values."""
+def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
+    """Each arm but the base, in which settings it differs from the base, and what its source claims."""
     arms = results.study.arms_at(results.scale)
-    of_arms = []
+    of_arms = {}
     for name, experiment in results.experiments.items():
         settings = {k: v for k, v in flatten(experiment).items() if k not in _NOT_OF_AN_ARM}
-        settings |= {f"fine-tuning {flag}": value for flag, value in arms[name].finetuning.items()}
-        of_arms.append(settings)
-    names = dict.fromkeys(name for settings in of_arms for name in settings)
-    rows = [(name, [str(settings.get(name, "-")) for settings in of_arms]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
+        of_arms[name] = settings | {f"fine-tuning {k}": v for k, v in arms[name].finetuning.items()}
+    of_base = of_arms.pop(base)
+    rows = []
+    for name, settings in of_arms.items():
+        both = {key: (settings.get(key, "-"), of_base.get(key, "-")) for key in {**settings, **of_base}}
+        differ = [f"{key} {own} (base: {other})" for key, (own, other) in both.items() if own != other]
+        rows.append((name, "; ".join(differ) or "none", arms[name].claim))
+    return rows
 
 
 def _shared(results: StudyResults) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from bert_jax.config import check_positive
+from bert_jax.config import check_above_zero, check_positive
 from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.errors import UserError
@@ -25,10 +25,14 @@ class Arm:
     """One line of a study's table: how the model is pretrained, and what changes in its fine-tuning."""
 
     experiment: Experiment
+    changes: Changes = dataclasses.field(default_factory=dict)
+    """Settings of the experiment for this arm, after those of the scale."""
     finetuning: Changes = dataclasses.field(default_factory=dict)
     """Flags of `bert-jax finetune` for this arm, such as {"features.lstm_layers": 2}."""
     measured: tuple[str, ...] | None = None
     """Names of the measures that this arm has; None: all."""
+    claim: str = ""
+    """What its source says that it gives, where that is no number of the table; shown beside the arm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +109,9 @@ class Scale:
     """In place of the study's, where `arms` are."""
     measures: tuple[Measure, ...] | None = None
     """In place of the study's; None: the study's own."""
+    budget_flops: float | None = None
+    """Floating-point operations of each pretraining, from which its steps follow; None: as the experiments
+    say."""
     corpus: str = ""
     """Where the command line names none; INSTALLED_DOCUMENTATION also brings the tasks."""
     note: str = ""
@@ -112,6 +119,8 @@ class Scale:
 
     def __post_init__(self) -> None:
         check_positive("seeds", self.seeds)
+        if self.budget_flops is not None:
+            check_above_zero("budget_flops", self.budget_flops)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,8 @@ STUDY = Study(
         "mlm": Arm(TINY.with_objective(MaskedLM())),
         "ltr": Arm(TINY.with_objective(LeftToRight())),
         "ltr_bilstm": Arm(
-            TINY.with_objective(LeftToRight()), {"features.lstm_layers": 1, "features.lstm_width": 8}
+            TINY.with_objective(LeftToRight()),
+            finetuning={"features.lstm_layers": 1, "features.lstm_width": 8},
         ),
     },
     measures=(TOPIC,),

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
-from bert_jax.studies.study import Arm, Scale, Study
+from bert_jax.studies.study import Arm, Changes, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
@@ -52,6 +52,28 @@ def test_changes_of_the_scale_come_before_those_of_the_command() -> None:
     plan = make_plan(study, "tiny", scale, {"num_train_steps": 6})
     run = plan.runs["base", 0].experiment
     assert (run.model.hidden_size, run.num_train_steps) == (32, 6)
+
+
+def test_changes_of_an_arm_come_after_those_of_the_scale_and_before_those_of_the_command() -> None:
+    scale = Scale(seeds=1, changes={"model.hidden_size": 32, "global_batch_size": 4})
+    changed = Arm(TINY, {"model.hidden_size": 48, "global_batch_size": 6})
+    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "changed": changed}, scales={"tiny": scale})
+    plan = make_plan(study, "tiny", scale, {"global_batch_size": 2})
+    assert [plan.experiments[arm].model.hidden_size for arm in ("base", "changed")] == [32, 48]
+    assert plan.experiments["changed"].global_batch_size == 2
+
+
+def test_the_budget_of_a_scale_gives_way_to_steps_and_budgets_of_the_command() -> None:
+    budget = 2 * run_flops(TINY)
+    scale = Scale(seeds=1, budget_flops=budget)
+    steps = TINY.num_train_steps
+
+    def planned(changes: Changes, budget: float | None = None) -> int:
+        return make_plan(STUDY, "one", scale, changes, budget).experiments["base"].num_train_steps
+
+    assert planned({}) == 2 * steps
+    assert planned({"num_train_steps": 5}) == 5
+    assert planned({}, 3 * run_flops(TINY)) == 3 * steps
 
 
 def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:

@@ -77,11 +77,21 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "- ltr, topic: 0 of 3 seeds" in text
     assert "13 of 14 jobs done" in text
     assert "failed: `mlm/seed-1`: NaN & so" in text
-    assert "| objective | mlm_nsp | mlm |" in text
-    assert "| fine-tuning features.lstm_layers | - | - | - | 1 |" in text
+    assert "| mlm | objective mlm (base: mlm_nsp) |\n" in text
+    assert (
+        "fine-tuning features.lstm_layers 1 (base: -); fine-tuning features.lstm_width 8 (base: -) |" in text
+    )
     assert "- ltr and ltr_bilstm are the same pretraining, which is done once." in text
     assert text.count("are the same pretraining") == 1
     assert "| mlm | 81.0, 84.0, 89.0; lr1 (3 of 3) |" in text
+
+
+def test_the_claim_of_an_arm_stands_beside_its_settings(tmp_path: Path) -> None:
+    known = results(measurements(SCORES))
+    arms = {**STUDY.arms, "mlm": dataclasses.replace(STUDY.arms["mlm"], claim="MNLI +0.5")}
+    write_report(tmp_path, dataclasses.replace(known, study=dataclasses.replace(STUDY, arms=arms)))
+    assert "| mlm | objective mlm (base: mlm_nsp) | MNLI +0.5 |" in (tmp_path / "report.md").read_text()
+    assert "MNLI +0.5" in Page((tmp_path / "report.html").read_text()).text
 
 
 def test_the_page_needs_no_other_file_and_shows_text_as_text(report: Path) -> None:

@@ -1,0 +1,124 @@
+"""What came after BERT: each departure alone against BASE, and one after the other.
+
+bert-jax study departures --output studies/departures --corpus corpora/wiki_books --tasks tasks/
+
+All arms spend the same number of floating-point operations. Beside each stands what its source says that it
+gives: on other data and of other models, so that the effect need not be the same here. A chain as NeoBERT's
+(Le Breton et al. 2025, arXiv 2502.19587) follows, with other links.
+"""
+
+from dataclasses import replace
+
+from bert_jax.objectives import MaskedLM
+from bert_jax.studies.study import Arm, Changes, Scale, Study
+from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
+from experiments.base import BASE
+from experiments.measures import (
+    BITS,
+    BLIMP,
+    MNLI,
+    MRPC,
+    NEIGHBOURS,
+    PACKAGE,
+    PERPLEXITY,
+    SMALL_SICK,
+    SMALL_SST2,
+    SQUAD_F1,
+    SST2,
+)
+from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+
+_ROTARY: Changes = {"model.positions": "rotary"}
+_PRE_NORM: Changes = {"model.normalization_place": "pre"}
+_NO_NSP: Changes = {"objective": MaskedLM(), "data.pairing": "contiguous"}
+_NO_BIASES: Changes = {"model.biases": "none"}
+_MUON: Changes = {"optimizer.name": "muon", "optimizer.bias_correction": "adam"}
+_COSINE: Changes = {"optimizer.decay_shape": "cosine"}
+
+
+def _arms(width: int, phases: tuple[Phase, ...]) -> dict[str, Arm]:
+    """The arms for a model.
+
+    Args:
+      width: its `model.intermediate_size`.
+      phases: its `data.phases`.
+    """
+    # As many parameters as the dense layer, since a gated one has three matrices.
+    gated: Changes = {"model.intermediate_size": 8 * round(width / 12)}
+    geglu: Changes = {**gated, "model.feed_forward": "geglu"}
+    twice_as_many = tuple(
+        replace(phase, max_predictions_per_seq=2 * phase.max_predictions_per_seq) for phase in phases
+    )
+    masking_30: Changes = {"data.masking.rate": 0.3, "data.phases": twice_as_many}
+    alone = {
+        "base": Arm(BASE),
+        "rotary": Arm(BASE, _ROTARY),
+        "sinusoidal": Arm(BASE, {"model.positions": "sinusoidal"}),
+        "no_positions": Arm(BASE, {"model.positions": "none"}),
+        "pre_norm": Arm(BASE, _PRE_NORM, claim="worse than post-norm (LTG-BERT)"),
+        "normformer": Arm(
+            BASE, {"model.normalization_place": "normformer"}, claim="better than post-norm (LTG-BERT)"
+        ),
+        "rms_norm": Arm(BASE, {"model.normalization": "rms_norm"}),
+        "qk_norm": Arm(BASE, {"model.query_key_normalization": "same"}),
+        "geglu": Arm(BASE, geglu, claim="better than GELU (LTG-BERT)"),
+        "swiglu": Arm(BASE, {**gated, "model.feed_forward": "swiglu"}),
+        "no_biases": Arm(BASE, _NO_BIASES),
+        "no_nsp": Arm(BASE, _NO_NSP),
+        "masking_30": Arm(
+            BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
+        ),
+        "all_mask": Arm(
+            BASE,
+            {"data.masking.mask": 1.0, "data.masking.same": 0.0, "data.masking.random": 0.0},
+            claim="MNLI +0.5 (Wettig et al. 2023)",
+        ),
+        "whole_word": Arm(BASE, {"data.masking.unit": "whole_word"}),
+        "muon": Arm(BASE, _MUON),
+        "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
+        "cosine": Arm(BASE, _COSINE),
+    }
+    rotary_pre = {**_ROTARY, **_PRE_NORM}
+    rotary_pre_geglu = {**rotary_pre, **geglu, **_NO_BIASES}
+    with_muon = {**rotary_pre_geglu, **_MUON, **_COSINE}
+    without_nsp = {**with_muon, **_NO_NSP, "model.type_vocab_size": 0}
+    chain = {
+        "chain_1_pre_norm": Arm(BASE, rotary_pre),
+        "chain_2_geglu_no_biases": Arm(
+            BASE, rotary_pre_geglu, claim="GLUE +1.9 for rotary, SwiGLU and RMSNorm (NeoBERT)"
+        ),
+        "chain_3_muon_cosine": Arm(BASE, with_muon, claim="GLUE -0.5 for AdamW with cosine (NeoBERT)"),
+        "chain_4_no_nsp": Arm(BASE, without_nsp),
+        "chain_5_masking_30": Arm(BASE, {**without_nsp, **masking_30}),
+    }
+    return alone | chain
+
+
+_NOTE_ON_ARMS = " The chain begins with rotary, and each of its arms has all that the one before has."
+
+DEPARTURES = Study(
+    name="departures",
+    title="Departures from BERT, alone and one after the other",
+    base="base",
+    arms=_arms(BASE.model.intermediate_size, BASE.data.phases),
+    measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
+    scales={
+        # Half of BASE's: 23 pretrainings with 3 seeds are 35 of its full ones.
+        "paper": Scale(seeds=3, budget_flops=3.2e19, note=_NOTE_ON_ARMS.strip()),
+        "small": Scale(
+            seeds=3,
+            changes=SMALL,
+            arms=_arms(SMALL["model.intermediate_size"], SMALL["data.phases"]),
+            measures=(PERPLEXITY, BITS, SMALL_SICK, SMALL_SST2, BLIMP),
+            note=SMALL_NOTE + _NOTE_ON_ARMS,
+        ),
+        "smoke": Scale(
+            seeds=2,
+            changes=SMOKE,
+            arms=_arms(SMOKE["model.intermediate_size"], SMOKE["data.phases"]),
+            measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
+            corpus=INSTALLED_DOCUMENTATION,
+            note=SMOKE_NOTE + _NOTE_ON_ARMS,
+        ),
+    },
+)
