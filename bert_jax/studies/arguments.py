@@ -38,6 +38,9 @@ class RunStudy:
     """Processes that work side by side; None: on a CPU one for each core
     that memory allows, else one. On a CPU each computes on one core, so that
     results do not depend on their number."""
+    reuse: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")] = ()
+    """Other studies on the same corpus: their finished pretrainings of equal
+    settings are copied, not done again."""
     plan: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show the jobs and what they cost, and start none."""
     status: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -83,11 +83,7 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
 
 def _check_same(directory: Path, now: Mapping[str, str]) -> dict[str, Any]:
     """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
-    path = directory / STUDY_FILE
-    try:
-        before = dict(load_json(path))
-    except (OSError, ValueError, TypeError) as error:
-        raise bad_input(error, path, f"{path} is not a study's; name another --output") from None
+    before = read_study(directory)
     known = {name: value for name, value in now.items() if name in before}
     if changed := differences({name: before[name] for name in known}, known, ()):
         raise UserError(
@@ -96,9 +92,26 @@ def _check_same(directory: Path, now: Mapping[str, str]) -> dict[str, Any]:
     return before
 
 
+def read_study(directory: Path) -> dict[str, Any]:
+    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint.
+
+    Raises UserError if it is damaged.
+    """
+    path = directory / STUDY_FILE
+    try:
+        return dict(load_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise bad_input(error, path, f"{path} is not a study's; name another directory") from None
+
+
 def read_ended(directory: Path, job: Job) -> Ended | None:
     """What came of a job; None if it has not ended. Raises UserError if its file is damaged."""
-    path = directory / job.path / JOB_FILE
+    return read_job(directory / job.path)
+
+
+def read_job(directory: Path) -> Ended | None:
+    """What came of the job that a directory belongs to; as `read_ended`."""
+    path = directory / JOB_FILE
     if not path.exists():
         return None
     try:
@@ -128,13 +141,13 @@ def _check_unchanged(directory: Path, job: Job) -> None:
         before = ended.settings
     elif isinstance(job, Pretraining) and (directory / job.path / CONFIG_FILE).exists():
         before = flatten(read_record(directory / job.path).experiment)
-    if before is not None and (changed := differences(before, _as_json(job.settings), may_change)):
+    if before is not None and (changed := differences(before, as_json(job.settings), may_change)):
         raise UserError(
             f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these changes, "
             f"remove it, or name another --output"
         )
 
 
-def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as they come back from a file, where tuples are lists."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}

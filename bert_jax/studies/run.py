@@ -20,6 +20,7 @@ from bert_jax.studies.data import check_data, make_data, makes_data, name_data
 from bert_jax.studies.directory import check_directory, check_unchanged, claim, forget_failures
 from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
+from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
@@ -58,15 +59,17 @@ def run_study(args: RunStudy) -> int:
         return 0
     if args.retry:
         forget_failures(args.output, plan)
+    reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     loaded = check_data(plan, args.output, described, tasks)
     cores = find_cores(plan, args.workers)
     if args.plan:
         if cores[0] != ALL:
             os.sched_setaffinity(0, {int(cores[0])})
-        show_plan(plan, args.output, costs(plan, loaded), len(cores))
+        show_plan(plan, args.output, costs(plan, loaded), reusable, len(cores))
         return 0
     claim(args.output, name, args.scale)
     check_unchanged(args.output, plan, described.fingerprint)
+    copy_reusable(args.output, reusable)
     status = _run_workers(args.argv, cores)
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)

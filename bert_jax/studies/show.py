@@ -15,13 +15,29 @@ from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
 
 
-def show_plan(plan: Plan, directory: Path, costs: Mapping[PurePosixPath, Cost], num_workers: int) -> None:
-    """Prints every job with what it costs, and the sum of those that are left."""
+def show_plan(
+    plan: Plan,
+    directory: Path,
+    costs: Mapping[PurePosixPath, Cost],
+    reusable: Mapping[PurePosixPath, Path],
+    num_workers: int,
+) -> None:
+    """Prints every job with what it costs, and the sum of those that are left.
+
+    Args:
+      plan: of the study.
+      directory: of the study.
+      costs: of each job.
+      reusable: where another study has done a job.
+      num_workers: how many will work side by side.
+    """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     left, seconds, disk = 0.0, 0.0, 0
     for job in plan.jobs:
         cost, state = costs[job.path], _state(job, directory, None)
-        if state != "done":
+        if job.path in reusable:
+            state = f"done in {reusable[job.path]}"
+        elif state != "done":
             left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
         steps = f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else ""
         flops = f"{cost.flops:.2g}" if cost.flops else ""

@@ -1,0 +1,84 @@
+"""Pretrainings taken over from another study: which ones, and what of them."""
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended, write_ended
+from bert_jax.studies.plan import Plan, Pretraining, make_plan
+from bert_jax.studies.reuse import copy_reusable, find_reusable
+from bert_jax.studies.study import Changes
+from data_pipeline.errors import UserError
+from tests.bert_jax.studies.small_study import STUDY
+
+BASE, LTR = PurePosixPath("base/seed-0/pretraining"), PurePosixPath("ltr/seed-0/pretraining")
+
+
+def plan(**changes: Changes) -> Plan:
+    return make_plan(STUDY, "one", STUDY.scales["one"], changes)
+
+
+def done(directory: Path, corpus: str, plan: Plan) -> Path:
+    """A study of which the base is pretrained, LTR's pretraining failed, and the others are not begun."""
+    claim(directory, "tiny", "one")
+    check_unchanged(directory, plan, corpus)
+    for job in plan.jobs:
+        if isinstance(job, Pretraining) and job.path in (BASE, LTR):
+            error = "NaN" if job.path == LTR else ""
+            write_ended(directory, job, Ended(job.settings, 7.0, "1 x cpu", error=error))
+            (directory / job.path / "checkpoints" / "8").mkdir(parents=True)
+            (directory / job.path / "checkpoints" / "8" / "arrays").write_bytes(b"parameters")
+    return directory
+
+
+def test_a_run_of_equal_settings_is_copied_whole(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan())
+    moved = plan(**{"data.corpus": "elsewhere", "log_every": 1})
+    reusable = find_reusable(moved, tmp_path / "new", [other], "print")
+    assert reusable == {BASE: other / BASE}
+    copy_reusable(tmp_path / "new", reusable)
+    assert (tmp_path / "new" / BASE / "checkpoints/8/arrays").read_bytes() == b"parameters"
+    (job,) = (job for job in moved.jobs if job.path == BASE)
+    ended = read_ended(tmp_path / "new", job)
+    assert ended
+    assert ended.seconds == 7.0
+    assert (other / BASE / "job.json").exists()
+
+
+@pytest.mark.parametrize("changes", [{"num_train_steps": 9}, {"optimizer.learning_rate": 0.5}])
+def test_a_run_of_other_settings_is_not(changes: Changes, tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan())
+    assert not find_reusable(plan(**changes), tmp_path / "new", [other], "print")
+
+
+def test_a_run_with_another_seed_is_not(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan())
+    two_seeds = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
+    assert list(find_reusable(two_seeds, tmp_path / "new", [other], "print")) == [BASE]
+
+
+def test_kept_checkpoints_serve_a_study_that_keeps_none_but_not_the_other_way_round(tmp_path: Path) -> None:
+    keeping = plan(keep_every=4, checkpoint_every=4)
+    with_kept = done(tmp_path / "kept", "print", keeping)
+    without = done(tmp_path / "without", "print", plan())
+    assert find_reusable(plan(), tmp_path / "new", [with_kept], "print") == {BASE: with_kept / BASE}
+    assert not find_reusable(keeping, tmp_path / "new", [without], "print")
+
+
+def test_what_is_begun_stays(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan())
+    begun = tmp_path / "new" / BASE
+    begun.mkdir(parents=True)
+    (begun / "log.txt").write_text("begun")
+    assert not find_reusable(plan(), tmp_path / "new", [other], "print")
+    copy_reusable(tmp_path / "new", {BASE: other / BASE})  # as if it was begun only now
+    assert [file.name for file in begun.iterdir()] == ["log.txt"]
+    assert len(list(begun.parent.iterdir())) == 1
+
+
+def test_a_directory_that_is_no_study_or_of_another_corpus_is_refused(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "another print", plan())
+    with pytest.raises(UserError, match="is a study of another corpus"):
+        find_reusable(plan(), tmp_path / "new", [other], "print")
+    with pytest.raises(UserError, match="holds no study"):
+        find_reusable(plan(), tmp_path / "new", [tmp_path], "print")
