@@ -63,7 +63,14 @@ SMALL_SQUAD = Finetuned(
     "f1",
     "squad",
     "squad",
-    {**_SHORT, "epochs": (2.0,), "seeds": 1, "max_seq_length": 128, "doc_stride": 64, "max_query_length": 32},
+    {
+        "learning_rate": (1e-3,),
+        "batch_size": (32,),
+        "epochs": (2.0,),
+        "max_seq_length": 128,
+        "doc_stride": 64,
+        "max_query_length": 32,
+    },
 )
 SMALL_NER = Finetuned("NER", "f1", "ner", "ner", {**_SHORT, "epochs": (10.0,), "max_seq_length": 64})
 SMALL_FEATURES_NER = Finetuned(

@@ -66,7 +66,7 @@ TABLE8 = Study(
         "paper": Scale(seeds=1),
         "small": Scale(
             seeds=3,
-            changes={**SMALL, "num_train_steps": 8_000},
+            changes=SMALL,
             measures=(SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER, BLIMP, PERPLEXITY, ALL_MASK_PERPLEXITY),
             note=SMALL_NOTE,
         ),

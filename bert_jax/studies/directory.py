@@ -135,19 +135,21 @@ def forget_failures(directory: Path, plan: Plan) -> None:
 
 def _check_unchanged(directory: Path, job: Job) -> None:
     """Raises UserError if a job was begun or done with other settings."""
-    before: Mapping[str, Any] | None = None
-    may_change = _MAY_CHANGE if isinstance(job, Pretraining) else frozenset()
-    if ended := read_ended(directory, job):
-        before = ended.settings
-    elif isinstance(job, Pretraining) and (directory / job.path / CONFIG_FILE).exists():
-        before = flatten(read_record(directory / job.path).experiment)
-    if before is not None and (changed := differences(before, as_json(job.settings), may_change)):
+    before: Mapping[str, Any] = {}
+    now, may_change = job.settings, frozenset[str]()
+    if isinstance(job, Pretraining):
+        # The record knows what settings mean that it lacks, since they came later.
+        if (directory / job.path / CONFIG_FILE).exists():
+            before, may_change = flatten(read_record(directory / job.path).experiment), _MAY_CHANGE
+    elif ended := read_ended(directory, job):
+        before, now = ended.settings, _as_json(job.settings)
+    if before and (changed := differences(before, now, may_change)):
         raise UserError(
             f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these changes, "
             f"remove it, or name another --output"
         )
 
 
-def as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as they come back from a file, where tuples are lists."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, as_json, read_job, read_study
+from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_job, read_study
 from bert_jax.studies.plan import Plan, Pretraining
-from bert_jax.workdir.config_text import differences
+from bert_jax.workdir.config_text import differences, flatten
+from bert_jax.workdir.record import read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
@@ -39,7 +40,7 @@ def find_reusable(
     found: dict[PurePosixPath, Path] = {}
     for job in plan.jobs:
         if isinstance(job, Pretraining) and not (directory / job.path).exists():
-            same = (path for path, settings in done if _serves(settings, as_json(job.settings)))
+            same = (path for path, settings in done if _serves(settings, job.settings))
             if path := next(same, None):
                 found[job.path] = path
     return found
@@ -67,7 +68,7 @@ def _done(study: Path, corpus: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     for file in sorted(study.glob(f"*/seed-*/pretraining/{JOB_FILE}")):
         ended = read_job(file.parent)
         if ended and not ended.error:
-            yield file.parent, ended.settings
+            yield file.parent, flatten(read_record(file.parent).experiment)
 
 
 def _serves(done: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended
 from bert_jax.studies.plan import Plan, Pretraining, make_plan
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.study import Changes
+from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -25,6 +26,8 @@ def done(directory: Path, corpus: str, plan: Plan) -> Path:
     for job in plan.jobs:
         if isinstance(job, Pretraining) and job.path in (BASE, LTR):
             error = "NaN" if job.path == LTR else ""
+            (directory / job.path).mkdir(parents=True)
+            write_record(directory / job.path, RunRecord(job.path.parts[0], job.experiment, corpus))
             write_ended(directory, job, Ended(job.settings, 7.0, "1 x cpu", error=error))
             (directory / job.path / "checkpoints" / "8").mkdir(parents=True)
             (directory / job.path / "checkpoints" / "8" / "arrays").write_bytes(b"parameters")
