@@ -15,6 +15,7 @@ NormalizationPlace = Literal["post", "pre", "normformer"]
 FurtherNormalization = Literal["same", "none"]
 FeedForward = Literal["dense", "geglu", "swiglu"]
 Biases = Literal["all", "norms", "none"]
+Segments = Literal["learnt", "none"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
@@ -234,6 +235,11 @@ class ModelConfig:
     def head_width(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_heads
+
+    @property
+    def segments(self) -> Segments:
+        """Whether the model is told of segments."""
+        return "learnt" if self.type_vocab_size else "none"
 
     def of_layer(self, number: int) -> "ModelConfig":
         """The settings of one layer, which is either without an attention window or with it throughout."""

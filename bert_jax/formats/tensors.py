@@ -47,21 +47,31 @@ def expand(table: Rows, num_layers: int) -> list[tuple[ArrayPath, str]]:
     ]
 
 
-def rows_of_parts(parts: Parts, model: ModelConfig, project: str) -> list[tuple[str, str]]:
+def missing_parts(parts: Parts, model: ModelConfig) -> list[str]:
+    """The settings of an encoder that name a part which a format lacks."""
+    return [setting for setting, choices in parts.items() if getattr(model, setting) not in choices]
+
+
+def rows_of_parts(
+    parts: Parts, model: ModelConfig, project: str, family: str = "BERT"
+) -> list[tuple[str, str]]:
     """The rows of the parts that an encoder is made of.
 
     Args:
       parts: of the format.
       model: of the encoder.
       project: whose format it is, for the message.
+      family: the project's name for such models, for the message.
 
     Raises:
       UserError: the format has no such part.
     """
-    for setting, choices in parts.items():
-        if (name := getattr(model, setting)) not in choices:
-            known = ", ".join(map(str, choices))
-            raise UserError(f"{project} has no BERT with {setting} {name}, only {known}; write --format npz")
+    for setting in missing_parts(parts, model):
+        known = ", ".join(map(str, parts[setting]))
+        raise UserError(
+            f"{project} has no {family} with {setting} {getattr(model, setting)}, only {known}; "
+            "write --format npz"
+        )
     return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 
 

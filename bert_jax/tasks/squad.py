@@ -98,7 +98,7 @@ class Spans(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForQuestionAnswering", "qa_outputs")
+        return TransformersHead("BertForQuestionAnswering")
 
     def example_batch(self) -> dict[str, jax.Array]:
         position = jnp.zeros((1,), jnp.int32)

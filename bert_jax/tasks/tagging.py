@@ -119,7 +119,7 @@ class Tagging(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForTokenClassification", "classifier")
+        return TransformersHead("BertForTokenClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         inputs = example_inputs()

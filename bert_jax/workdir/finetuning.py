@@ -69,7 +69,8 @@ def read_record(directory: Path) -> FineTuningRecord:
     path = directory / CONFIG_FILE
     try:
         fields = load_json(path)
-        exports_as = fields["exports_as"] and TransformersHead(**fields["exports_as"])
+        head = fields["exports_as"]
+        exports_as = head and TransformersHead(head["class_name"], head["problem_type"])
         made = {"config": from_json(FineTuningConfig, fields["config"]), "exports_as": exports_as}
         tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
         return FineTuningRecord(**{**fields, **made, **tuples})
