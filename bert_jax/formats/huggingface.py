@@ -4,7 +4,7 @@ Their linear layers store kernels as [out, in] where flax has [in, out], with th
 Apart from that mostly names differ, which are those of a family (`families/`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import TransformersHead
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.families.family import Family, TaskClass
@@ -19,17 +20,18 @@ from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
-from bert_jax.formats.tensors import Tensors, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
-from data_pipeline.corpus.vocabulary_file import PAD
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _TORCH_FILE = "pytorch_model.bin"
+_POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")
 
 
 def recognises(directory: Path) -> bool:
@@ -60,6 +62,7 @@ def read(directory: Path) -> PretrainedModel:
         tensors |= _load(file)
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
+    tensors = _from_first_position(tensors, family, table, fields)
     params = from_tensors(tensors, table, abstract_params(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
@@ -76,22 +79,25 @@ def read(directory: Path) -> PretrainedModel:
 def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model that transformers loads into an existing directory: weights, config, tokenizer, card."""
     family = family_of(model)
-    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
-    tensors = to_tensors(model.params, family.entries(model.config)) | _head_tensors(model)
     loader = transformers_class(model)
+    special = special_tokens(model.tokenizer)
+    names = {"pad": special.pad, "cls": special.cls, "sep": special.sep}
+    ids = {role: special_id(model.tokenizer, token) for role, token in names.items()}
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config)
+    tensors = _with_rows_before_positions(_tensors(model), family, model.config, ids["pad"])
     write_json(
         directory / CONFIG_FILE,
         {
             "architectures": [loader],
-            **family.write_config(model.config),
-            "pad_token_id": special_id(model.tokenizer, PAD),
+            **family.write_config(model.config, ids),
             "tie_word_embeddings": True,
             "dtype": "float32",
             **_task_settings(model),
         },
     )
     if loader == family.classes["BertModel"]:
-        tensors = {name.removeprefix(family.prefix): tensor for name, tensor in tensors.items()}
+        of_encoder = (name for name in tensors if name.startswith(family.prefix))
+        tensors = {name.removeprefix(family.prefix): tensors[name] for name in of_encoder}
     # transformers refuses files whose metadata does not name a framework.
     save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
     (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
@@ -167,13 +173,51 @@ def _task_settings(model: PretrainedModel) -> dict[str, Any]:
     return (named if labels else {}) | ({"problem_type": problem_type} if problem_type else {})
 
 
-def _head_tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
-    """The new layer of a fine-tuned model, in torch's layout."""
+def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
+    """All arrays of a model by the names of its class."""
+    family = family_of(model)
+    pooler = model.config.pooler
+    if pooler not in family.poolers and ("pooler" in model.params or model.head is not None):
+        raise UserError(
+            f"transformers has no {family.name} with pooler {pooler}, only {', '.join(family.poolers)}; "
+            "write --format npz"
+        )
+    table = family.entries(model.config)
     if model.head is None:
-        return {}
-    name, layer = _task_class(model, model.head).layer, model.head.params["classifier"]
+        return to_tensors(model.params, table)
+    task = _task_class(model, model.head)
+    if task.pooler is not None:
+        table = [
+            entry._replace(name=f"{task.pooler}.{'weight' if entry.path[-1] == 'kernel' else 'bias'}")
+            if entry.path[:2] == ("pooler", "dense")
+            else entry
+            for entry in table
+        ]
+    return to_tensors(model.params, table) | _output_layer(task.layer, model.head.params["classifier"])
+
+
+def _output_layer(name: str, layer: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The new layer of a fine-tuned model, in torch's layout."""
     kernel = np.ascontiguousarray(np.asarray(layer["kernel"]).T)
     return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(layer["bias"])}
+
+
+def _from_first_position(
+    tensors: Tensors, family: Family, table: Sequence[Entry], fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The tensors with the position table from its first position on."""
+    names = [entry.name for entry in table if entry.path == _POSITIONS and entry.name in tensors]
+    padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
+    return {**tensors, **{name: tensors[name][family.rows_before_positions(padding) :] for name in names}}
+
+
+def _with_rows_before_positions(
+    tensors: dict[str, np.ndarray], family: Family, model: ModelConfig, padding: int
+) -> dict[str, np.ndarray]:
+    """The inverse of `_from_first_position`; no token reads the rows in front, which are zeros."""
+    rows = ((family.rows_before_positions(padding), 0), (0, 0))
+    names = [entry.name for entry in family.entries(model) if entry.path == _POSITIONS]
+    return {**tensors, **{name: np.pad(tensors[name], rows) for name in names}}
 
 
 def _weight_files(directory: Path) -> list[Path]:

@@ -47,7 +47,8 @@ class PretrainedModel:
     """Nested float32 numpy arrays as `BertForPreTraining` takes them: `encoder`, and those of `HEADS`
     that the model has and that were trained."""
     tokenizer: Tokenizer
-    """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads."""
+    """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads.
+    Its own names of these may be others (`data_pipeline.corpus.special_tokens`)."""
     vocabulary: Vocabulary | None
     """The tokenizer's vocabulary; None if it is not of a kind that this project trains with."""
     family: str | None = None

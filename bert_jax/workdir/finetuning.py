@@ -41,6 +41,8 @@ class FineTuningRecord:
     """How training rows share lines (`data_pipeline.tasks.finetuning.packing`); None if they do not."""
     trained_from: str = ""
     """Name of the pretrained model: that of its directory."""
+    family: str | None = None
+    """The family of transformers' models that it was read as; None if it was not read as one of theirs."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
     data: str = ""

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.families.bert import BERT
+from bert_jax.formats.families.distilbert import DISTILBERT
 from bert_jax.formats.families.family import Family
+from bert_jax.formats.families.megatron_bert import MEGATRON_BERT
+from bert_jax.formats.families.modernbert import MODERNBERT
+from bert_jax.formats.families.roberta import ROBERTA, XLM_ROBERTA
 from bert_jax.formats.tensors import missing_parts
 
-FAMILIES: Mapping[str, Family] = {family.model_type: family for family in (BERT,)}
+_IN_ORDER = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MEGATRON_BERT, MODERNBERT)
+FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _IN_ORDER}
 """The families by `model_type`; the first that has a model's parts is the one that it is written as."""
 
 

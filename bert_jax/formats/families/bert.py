@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES
-from bert_jax.formats.families.family import Family, TaskClass
+from bert_jax.formats.families.family import Family, TaskClass, same_classes
 from bert_jax.formats.tensors import Parts
 
 SETTINGS = {**SIZES, "layer_norm_epsilon": "layer_norm_eps"}
@@ -20,6 +20,8 @@ ENCODER = (
     ("encoder/layer_{}/attention/value/bias", "bert.encoder.layer.{}.attention.self.value.bias"),
     ("encoder/layer_{}/attention/output/kernel", "bert.encoder.layer.{}.attention.output.dense.weight"),
     ("encoder/layer_{}/attention/output/bias", "bert.encoder.layer.{}.attention.output.dense.bias"),
+)
+POOLER = (
     ("pooler/dense/kernel", "bert.pooler.dense.weight"),
     ("pooler/dense/bias", "bert.pooler.dense.bias"),
 )
@@ -65,6 +67,7 @@ PARTS: Parts = {
             ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
         ),
     },
+    "attention": {"bidirectional": (), "causal": ()},
     "normalization_place": {"post": ()},
     "embedding_normalization": {"same": ()},
     "query_key_normalization": {"none": ()},
@@ -91,10 +94,25 @@ def attention_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"attention": "causal" if fields["is_decoder"] else "bidirectional"}
 
 
-def decoder_of(model: ModelConfig) -> dict[str, Any]:
+def decoder_of(model: ModelConfig, ids: Mapping[str, int]) -> dict[str, Any]:
     """The inverse of `attention_of`."""
+    del ids
     return {"is_decoder": model.attention == "causal"}
 
+
+CLASSES = (
+    "BertModel",
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    "BertLMHeadModel",
+    "BertForNextSentencePrediction",
+)
+TASKS = {
+    "BertForSequenceClassification": TaskClass("BertForSequenceClassification", "classifier"),
+    "BertForTokenClassification": TaskClass("BertForTokenClassification", "classifier"),
+    "BertForMultipleChoice": TaskClass("BertForMultipleChoice", "classifier"),
+    "BertForQuestionAnswering": TaskClass("BertForQuestionAnswering", "qa_outputs"),
+}
 
 BERT = Family(
     name="BERT",
@@ -106,21 +124,8 @@ BERT = Family(
     further_fields=decoder_of,
     table=(*ENCODER, *HEADS),
     parts=PARTS,
+    poolers={"tanh": POOLER},
     decoder="cls.predictions.decoder",
-    classes={
-        name: name
-        for name in (
-            "BertModel",
-            "BertForPreTraining",
-            "BertForMaskedLM",
-            "BertLMHeadModel",
-            "BertForNextSentencePrediction",
-        )
-    },
-    tasks={
-        "BertForSequenceClassification": TaskClass("BertForSequenceClassification", "classifier"),
-        "BertForTokenClassification": TaskClass("BertForTokenClassification", "classifier"),
-        "BertForMultipleChoice": TaskClass("BertForMultipleChoice", "classifier"),
-        "BertForQuestionAnswering": TaskClass("BertForQuestionAnswering", "qa_outputs"),
-    },
+    classes=same_classes("Bert", CLASSES),
+    tasks=TASKS,
 )
