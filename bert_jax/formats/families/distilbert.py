@@ -7,6 +7,7 @@ from bert_jax.formats.families.bert import ENCODER, PARTS
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts
 
 _EPSILON = 1e-12
+_DROPOUTS_OF_HEADS = ("seq_classif_dropout", "qa_dropout")
 _NAMES = {
     "bert.": "distilbert.",
     ".encoder.": ".transformer.",
@@ -39,6 +40,9 @@ DISTILBERT = Family(
     defaults={"n_layers": 6},
     activation="activation",
     further_settings=lambda fields: {"type_vocab_size": 0, "layer_norm_epsilon": _EPSILON},
+    further_fields=lambda model, ids: dict.fromkeys(
+        ("seq_classif_dropout", "qa_dropout"), model.dropout_rate
+    ),
     table=(
         *renamed(ENCODER, _NAMES),
         ("language_model/dense/kernel", "vocab_transform.weight"),

@@ -145,7 +145,7 @@ def small_model(
     """A model of random parameters that has these parts."""
     config, random = small_config(model_type, **changes), np.random.default_rng(0)
     params = jax.tree.map(
-        lambda leaf: random.normal(0.1, 0.2, leaf.shape).astype(np.float32), dict(abstract_params(config))
+        lambda leaf: random.normal(0.0, 0.5, leaf.shape).astype(np.float32), dict(abstract_params(config))
     )
     if config.pooler == "transform":  # one and the same in transformers
         params["pooler"] = {name: params["language_model"][name] for name in ("dense", "layer_norm")}
