@@ -15,6 +15,8 @@ NormalizationPlace = Literal["post", "pre", "normformer"]
 FurtherNormalization = Literal["same", "none"]
 FeedForward = Literal["dense", "geglu", "swiglu"]
 Biases = Literal["all", "norms", "none"]
+Pooler = Literal["tanh", "gelu_exact", "relu", "transform"]
+Segments = Literal["learnt", "none"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
@@ -57,6 +59,7 @@ LATER_SHAPE = (
     "rotary_base_local",
     "attention_window",
     "global_every",
+    "pooler",
 )
 """The fields of MODEL_SHAPE that were added after the others: files of settings may lack them."""
 MODEL_SHAPE = tuple(
@@ -174,6 +177,11 @@ class ModelConfig:
     activation: Activation = "gelu_tanh"
     """Of dense feed-forward layers and of heads. gelu_tanh: google-research/bert since 2019-02. gelu_exact:
     erf, what Hugging Face calls "gelu". geglu has either GELU, and swiglu always SiLU."""
+    pooler: Pooler = "tanh"
+    """What stands between the last layer and an output layer of fine-tuning. tanh, gelu_exact, relu: a linear
+    layer on [CLS] with this activation; heads of tokens have none.
+    transform: linear layer, activation and normalization as in the language
+    model head, on [CLS] and for heads of tokens on each of them (ModernBERT)."""
     layer_norm_epsilon: float = 1e-12
     """Added to the variance, or in rms_norm to the mean square."""
     initializer_range: float = 0.02
@@ -234,6 +242,11 @@ class ModelConfig:
     def head_width(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_heads
+
+    @property
+    def segments(self) -> Segments:
+        """Whether the model is told of segments."""
+        return "learnt" if self.type_vocab_size else "none"
 
     def of_layer(self, number: int) -> "ModelConfig":
         """The settings of one layer, which is either without an attention window or with it throughout."""

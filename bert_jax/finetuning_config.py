@@ -120,8 +120,7 @@ class TransformersHead:
     """Which class of Hugging Face transformers computes the same as a head, so that it can be exported."""
 
     class_name: str
-    layer: str
-    """The class's name for the layer that is new in fine-tuning."""
+    """Name of the class for a BERT; other families have one of their own for the same."""
     problem_type: str | None = None
     """transformers' setting of that name, such as `regression`."""
 

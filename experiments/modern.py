@@ -60,6 +60,7 @@ MODERN_BASE = Experiment(
         attention_window=64,
         global_every=3,
         activation="gelu_exact",
+        pooler="transform",
         layer_norm_epsilon=1e-5,
         dropout_rate=0.0,
         attention_dropout_rate=0.0,

@@ -5,6 +5,7 @@ from bert_jax.cli.model_source import note_assumed
 from bert_jax.formats.convert import convert
 from bert_jax.formats.huggingface import transformers_class
 from bert_jax.formats.pretrained import PretrainedModel
+from data_pipeline.corpus.special_tokens import special_tokens
 
 
 def run(args: Convert) -> None:
@@ -28,7 +29,8 @@ def run(args: Convert) -> None:
     if args.format != "hf" and model.head is not None:
         print(f"note: the head of {model.facts['task']} is left out; `bert-jax predict` applies it")
     if model.config.attention == "bidirectional" and "language_model" in model.params:
-        print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a [MASK]."')
+        mask = special_tokens(model.tokenizer).mask
+        print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a {mask}."')
 
 
 def _describe(model: "PretrainedModel") -> str:

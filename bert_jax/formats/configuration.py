@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bert_jax.config import MODEL_SIZES, ModelConfig, check_size
@@ -22,22 +23,29 @@ SIZES = {
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
 
 
-def make_model_config(fields: Mapping[str, Any], names: Mapping[str, str], path: Path) -> ModelConfig:
+def make_model_config(
+    fields: Mapping[str, Any],
+    names: Mapping[str, str],
+    path: Path,
+    further: Mapping[str, Any] = MappingProxyType({}),
+) -> ModelConfig:
     """The model configuration that a JSON file describes; missing fields keep our defaults.
 
     Args:
       fields: content of the file.
       names: our names and the file's, like `SIZES`.
       path: named in the error.
+      further: settings by our names that are not in the file as they are.
 
     Raises:
       UserError: a value is impossible.
     """
     for ours, most in MODEL_SIZES.items():
-        if names[ours] in fields:
+        if names.get(ours) in fields:
             check_size(f"{path}: {names[ours]}", fields[names[ours]], most)
     try:
-        return ModelConfig(**{ours: fields[theirs] for ours, theirs in names.items() if theirs in fields})
+        given = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
+        return ModelConfig(**{**given, **further})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except TypeError:

@@ -41,6 +41,7 @@ def read(directory: Path) -> PretrainedModel:
         params={part: params[part] for part in ("encoder", *HEADS) if part in params},
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        family=record.family,
         facts={"task": record.task, "fine-tuned from": record.trained_from},
         head=TaskHead(record.kind, record.labels, head, config.features, record.exports_as)
         if has_head

@@ -1,11 +1,10 @@
-"""Reads and writes Hugging Face's BERT models: `config.json`, `model.safetensors`, tokenizer files.
+"""Reads and writes Hugging Face's models: `config.json`, `model.safetensors`, tokenizer files.
 
 Their linear layers store kernels as [out, in] where flax has [in, out], with the heads' axes joined.
-Apart from that only names differ (transformers/models/bert/modeling_bert.py).
+Apart from that mostly names differ, which are those of a family (`families/`).
 """
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,123 +12,26 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from bert_jax.config import Activation, ModelConfig
+from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import TransformersHead
-from bert_jax.formats.configuration import SIZES, make_model_config
+from bert_jax.formats.families import FAMILIES, nearest_family
+from bert_jax.formats.families.family import Family, TaskClass
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
-from bert_jax.formats.tensors import (
-    Entry,
-    Parts,
-    Tensors,
-    expand,
-    from_tensors,
-    left_out,
-    rows_of_parts,
-    to_tensors,
-)
+from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
-from data_pipeline.corpus.vocabulary_file import PAD
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _TORCH_FILE = "pytorch_model.bin"
-
-_SIZES = {**SIZES, "layer_norm_epsilon": "layer_norm_eps"}
-
-# "gelu_new" is the same formula as "gelu_pytorch_tanh", written out in Python.
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu_exact",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-}
-
-_TABLE = (
-    ("encoder/embeddings/word_embeddings/embedding", "bert.embeddings.word_embeddings.weight"),
-    ("encoder/embeddings/segment_embeddings/embedding", "bert.embeddings.token_type_embeddings.weight"),
-    ("encoder/layer_{}/attention/query/kernel", "bert.encoder.layer.{}.attention.self.query.weight"),
-    ("encoder/layer_{}/attention/query/bias", "bert.encoder.layer.{}.attention.self.query.bias"),
-    ("encoder/layer_{}/attention/key/kernel", "bert.encoder.layer.{}.attention.self.key.weight"),
-    ("encoder/layer_{}/attention/key/bias", "bert.encoder.layer.{}.attention.self.key.bias"),
-    ("encoder/layer_{}/attention/value/kernel", "bert.encoder.layer.{}.attention.self.value.weight"),
-    ("encoder/layer_{}/attention/value/bias", "bert.encoder.layer.{}.attention.self.value.bias"),
-    ("encoder/layer_{}/attention/output/kernel", "bert.encoder.layer.{}.attention.output.dense.weight"),
-    ("encoder/layer_{}/attention/output/bias", "bert.encoder.layer.{}.attention.output.dense.bias"),
-    ("pooler/dense/kernel", "bert.pooler.dense.weight"),
-    ("pooler/dense/bias", "bert.pooler.dense.bias"),
-    ("language_model/dense/kernel", "cls.predictions.transform.dense.weight"),
-    ("language_model/dense/bias", "cls.predictions.transform.dense.bias"),
-    ("language_model/layer_norm/scale", "cls.predictions.transform.LayerNorm.weight"),
-    ("language_model/layer_norm/bias", "cls.predictions.transform.LayerNorm.bias"),
-    ("language_model/bias", "cls.predictions.bias"),
-    ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
-    ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
-)
-_PARTS: Parts = {
-    "positions": {
-        "learnt": (
-            (
-                "encoder/embeddings/position_embeddings/embedding",
-                "bert.embeddings.position_embeddings.weight",
-            ),
-        ),
-    },
-    "normalization": {
-        "layer_norm": (
-            ("encoder/embeddings/layer_norm/scale", "bert.embeddings.LayerNorm.weight"),
-            ("encoder/embeddings/layer_norm/bias", "bert.embeddings.LayerNorm.bias"),
-            (
-                "encoder/layer_{}/attention_layer_norm/scale",
-                "bert.encoder.layer.{}.attention.output.LayerNorm.weight",
-            ),
-            (
-                "encoder/layer_{}/attention_layer_norm/bias",
-                "bert.encoder.layer.{}.attention.output.LayerNorm.bias",
-            ),
-            ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.output.LayerNorm.weight"),
-            ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
-        ),
-    },
-    "normalization_place": {"post": ()},
-    "embedding_normalization": {"same": ()},
-    "query_key_normalization": {"none": ()},
-    "biases": {"all": ()},
-    "attention_window": {None: ()},
-    "feed_forward": {
-        "dense": (
-            ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
-            ("encoder/layer_{}/intermediate/bias", "bert.encoder.layer.{}.intermediate.dense.bias"),
-            ("encoder/layer_{}/output/kernel", "bert.encoder.layer.{}.output.dense.weight"),
-            ("encoder/layer_{}/output/bias", "bert.encoder.layer.{}.output.dense.bias"),
-        ),
-    },
-}
-_WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-_DECODER = "cls.predictions.decoder.weight"
-_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
-# Tensors that are not parameters: constants, and the second names of the tied decoder's weight and bias.
-_NO_PARAMETERS = (
-    "bert.embeddings.position_ids",
-    "bert.embeddings.token_type_ids",
-    _DECODER_BIAS,
-    _DECODER,
-)
-
-
-def entries(model: ModelConfig) -> list[Entry]:
-    """Our path and Hugging Face's name of each array."""
-    return [
-        Entry(path, name, "out_in" if path[-1] == "kernel" else "in_out")
-        for path, name in expand((*_TABLE, *rows_of_parts(_PARTS, model, "transformers")), model.num_layers)
-    ]
+_POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")
 
 
 def recognises(directory: Path) -> bool:
@@ -140,13 +42,16 @@ def recognises(directory: Path) -> bool:
 
 
 def read(directory: Path) -> PretrainedModel:
-    """Reads a model of any of transformers' `Bert...` classes.
+    """Reads a model of any of the classes of a family.
 
     Raises:
       UserError: a file is missing or damaged; the architecture is another one; the weights are in
         `pytorch_model.bin` and torch is not installed.
     """
-    config = from_config(read_object(directory / CONFIG_FILE), directory / CONFIG_FILE)
+    path = directory / CONFIG_FILE
+    fields = read_object(path)
+    family = _family(fields, path)
+    config = family.read_config(fields, path)
     files = _weight_files(directory)
     if not files:
         looked = ", ".join(f"{name}, {name}.index.json" for name in (WEIGHTS_FILE, _TORCH_FILE))
@@ -155,15 +60,17 @@ def read(directory: Path) -> PretrainedModel:
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         tensors |= _load(file)
-    tensors = _modern_names(tensors, directory)
-    table = entries(config)
-    params = from_tensors(tensors, table, abstract_params(config), "bert.", directory)
+    tensors = _modern_names(tensors, family, directory)
+    table = family.entries(config)
+    tensors = _from_first_position(tensors, family, table, fields)
+    params = from_tensors(tensors, table, abstract_params(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
         config=config,
         params=params,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        family=family.model_type,
         objective=objective_of(config, params),
         left_out=left_out(tensors, table),
     )
@@ -171,15 +78,34 @@ def read(directory: Path) -> PretrainedModel:
 
 def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model that transformers loads into an existing directory: weights, config, tokenizer, card."""
-    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
-    config = to_config(model, special_id(model.tokenizer, PAD))
-    write_json(directory / CONFIG_FILE, config)
-    tensors = to_tensors(model.params, entries(model.config)) | _head_tensors(model)
-    if transformers_class(model) == "BertModel":
-        tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+    family = family_of(model)
+    loader = transformers_class(model)
+    special = special_tokens(model.tokenizer)
+    names = {"pad": special.pad, "cls": special.cls, "sep": special.sep}
+    ids = {role: special_id(model.tokenizer, token) for role, token in names.items()}
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config)
+    tensors = _with_rows_before_positions(_tensors(model), family, model.config, ids["pad"])
+    write_json(
+        directory / CONFIG_FILE,
+        {
+            "architectures": [loader],
+            **family.write_config(model.config, ids),
+            "tie_word_embeddings": True,
+            "dtype": "float32",
+            **_task_settings(model),
+        },
+    )
+    if loader == family.classes["BertModel"]:
+        of_encoder = (name for name in tensors if name.startswith(family.prefix))
+        tensors = {name.removeprefix(family.prefix): tensors[name] for name in of_encoder}
     # transformers refuses files whose metadata does not name a framework.
     save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
-    (directory / "README.md").write_text(model_card(model, transformers_class(model)), encoding="utf-8")
+    (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
+
+
+def family_of(model: PretrainedModel) -> Family:
+    """The family that a model was read as, or else the first that has its parts."""
+    return FAMILIES[model.family] if model.family else nearest_family(model.config)
 
 
 def transformers_class(model: PretrainedModel) -> str:
@@ -189,35 +115,28 @@ def transformers_class(model: PretrainedModel) -> str:
       UserError: transformers has no class for the model.
     """
     if model.head is not None:
-        return _transformers_head(model, model.head).class_name
-    if model.objective is None:
-        return "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
-    if model.objective.transformers_class is None:
-        raise UserError(
-            f"transformers has no class for {model.name}, trained by objective "
-            f"{objective_name(model.objective)}; write --format npz"
-        )
-    return model.objective.transformers_class
+        return _task_class(model, model.head).name
+    if model.objective is not None:
+        bert_class = model.objective.transformers_class
+    else:
+        bert_class = "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
+    family = family_of(model)
+    if bert_class is None or bert_class not in family.classes:
+        trained = f", trained by objective {objective_name(model.objective)}" if model.objective else ""
+        kind = "" if family.model_type == "bert" else f" among those of {family.name}"
+        raise UserError(f"transformers has no class{kind} for {model.name}{trained}; write --format npz")
+    return family.classes[bert_class]
 
 
-def to_config(model: PretrainedModel, pad_token_id: int) -> dict[str, Any]:
-    """The content of `config.json`: a transformers `BertConfig`."""
-    config = model.config
-    activation = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
-    return {
-        "architectures": [transformers_class(model)],
-        "model_type": "bert",
-        **{theirs: getattr(config, ours) for ours, theirs in _SIZES.items()},
-        "hidden_act": activation,
-        "is_decoder": config.attention == "causal",
-        "pad_token_id": pad_token_id,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-        **_task_settings(model),
-    }
+def _family(fields: Mapping[str, Any], path: Path) -> Family:
+    """The family that a `config.json` names; a file of 2018 names none and is BERT's."""
+    name = fields.get("model_type", "bert")
+    if name not in FAMILIES:
+        raise UserError(f"{path} has model_type {name!r}; valid: {', '.join(map(repr, FAMILIES))}")
+    return FAMILIES[name]
 
 
-def _transformers_head(model: PretrainedModel, head: TaskHead) -> TransformersHead:
+def _exported_head(model: PretrainedModel, head: TaskHead) -> TransformersHead:
     if not head.features.are_plain(model.config.num_layers):
         raise UserError(
             f"{model.name} was fine-tuned with --features.*, and transformers' classes see the last layer "
@@ -231,11 +150,21 @@ def _transformers_head(model: PretrainedModel, head: TaskHead) -> TransformersHe
     return head.exports_as
 
 
+def _task_class(model: PretrainedModel, head: TaskHead) -> TaskClass:
+    family, bert_class = family_of(model), _exported_head(model, head).class_name
+    if bert_class not in family.tasks:
+        raise UserError(
+            f"transformers has no class among those of {family.name} for {model.name} ({head.kind}); "
+            "bert-jax predict applies it"
+        )
+    return family.tasks[bert_class]
+
+
 def _task_settings(model: PretrainedModel) -> dict[str, Any]:
     """The settings of `config.json` that describe a fine-tuned model's outputs."""
     if model.head is None:
         return {}
-    problem_type = _transformers_head(model, model.head).problem_type
+    problem_type = _exported_head(model, model.head).problem_type
     labels = ("value",) if problem_type == "regression" else model.head.labels
     named = {
         "id2label": {str(i): label for i, label in enumerate(labels)},
@@ -244,46 +173,51 @@ def _task_settings(model: PretrainedModel) -> dict[str, Any]:
     return (named if labels else {}) | ({"problem_type": problem_type} if problem_type else {})
 
 
-def _head_tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
-    """The new layer of a fine-tuned model, in torch's layout."""
+def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
+    """All arrays of a model by the names of its class."""
+    family = family_of(model)
+    pooler = model.config.pooler
+    if pooler not in family.poolers and ("pooler" in model.params or model.head is not None):
+        raise UserError(
+            f"transformers has no {family.name} with pooler {pooler}, only {', '.join(family.poolers)}; "
+            "write --format npz"
+        )
+    table = family.entries(model.config)
     if model.head is None:
-        return {}
-    name, layer = _transformers_head(model, model.head).layer, model.head.params["classifier"]
+        return to_tensors(model.params, table)
+    task = _task_class(model, model.head)
+    if task.pooler is not None:
+        table = [
+            entry._replace(name=f"{task.pooler}.{'weight' if entry.path[-1] == 'kernel' else 'bias'}")
+            if entry.path[:2] == ("pooler", "dense")
+            else entry
+            for entry in table
+        ]
+    return to_tensors(model.params, table) | _output_layer(task.layer, model.head.params["classifier"])
+
+
+def _output_layer(name: str, layer: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The new layer of a fine-tuned model, in torch's layout."""
     kernel = np.ascontiguousarray(np.asarray(layer["kernel"]).T)
     return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(layer["bias"])}
 
 
-def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
-    """The inverse of `to_config`, computing in float32.
+def _from_first_position(
+    tensors: Tensors, family: Family, table: Sequence[Entry], fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The tensors with the position table from its first position on."""
+    names = [entry.name for entry in table if entry.path == _POSITIONS and entry.name in tensors]
+    padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
+    return {**tensors, **{name: tensors[name][family.rows_before_positions(padding) :] for name in names}}
 
-    Missing settings take transformers' defaults, which are those of the paper's BASE and also ours.
 
-    Raises:
-      UserError: the model is not a BERT, or has a setting that this project does not support.
-    """
-    settings = {
-        "model_type": "bert",
-        "position_embedding_type": "absolute",
-        "add_cross_attention": False,
-        "hidden_act": "gelu",
-        "is_decoder": False,
-        **fields,
-    }
-    for name, valid in (
-        ("model_type", ("bert",)),
-        ("position_embedding_type", ("absolute",)),
-        ("add_cross_attention", (False,)),
-        ("hidden_act", tuple(_ACTIVATIONS)),
-        ("is_decoder", (False, True)),
-    ):
-        if settings[name] not in valid:
-            known = ", ".join(map(repr, valid))
-            raise UserError(f"{path} has {name} {settings[name]!r}; valid: {known}")
-    return dataclasses.replace(
-        make_model_config(settings, _SIZES, path),
-        activation=_ACTIVATIONS[settings["hidden_act"]],
-        attention="causal" if settings["is_decoder"] else "bidirectional",
-    )
+def _with_rows_before_positions(
+    tensors: dict[str, np.ndarray], family: Family, model: ModelConfig, padding: int
+) -> dict[str, np.ndarray]:
+    """The inverse of `_from_first_position`; no token reads the rows in front, which are zeros."""
+    rows = ((family.rows_before_positions(padding), 0), (0, 0))
+    names = [entry.name for entry in family.entries(model) if entry.path == _POSITIONS]
+    return {**tensors, **{name: np.pad(tensors[name], rows) for name in names}}
 
 
 def _weight_files(directory: Path) -> list[Path]:
@@ -348,8 +282,8 @@ def _load_torch(file: Path) -> dict[str, np.ndarray]:
     }
 
 
-def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
-    """The tensors under the names of a current `BertForPreTraining`, without those that are not parameters.
+def _modern_names(tensors: Tensors, family: Family, directory: Path) -> dict[str, np.ndarray]:
+    """The tensors under the names of a current class with heads, without those that are not parameters.
 
     Raises:
       UserError: the model's output embeddings are not its word embeddings.
@@ -358,14 +292,19 @@ def _modern_names(tensors: Tensors, directory: Path) -> dict[str, np.ndarray]:
         name: name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         for name in tensors
     }
-    if _WORD_EMBEDDINGS.removeprefix("bert.") in tensors:  # a BertModel
+    words = family.name_of("encoder/embeddings/word_embeddings/embedding")
+    if words.removeprefix(family.prefix) in tensors:  # the class without heads
         names = {
-            old: f"bert.{new}" if new.startswith(("embeddings.", "encoder.", "pooler.")) else new
+            old: f"{family.prefix}{new}" if new.startswith(family.modules) else new
             for old, new in names.items()
         }
     renamed = {names[old]: tensor for old, tensor in tensors.items()}
-    if _DECODER in renamed and not np.array_equal(renamed[_DECODER], renamed.get(_WORD_EMBEDDINGS, [])):
+    decoder, decoder_bias = f"{family.decoder}.weight", f"{family.decoder}.bias"
+    if decoder in renamed and not np.array_equal(renamed[decoder], renamed.get(words, [])):
         raise UserError(f"{directory} has output embeddings of their own; only tied ones are supported")
-    if _DECODER_BIAS in renamed:  # the same array; some files have it under this name only
-        renamed.setdefault(_BIAS, renamed[_DECODER_BIAS])
-    return {name: tensor for name, tensor in renamed.items() if name not in _NO_PARAMETERS}
+    bias = family.name_of("language_model/bias")
+    if bias != decoder_bias and decoder_bias in renamed:
+        # The same array; some files have it under this name only.
+        renamed.setdefault(bias, renamed.pop(decoder_bias))
+    constants = {f"{family.prefix}embeddings.{name}" for name in ("position_ids", "token_type_ids")}
+    return {name: tensor for name, tensor in renamed.items() if name not in {decoder, *constants}}

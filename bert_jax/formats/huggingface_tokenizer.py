@@ -11,6 +11,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from bert_jax.config import ModelConfig
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     FILES,
@@ -33,7 +35,9 @@ _ADDED_FILE = "added_tokens.json"
 _SPECIAL_FILE = "special_tokens_map.json"
 # Classes accepted for a directory with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
 # uses MeCab, for example.
-_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+_CLASSES = tuple(
+    f"{family}Tokenizer{suffix}" for family in ("Bert", "DistilBert", "Electra") for suffix in ("", "Fast")
+)
 # Their defaults for settings that no file gives; None means the same as do_lower_case.
 _UNTOLD: dict[str, bool | None] = {"strip_accents": None, "tokenize_chinese_chars": True}
 
@@ -102,7 +106,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
 
 
 def write_tokenizer(
-    directory: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, longest: int
+    directory: Path, tokenizer: Tokenizer, vocabulary: Vocabulary | None, model: ModelConfig
 ) -> None:
     """Writes the tokenizer files of a Hugging Face model.
 
@@ -110,12 +114,13 @@ def write_tokenizer(
       directory: an existing directory.
       tokenizer: saved to `tokenizer.json` unchanged.
       vocabulary: saved beside it as its own file, unless None.
-      longest: the model's number of positions.
+      model: the encoder that reads what the tokenizer gives.
     """
     tokenizer.save(str(directory / TOKENIZER_FILE))
-    tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True))
+    tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), special_tokens(tokenizer).names, strict=True))
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
-    config = {**_class_settings(vocabulary), **known, "model_max_length": longest}
+    longest = {"model_max_length": model.max_position_embeddings}
+    config = {**_class_settings(vocabulary, model), **known, **longest}
     for name, content in ((_SETTINGS_FILE, config), (_SPECIAL_FILE, known)):
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary:
@@ -130,16 +135,20 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
     return index
 
 
-def _class_settings(vocabulary: Vocabulary | None) -> dict[str, Any]:
+def _class_settings(vocabulary: Vocabulary | None, model: ModelConfig) -> dict[str, Any]:
+    if model.segments == "none":
+        inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    else:
+        inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     if vocabulary is None or vocabulary.kind == "sentencepiece":
-        inputs = ["input_ids", "token_type_ids", "attention_mask"]
-        return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **inputs}
     uncased = vocabulary.casing == "uncased"
     return {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": uncased,
         "strip_accents": uncased,
         "tokenize_chinese_chars": True,
+        **(inputs if model.segments == "none" else {}),
     }
 
 

@@ -64,6 +64,7 @@ def read(directory: Path) -> PretrainedModel:
         params=from_tensors(tensors, table, shapes, "encoder/", directory),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        family=fields.get("family"),
         objective=objective,
         left_out=left_out(tensors, table),
     )
@@ -71,8 +72,13 @@ def read(directory: Path) -> PretrainedModel:
 
 def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model into an existing directory."""
-    config = {"format": _FORMAT, "model": to_json(model.config), "objective": to_json(model.objective)}
+    config = {
+        "format": _FORMAT,
+        "model": to_json(model.config),
+        "objective": to_json(model.objective),
+        "family": model.family,
+    }
     write_json(directory / CONFIG_FILE, config)
     table = entries(_shapes(model.config, model.objective))
     np.savez(directory / WEIGHTS_FILE, allow_pickle=False, **to_tensors(model.params, table))
-    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config.max_position_embeddings)
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config)

@@ -47,9 +47,13 @@ class PretrainedModel:
     """Nested float32 numpy arrays as `BertForPreTraining` takes them: `encoder`, and those of `HEADS`
     that the model has and that were trained."""
     tokenizer: Tokenizer
-    """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads."""
+    """Adds [CLS] and [SEP], reads "[MASK]" in a text as the token, and neither truncates nor pads.
+    Its own names of these may be others (`data_pipeline.corpus.special_tokens`)."""
     vocabulary: Vocabulary | None
     """The tokenizer's vocabulary; None if it is not of a kind that this project trains with."""
+    family: str | None = None
+    """The family of transformers' models that it was read as, such as roberta; None if it was not read as one
+    of theirs."""
     objective: Objective | None = None
     """What its heads were trained for; None if they are not those of an objective."""
     left_out: tuple[str, ...] = ()

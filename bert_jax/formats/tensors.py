@@ -5,6 +5,7 @@ number. The other formats join the heads' axes: a kernel is a matrix, a bias a v
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,12 +23,17 @@ Layout = Literal["in_out", "out_in"]
 """Order of a kernel's axes: [in, out] in flax and TensorFlow, [out, in] in torch."""
 
 Rows = Iterable[tuple[str, str]]
-"""Paths in our tree, joined by "/", and names in the other format; `{}` stands for the layer's number."""
+"""Paths in our tree, joined by "/", and names in the other format.
 
-Parts = Mapping[str, Mapping[str | None, Rows]]
+`{}` stands for the layer's number, `{>0}` too where the first layer has no such array. A name that ends in
+`[i/n]` is the i-th of n blocks of rows, of equal size, in one tensor.
+"""
+
+Parts = Mapping[str, Mapping[Any, Rows]]
 """Setting of the encoder -> the choices that a format has -> the rows of their parameters."""
 
 _SHOWN = 3
+_BLOCK = re.compile(r"(.+)\[(\d+)/(\d+)\]")
 
 
 class Entry(NamedTuple):
@@ -40,28 +46,40 @@ class Entry(NamedTuple):
 
 def expand(table: Rows, num_layers: int) -> list[tuple[ArrayPath, str]]:
     """The pairs of a table, with a pair for each layer where it has `{}`; paths are split at "/"."""
-    return [
-        (tuple(ours.format(i).split("/")), theirs.format(i))
-        for ours, theirs in table
-        for i in range(num_layers if "{}" in ours else 1)
-    ]
+    pairs = []
+    for ours, theirs in table:
+        first, last = ("{>0}" in ours, num_layers) if "{" in ours else (0, 1)
+        for i in range(first, last):
+            path, name = (text.replace("{>0}", "{}").format(i) for text in (ours, theirs))
+            pairs.append((tuple(path.split("/")), name))
+    return pairs
 
 
-def rows_of_parts(parts: Parts, model: ModelConfig, project: str) -> list[tuple[str, str]]:
+def missing_parts(parts: Parts, model: ModelConfig) -> list[str]:
+    """The settings of an encoder that name a part which a format lacks."""
+    return [setting for setting, choices in parts.items() if getattr(model, setting) not in choices]
+
+
+def rows_of_parts(
+    parts: Parts, model: ModelConfig, project: str, family: str = "BERT"
+) -> list[tuple[str, str]]:
     """The rows of the parts that an encoder is made of.
 
     Args:
       parts: of the format.
       model: of the encoder.
       project: whose format it is, for the message.
+      family: the project's name for such models, for the message.
 
     Raises:
       UserError: the format has no such part.
     """
-    for setting, choices in parts.items():
-        if (name := getattr(model, setting)) not in choices:
-            known = ", ".join(map(str, choices))
-            raise UserError(f"{project} has no BERT with {setting} {name}, only {known}; write --format npz")
+    for setting in missing_parts(parts, model):
+        known = ", ".join(map(str, parts[setting]))
+        raise UserError(
+            f"{project} has no {family} with {setting} {getattr(model, setting)}, only {known}; "
+            "write --format npz"
+        )
     return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 
 
@@ -80,13 +98,15 @@ def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str,
         if path[0] in parts and path not in named:
             raise UserError(f"the format has no place for {'/'.join(path)}, which the model has learnt")
     present = {path[0] for path in arrays}
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for entry in (entry for entry in entries if entry.path[0] in present):
         if entry.path not in arrays:
             raise UserError(f"the model has no {'/'.join(entry.path)}, which the format asks for")
         array = np.asarray(arrays[entry.path]).reshape(_joined_shape(entry.path, arrays))
-        tensors[entry.name] = np.ascontiguousarray(array.T if entry.layout == "out_in" else array)
-    return tensors
+        tensor = np.ascontiguousarray(array.T if entry.layout == "out_in" else array)
+        if not np.array_equal(tensors.setdefault(entry.name, tensor), tensor):
+            raise UserError(f"the format has one {entry.name} for two different arrays of the model")
+    return _join_blocks(tensors)
 
 
 def from_tensors(
@@ -108,6 +128,7 @@ def from_tensors(
         architecture; it names the first few and counts the rest. Or a value is NaN or infinite.
     """
     shapes = flatten_dict(params)
+    tensors = _split_blocks(tensors, entries)
     parts = {"encoder"} | {entry.path[0] for entry in entries if entry.name in tensors}
     arrays, faults = {}, []
     for entry in entries:
@@ -141,7 +162,29 @@ def from_tensors(
 
 def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:
     """Names of the tensors that no entry names, mostly those of other heads."""
-    return tuple(sorted(set(tensors) - {entry.name for entry in entries}))
+    return tuple(sorted(set(tensors) - {_BLOCK.sub(r"\1", entry.name) for entry in entries}))
+
+
+def _split_blocks(tensors: Tensors, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
+    """The tensors with each block of rows that has an entry as one of its own."""
+    split = dict(tensors)
+    for name in (entry.name for entry in entries):
+        if (block := _BLOCK.fullmatch(name)) and block[1] in tensors:
+            whole, count = tensors[block[1]], int(block[3])
+            size = len(whole) // count
+            split[name] = whole[size * int(block[2]) :][:size]
+            split.pop(block[1], None)
+    return split
+
+
+def _join_blocks(tensors: Tensors) -> dict[str, np.ndarray]:
+    """The inverse of `_split_blocks`."""
+    joined: dict[str, np.ndarray] = {}
+    for name, tensor in tensors.items():  # blocks come in order
+        block = _BLOCK.fullmatch(name)
+        whole = block[1] if block else name
+        joined[whole] = np.concatenate([joined[whole], tensor]) if whole in joined else tensor
+    return joined
 
 
 def _joined_shape(path: ArrayPath, arrays: Mapping[ArrayPath, Any]) -> tuple[int, ...]:

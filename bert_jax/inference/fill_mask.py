@@ -12,7 +12,7 @@ from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
-from data_pipeline.corpus.vocabulary_file import MASK
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError
 
 
@@ -21,7 +21,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
 
     Args:
       model: as returned by `open_model`.
-      text: a text with at least one [MASK].
+      text: a text with at least one [MASK], or whatever the model's mask token is.
       top_k: number of tokens for each mask.
 
     Returns:
@@ -33,9 +33,10 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
         or has no language model head.
     """
     ids = _encode(model, text)
-    positions = np.flatnonzero(ids == special_id(model.tokenizer, MASK))
+    mask = special_tokens(model.tokenizer).mask
+    positions = np.flatnonzero(ids == special_id(model.tokenizer, mask))
     if not len(positions):
-        raise UserError(f"no {MASK} in {text!r}; write {MASK} where a token is to be guessed")
+        raise UserError(f"no {mask} in {text!r}; write {mask} where a token is to be guessed")
     tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
     logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
     logits = logits[: len(positions)]
@@ -63,8 +64,9 @@ def check_fits(model: PretrainedModel, text: str, ids: Sequence[int]) -> None:
     model.check_ids(ids)
     longest = model.config.max_position_embeddings
     if len(ids) > longest:
+        special = special_tokens(model.tokenizer)
         raise UserError(
-            f"a text of {len(ids)} tokens, [CLS] and [SEP] counted, is too long; "
+            f"a text of {len(ids)} tokens, {special.cls} and {special.sep} counted, is too long; "
             f"the model takes {longest}: {text[:40]!r}..."
         )
 

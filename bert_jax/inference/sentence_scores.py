@@ -22,7 +22,7 @@ from bert_jax.inference.fill_mask import check_fits
 from bert_jax.inference.padding import batches_by_length
 from bert_jax.inference.token_probabilities import TOKENS_IN_A_BATCH, log_probabilities
 from bert_jax.names import SentenceScoring
-from data_pipeline.corpus.vocabulary_file import MASK
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError
 
 # Sentences are padded to a multiple of this: finer than powers of two, since padding would be a third.
@@ -111,7 +111,7 @@ def _spans(encoding: Encoding, scoring: SentenceScoring) -> list[tuple[int, int]
 
 
 def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
-    mask = special_id(model.tokenizer, MASK)
+    mask = special_id(model.tokenizer, special_tokens(model.tokenizer).mask)
     params = jax.device_put(model.params)
     scores = np.zeros(len(rows.sizes))
     computed = []

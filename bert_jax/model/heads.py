@@ -14,13 +14,30 @@ from bert_jax.model.normalization import make_norm
 
 
 class Pooler(nn.Module):
-    """tanh of a linear layer on the first position ([CLS]): [..., T, D] -> [..., D] (modeling.py:219)."""
+    """A linear layer and what `ModelConfig.pooler` names, on the first position ([CLS]).
+
+    BERT's is tanh (modeling.py:219).
+    """
 
     config: ModelConfig
 
-    @nn.compact
     def __call__(self, x_TD: jax.Array) -> jax.Array:
-        return jnp.tanh(Linear(self.config, (self.config.hidden_size,), name="dense")(x_TD[..., 0, :]))
+        """[..., D] for [..., T, D]."""
+        return self.transform(x_TD[..., 0, :])
+
+    @nn.compact
+    def transform(self, x: jax.Array) -> jax.Array:
+        """The same at every position: [..., D] -> [..., D]."""
+        x = Linear(self.config, (self.config.hidden_size,), name="dense")(x)
+        match self.config.pooler:
+            case "tanh":
+                return jnp.tanh(x)
+            case "gelu_exact":
+                return nn.gelu(x, approximate=False)
+            case "relu":
+                return nn.relu(x)
+            case "transform":
+                return make_norm(self.config, "layer_norm")(activation(self.config, x))
 
 
 class LanguageModelHead(nn.Module):

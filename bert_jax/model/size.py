@@ -62,8 +62,14 @@ def norm_parameters(model: ModelConfig, width: int) -> int:
     return width * (1 + (_HAS_BIAS[model.normalization] and model.biases != "none"))
 
 
+def pooler_parameters(model: ModelConfig) -> int:
+    """Parameters of the pooler."""
+    norm = norm_parameters(model, model.hidden_size) if model.pooler == "transform" else 0
+    return dense_parameters(model) + norm
+
+
 def dense_parameters(model: ModelConfig) -> int:
-    """Parameters of the pooler, or of the dense layer of the language model head: a square kernel, and
+    """Parameters of the dense layer of the language model head, or of BERT's pooler: a square kernel, and
     perhaps a bias."""
     return model.hidden_size * (model.hidden_size + (model.biases == "all"))
 

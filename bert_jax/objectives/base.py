@@ -42,7 +42,8 @@ class Objective(abc.ABC):
     """Top-level names of the parameters that are trained; the others stay as they are initialised, and are
     not exported."""
     transformers_class: ClassVar[str | None] = None
-    """Class of Hugging Face transformers with the same encoder and heads; None if there is none."""
+    """Class of Hugging Face transformers with the same heads, by its name for a BERT; None if there is
+    none."""
 
     def required_data(self, data: DataConfig) -> DataConfig:
         """`data` with what this objective needs of masks and pairs, as `--objective` sets it."""

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from etils import epy
 
 from bert_jax.config import ModelConfig
-from bert_jax.model.size import dense_parameters, encoder_flops, encoder_parameters, norm_parameters
+from bert_jax.model.size import (
+    dense_parameters,
+    encoder_flops,
+    encoder_parameters,
+    norm_parameters,
+    pooler_parameters,
+)
 from bert_jax.task import Batch, Metric, Sums
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
@@ -92,7 +98,7 @@ def language_model_flops(model: ModelConfig, length: int, predictions: int) -> i
 def num_parameters_with_heads(model: ModelConfig) -> int:
     """Parameters of `BertForPreTraining`: encoder, pooler, language model and next sentence heads."""
     width = model.hidden_size
-    pooler = dense_parameters(model)
+    pooler = pooler_parameters(model)
     language_model = dense_parameters(model) + norm_parameters(model, width) + model.vocab_size
     next_sentence = 2 * width + 2
     return encoder_parameters(model) + pooler + language_model + next_sentence

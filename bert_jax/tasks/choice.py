@@ -76,7 +76,7 @@ class Choice(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForMultipleChoice", "classifier")
+        return TransformersHead("BertForMultipleChoice")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}

@@ -62,7 +62,7 @@ class Classification(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification", "classifier")
+        return TransformersHead("BertForSequenceClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -85,7 +85,7 @@ class Regression(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification", "classifier", problem_type="regression")
+        return TransformersHead("BertForSequenceClassification", problem_type="regression")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}

@@ -17,7 +17,7 @@ from bert_jax.cross_entropy import cross_entropy
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.model.packed_rows import instance_masks
 from bert_jax.task import Batch, Metric, Sums
-from bert_jax.tasks.finetuning.features import sequence_features
+from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY
 from bert_jax.tasks.finetuning.predict_records import as_json, in_parts, predict_records
@@ -80,7 +80,7 @@ class SpanHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
         logits_BT2 = classifier(self.config, 2)(sequence_BTW)
         logits = jnp.where(instance_masks(batch)[..., None], logits_BT2[:, None], IMPOSSIBLE)
         return logits.reshape(-1, *logits_BT2.shape[1:])
@@ -98,7 +98,7 @@ class Spans(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForQuestionAnswering", "qa_outputs")
+        return TransformersHead("BertForQuestionAnswering")
 
     def example_batch(self) -> dict[str, jax.Array]:
         position = jnp.zeros((1,), jnp.int32)

@@ -16,7 +16,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
 from bert_jax.task import Batch, Metric, Sums
-from bert_jax.tasks.finetuning.features import sequence_features
+from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY
 from bert_jax.tasks.finetuning.predict_records import check_whole
@@ -100,7 +100,7 @@ class TokenHead(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
         sequence_BTW = Dropout(self.dropout_rate)(sequence_BTW, deterministic)
         return classifier(self.config, self.num_labels)(sequence_BTW)
 
@@ -119,7 +119,7 @@ class Tagging(Head):
 
     @property
     def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForTokenClassification", "classifier")
+        return TransformersHead("BertForTokenClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         inputs = example_inputs()

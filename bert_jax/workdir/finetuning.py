@@ -41,6 +41,8 @@ class FineTuningRecord:
     """How training rows share lines (`data_pipeline.tasks.finetuning.packing`); None if they do not."""
     trained_from: str = ""
     """Name of the pretrained model: that of its directory."""
+    family: str | None = None
+    """The family of transformers' models that it was read as; None if it was not read as one of theirs."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
     data: str = ""
@@ -69,7 +71,8 @@ def read_record(directory: Path) -> FineTuningRecord:
     path = directory / CONFIG_FILE
     try:
         fields = load_json(path)
-        exports_as = fields["exports_as"] and TransformersHead(**fields["exports_as"])
+        head = fields["exports_as"]
+        exports_as = head and TransformersHead(head["class_name"], head["problem_type"])
         made = {"config": from_json(FineTuningConfig, fields["config"]), "exports_as": exports_as}
         tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
         return FineTuningRecord(**{**fields, **made, **tuples})

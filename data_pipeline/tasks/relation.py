@@ -201,7 +201,7 @@ def _cut_texts(
     examples: Sequence[RelationExample], tokenizer: TaskTokenizer, style: EntityStyle
 ) -> list[_Parts]:
     pieces = [piece for example in examples for piece in _cut_text(example, style)]
-    ids = tokenizer.encode(pieces)
+    ids = tokenizer.encode_words(pieces)
     marks = _markers(tokenizer) if style == "markers" else [np.zeros(0, np.int32)] * 4
     parts = []
     for number, example in enumerate(examples):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
-from bert_jax.formats.huggingface import entries
+from bert_jax.formats.families.bert import BERT
 from bert_jax.formats.tensors import from_tensors, to_tensors
 from bert_jax.model.pretraining import BertForPreTraining, abstract_params
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, Objective
@@ -39,7 +39,7 @@ def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> 
 
 
 def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
-    table = entries(config)
+    table = BERT.entries(config)
     params = from_tensors(weights, table, abstract_params(config), "bert.", GOLDEN)
     objective = LeftToRight() if config.attention == "causal" else MaskedLMAndNSP()
     model = objective.module(config)

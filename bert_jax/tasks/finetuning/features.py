@@ -34,6 +34,17 @@ def sequence_features(
     return x.astype(config.dtype)
 
 
+def token_features(
+    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
+) -> jax.Array:
+    """As `sequence_features`, for a head that sees every token: where the pooler is one for all of them, the
+    last layer alone passes through it."""
+    sequence_BTW = sequence_features(config, features, batch, deterministic)
+    if config.pooler == "transform" and features.are_plain(config.num_layers):
+        return Pooler(config, name="pooler").transform(sequence_BTW)
+    return sequence_BTW
+
+
 def pooled_features(
     config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
 ) -> jax.Array:

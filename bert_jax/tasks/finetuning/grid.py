@@ -263,6 +263,7 @@ class Grid:
             exports_as=self.head.exports_as,
             settings=dataclasses.asdict(self.args.settings),
             trained_from=self.model.name,
+            family=self.model.family,
             model_fingerprint=self.model_fingerprint,
             data=self.args.data,
             data_fingerprint=self.data_fingerprint,

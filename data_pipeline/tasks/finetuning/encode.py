@@ -1,8 +1,10 @@
-"""Encodes texts and pairs of texts as BERT reads them: [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+"""Encodes texts and pairs of texts as models read them: [CLS] A [SEP] and [CLS] A [SEP] B [SEP] for BERT.
 
-BERT's special tokens in a text are plain text, as they were in pretraining: a literal "[MASK]" is a bracket,
-a word and a bracket. Hugging Face's tokenizers make it one id, so that a text could smuggle in a separator.
-Tokens that were added to a tokenizer, such as "[E1]", are meant to be found in text and are.
+[CLS] and [SEP] stand for a model's own tokens of these roles (`data_pipeline/corpus/special_tokens.py`).
+
+Special tokens in a text are plain text, as they were in pretraining: a literal "[MASK]" is a bracket, a word
+and a bracket. Hugging Face's tokenizers make it one id, so that a text could smuggle in a separator. Tokens
+that were added to a tokenizer, such as "[E1]", are meant to be found in text and are.
 """
 
 import dataclasses
@@ -13,25 +15,31 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_pipeline.corpus.vocabulary_file import CLS, SEP, SPECIAL_TOKENS
+from data_pipeline.corpus.special_tokens import SpecialTokens, special_tokens
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.truncation import truncated_lengths
 from data_pipeline.tasks.finetuning.rows import Rows
 
-_UNMATCHABLE = "\x00"  # every normaliser of BERT's removes it, so no text holds it
+# Every normaliser of BERT's removes it, so no text holds it; nor would one in front of a special token where
+# tokens are of bytes.
+_UNMATCHABLE = "\x00"
 _TEXTS_AT_ONCE = 4096
 _SHORTEST = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskTokenizer:
-    """A model's tokenizer, and a copy that takes BERT's special tokens in text for plain text."""
+    """A model's tokenizer, and a copy that takes its special tokens in text for plain text."""
 
     original: Tokenizer
     tokenizer: Tokenizer
-    """The copy, without BERT's special tokens; it neither cuts nor pads."""
+    """The copy, without special tokens; it neither cuts nor pads."""
+    special: SpecialTokens
     cls_id: int
     sep_id: int
+    before_words: str = ""
+    """What stands before a word within a text where it belongs to the word's pieces: a blank for byte-level
+    tokenizers."""
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int32 [T_i] for each text: its ids without special tokens."""
@@ -42,6 +50,10 @@ class TaskTokenizer:
             ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
         return ids
 
+    def encode_words(self, words: Sequence[str]) -> list[np.ndarray]:
+        """int32 [T_i] for each word, or part of a text, its ids as they are within a text."""
+        return self.encode([self.before_words + word if word else word for word in words])
+
     def piece_id(self, piece: str) -> int | None:
         """The id of a piece; None if the vocabulary lacks it."""
         return self.original.token_to_id(piece)
@@ -50,26 +62,19 @@ class TaskTokenizer:
 def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     """The `TaskTokenizer` of a model's tokenizer, which is left unchanged.
 
-    Raises UserError if the vocabulary has no [CLS] or [SEP], or if the copy would give a token another id.
+    Raises UserError if the vocabulary has no [CLS] or [SEP].
     """
-    cls_id, sep_id = tokenizer.token_to_id(CLS), tokenizer.token_to_id(SEP)
+    special = special_tokens(tokenizer)
+    cls_id, sep_id = tokenizer.token_to_id(special.cls), tokenizer.token_to_id(special.sep)
     if cls_id is None or sep_id is None:
-        raise UserError(f"the model's vocabulary has no {CLS} or no {SEP}; BERT needs both")
+        raise UserError(f"the model's vocabulary has no {special.cls} or no {special.sep}; BERT needs both")
     settings = json.loads(tokenizer.to_str())
-    settings["added_tokens"] = [
-        added for added in settings["added_tokens"] if added["content"] not in SPECIAL_TOKENS
-    ]
+    settings["added_tokens"] = _hide_added(settings["added_tokens"], settings["model"], special.names)
     settings |= {"post_processor": None, "truncation": None, "padding": None}
-    settings["model"] = _hide_pieces(settings["model"], SPECIAL_TOKENS)
+    settings["model"] = _hide_pieces(settings["model"], special.names)
     plain = Tokenizer.from_str(json.dumps(settings))
-    for added in settings["added_tokens"]:
-        # The library renumbers added tokens that are not in the vocabulary, whatever their ids in the file.
-        if plain.token_to_id(added["content"]) != added["id"]:
-            raise UserError(
-                f"the tokenizer's added token {added['content']!r} comes after special ones that are not in "
-                "the vocabulary; these must be in it, or come last"
-            )
-    return TaskTokenizer(tokenizer, plain, cls_id, sep_id)
+    is_of_bytes = '"ByteLevel"' in json.dumps(settings["pre_tokenizer"])
+    return TaskTokenizer(tokenizer, plain, special, cls_id, sep_id, " " if is_of_bytes else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +107,10 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
     """
     check_length(max_length)
     ids = tokenizer.encode(texts)
-    room = max_length - 2
+    room = max_length - tokenizer.special.in_text
     cut = sum(len(a) > room for a in ids)
     return EncodedTexts(
-        [_join(tokenizer, a[:room]) for a in ids],
+        [join(tokenizer, a[:room]) for a in ids],
         [np.zeros(min(len(a), room) + 2, np.int32) for a in ids],
         cut,
     )
@@ -121,12 +126,29 @@ def encode_pairs(
     check_length(max_length)
     pairs = list(zip(tokenizer.encode(firsts), tokenizer.encode(seconds), strict=True))
     lengths = np.array([(len(a), len(b)) for a, b in pairs], np.int64).reshape(-1, 2)
-    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - 3), axis=-1)
+    kept = np.stack(
+        truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - tokenizer.special.in_pair), axis=-1
+    )
     return EncodedTexts(
-        [_join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
-        [np.repeat(np.array([0, 1], np.int32), [m + 2, n + 1]) for m, n in kept],
+        [join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
+        [pair_segments(tokenizer, m, n) for m, n in kept],
         int((kept < lengths).any(axis=-1).sum()),
     )
+
+
+def join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
+    """int32: [CLS], then a text or two of ids, each followed by [SEP]; some models have two between them."""
+    cls, sep = np.array([[tokenizer.cls_id], [tokenizer.sep_id]], np.int32)
+    between = np.repeat(sep, tokenizer.special.separators)
+    parts = [part for text in texts for part in (between, text)][1:]
+    return np.concatenate([cls, *parts, sep]).astype(np.int32)
+
+
+def pair_segments(tokenizer: TaskTokenizer, first: int, second: int) -> np.ndarray:
+    """int32: the segment of each token of `join` for two texts of `first` and `second` tokens."""
+    special = tokenizer.special
+    segments = np.array([0, special.second_segment], np.int32)
+    return np.repeat(segments, [1 + first + special.separators, second + 1])
 
 
 def check_length(max_length: int) -> None:
@@ -146,6 +168,19 @@ def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequen
     )
 
 
+def _hide_added(
+    added_tokens: Sequence[dict[str, Any]], model: Mapping[str, Any], names: Collection[str]
+) -> list[dict[str, Any]]:
+    """A tokenizer's added tokens without those of `names`; one that the model lacks leaves its id taken."""
+    vocabulary = model["vocab"]
+    pieces = {piece for piece, _ in vocabulary} if isinstance(vocabulary, list) else vocabulary.keys()
+    return [
+        added | {"content": _UNMATCHABLE + added["content"]} if added["content"] in names else added
+        for added in added_tokens
+        if added["content"] not in names or added["content"] not in pieces
+    ]
+
+
 def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, Any]:
     """A tokenizer's model that finds none of `pieces` in text; all ids stay the same.
 
@@ -162,10 +197,3 @@ def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray
     empty = np.zeros(0, np.int32)
     given = iter(sequences)
     return [next(given) if is_present else empty for is_present in present]
-
-
-def _join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
-    """int32: [CLS], then each text followed by [SEP]."""
-    sep = np.array([tokenizer.sep_id], np.int32)
-    parts = [part for text in texts for part in (text, sep)]
-    return np.concatenate([np.array([tokenizer.cls_id], np.int32), *parts])

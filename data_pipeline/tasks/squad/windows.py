@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, pair_segments
 from data_pipeline.tasks.finetuning.offsets import Pieces, split_texts
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.squad.questions import LabelledExamples, SquadExample
 
-_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+_FEWEST_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,14 @@ class Windowing:
     def __post_init__(self) -> None:
         if self.doc_stride < 1 or self.max_query_length < 1:
             raise UserError("doc_stride and max_query_length must be 1 or more")
-        if self.max_seq_length <= self.max_query_length + _SPECIAL_TOKENS:
+        self.check_room(_FEWEST_SPECIAL_TOKENS)
+
+    def check_room(self, num_special: int) -> None:
+        """Raises UserError unless `num_special` special tokens leave room for text."""
+        if self.max_seq_length <= self.max_query_length + num_special:
             raise UserError(
                 f"max_seq_length ({self.max_seq_length}) must exceed max_query_length "
-                f"({self.max_query_length}) by {_SPECIAL_TOKENS + 1} or more, so that a window has text"
+                f"({self.max_query_length}) by {num_special + 1} or more, so that a window has text"
             )
 
 
@@ -61,6 +65,7 @@ class Windows:
 
 def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
     """Every example's windows: at least one each, which is empty if the context gives no piece."""
+    windowing.check_room(tokenizer.special.in_pair)
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
@@ -72,13 +77,14 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         passage = pieces[example.context]
         num_cut += len(question) > windowing.max_query_length
-        head = np.concatenate([[cls_id], question.ids[: windowing.max_query_length], [sep_id]])
+        asked = question.ids[: windowing.max_query_length]
+        head = np.concatenate([[cls_id], asked, np.repeat(sep_id, tokenizer.special.separators)])
         starts, ends = cut_passage(
             len(passage), windowing.max_seq_length - len(head) - 1, windowing.doc_stride
         )
         for start, end in zip(starts, ends, strict=True):
             input_ids.append(np.concatenate([head, passage.ids[start:end], [sep_id]]).astype(np.int32))
-            segment_ids.append(np.repeat(np.array([0, 1], np.int32), [len(head), end - start + 1]))
+            segment_ids.append(pair_segments(tokenizer, len(asked), end - start))
         max_context += mark_max_context(starts, ends)
         numbers += [number] * len(starts)
         text_starts += [len(head)] * len(starts)

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from data_pipeline.corpus.vocabulary_file import UNK
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -21,7 +20,6 @@ Context = Literal["document", "sentence"]
 """document: a sentence to tag is shown with those around it in its document. sentence: it is shown alone."""
 
 IGNORED = -1
-_SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +78,7 @@ def make_tagging_rows(
     """
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     pieces = _split_words(tokenizer, sentences)
-    size = tagging.max_seq_length - _SPECIAL_TOKENS
+    size = tagging.max_seq_length - tokenizer.special.in_text
     input_ids: list[np.ndarray] = []
     positions: list[np.ndarray] = []
     numbers: list[int] = []
@@ -130,13 +128,14 @@ def collect_tags(
 
 
 def _split_words(tokenizer: TaskTokenizer, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
-    unknown_id = tokenizer.piece_id(UNK)
+    unknown = tokenizer.special.unk
+    unknown_id = tokenizer.piece_id(unknown)
     if unknown_id is None:
-        raise UserError(f"the model's vocabulary has no {UNK}; tagging needs it for words without pieces")
-    unknown = np.array([unknown_id], np.int32)
+        raise UserError(f"the model's vocabulary has no {unknown}; tagging needs it for words without pieces")
+    pieceless = np.array([unknown_id], np.int32)
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence.words))
-    ids = tokenizer.encode(words)
-    return {word: found if len(found) else unknown for word, found in zip(words, ids, strict=True)}
+    ids = tokenizer.encode_words(words)
+    return {word: found if len(found) else pieceless for word, found in zip(words, ids, strict=True)}
 
 
 def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import normalizers
 
 from bert_jax.formats.convert import convert
-from bert_jax.formats.huggingface import entries
+from bert_jax.formats.families.bert import BERT
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.tensors import to_tensors
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
@@ -49,7 +49,7 @@ def test_an_array_that_the_format_does_not_know_is_not_left_out(tmp_path: Path) 
     model = open_model(write_huggingface(tmp_path / "hf", stored_weights()))
     learnt = {"encoder": {**model.params["encoder"], "relative_positions": np.zeros(3, np.float32)}}
     with pytest.raises(UserError, match="no place for encoder/relative_positions, which the model has"):
-        to_tensors({**model.params, **learnt}, entries(model.config))
+        to_tensors({**model.params, **learnt}, BERT.entries(model.config))
 
 
 def test_a_bert_model_without_prefix_or_heads(tmp_path: Path) -> None:

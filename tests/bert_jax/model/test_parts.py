@@ -16,7 +16,8 @@ from jax.sharding import AbstractMesh
 
 from bert_jax import config
 from bert_jax.config import MODEL_PARTS, ModelConfig, OptimizerConfig
-from bert_jax.formats import google_tf1, huggingface
+from bert_jax.formats import google_tf1
+from bert_jax.formats.families.bert import BERT
 from bert_jax.mesh import AXES
 from bert_jax.model import positions, size
 from bert_jax.model.attention import Attention, Context, attention_bias
@@ -257,14 +258,14 @@ def test_impossible_parts_are_refused(settings: dict, message: str) -> None:
         dataclasses.replace(TINY, **settings)
 
 
-@pytest.mark.parametrize("entries", [huggingface.entries, google_tf1.entries])
+@pytest.mark.parametrize("entries", [BERT.entries, google_tf1.entries])
 @pytest.mark.parametrize("part", MODEL_PARTS)
 def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable, part: str) -> None:
     with pytest.raises(UserError, match=f"has no BERT with {part} other, only .*; write --format npz"):
         entries(dataclasses.replace(ModelConfig(), **{part: "other"}))
 
 
-@pytest.mark.parametrize("entries", [huggingface.entries, google_tf1.entries])
+@pytest.mark.parametrize("entries", [BERT.entries, google_tf1.entries])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_each_part_of_an_encoder_that_a_format_lacks_is_refused(
     entries: typing.Callable, encoder: str

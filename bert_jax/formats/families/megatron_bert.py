@@ -1,0 +1,51 @@
+"""Megatron-LM's BERT (transformers/models/megatron_bert/modeling_megatron_bert.py).
+
+BERT with normalization before each sublayer and after the last layer, and none of the embeddings.
+"""
+
+import dataclasses
+
+from bert_jax.formats.families.bert import BERT, CLASSES, DECODING, PARTS, TASKS
+from bert_jax.formats.families.family import same_classes
+
+MEGATRON_BERT = dataclasses.replace(
+    BERT,
+    name="MegatronBERT",
+    model_type="megatron-bert",
+    defaults={
+        "vocab_size": 29056,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+    valid=DECODING,
+    parts={
+        **PARTS,
+        "normalization": {
+            "layer_norm": (
+                (
+                    "encoder/layer_{}/attention_layer_norm/scale",
+                    "bert.encoder.layer.{}.attention.ln.weight",
+                ),
+                ("encoder/layer_{}/attention_layer_norm/bias", "bert.encoder.layer.{}.attention.ln.bias"),
+                ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.ln.weight"),
+                ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.ln.bias"),
+                ("encoder/final_layer_norm/scale", "bert.encoder.ln.weight"),
+                ("encoder/final_layer_norm/bias", "bert.encoder.ln.bias"),
+            )
+        },
+        "normalization_place": {"pre": ()},
+        "embedding_normalization": {"none": ()},
+    },
+    further_settings=lambda fields: {
+        **BERT.further_settings(fields),
+        "normalization_place": "pre",
+        "embedding_normalization": "none",
+    },
+    classes={
+        **same_classes("MegatronBert", CLASSES),
+        "BertLMHeadModel": "MegatronBertForCausalLM",
+    },
+    tasks={name: dataclasses.replace(task, name=f"Megatron{task.name}") for name, task in TASKS.items()},
+)

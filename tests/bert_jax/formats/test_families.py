@@ -1,0 +1,260 @@
+"""Families of Hugging Face's models: their tables, what they refuse, and the form of their tokenizers."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_jax.formats import huggingface
+from bert_jax.formats.families import FAMILIES, nearest_family
+from bert_jax.formats.open_model import open_model
+from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.objectives import LeftToRight, MaskedLM, MaskedLMAndNSP
+from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.encode import encode_pairs, encode_texts, make_task_tokenizer
+from experiments import EXPERIMENTS
+from tests.bert_jax.formats.family_directories import ENCODERS, small_config, small_model, tokenizer_of
+from tests.bert_jax.small_run import ENCODERS as PARTS
+
+LANGUAGE_MODEL = ("encoder", "language_model")
+
+
+def written(directory: Path, model_type: str, **changes: Any) -> Path:
+    """A directory of a masked language model of a family."""
+    directory.mkdir()
+    huggingface.write(directory, small_model(model_type, MaskedLM(), LANGUAGE_MODEL, **changes))
+    return directory
+
+
+def change(directory: Path, **fields: Any) -> Path:
+    """Changes fields of a directory's config.json; None removes one."""
+    path = directory / "config.json"
+    settings = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
+    return directory
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_a_model_comes_back_as_it_was(tmp_path: Path, model_type: str) -> None:
+    model = small_model(model_type, MaskedLM(), LANGUAGE_MODEL)
+    read = open_model(written(tmp_path / "model", model_type))
+    assert (read.config, read.family, read.objective) == (model.config, model_type, MaskedLM())
+    assert read.left_out == ()
+    for part in LANGUAGE_MODEL:
+        jax.tree.map(np.testing.assert_array_equal, read.params[part], model.params[part])
+    assert read.tokenizer.to_str() == model.tokenizer.to_str()
+
+
+@pytest.mark.parametrize("biases", ["none", "norms", "all"])
+@pytest.mark.parametrize(("window", "every"), [(None, None), (2, None), (2, 2), (2, 3)])
+def test_modernberts_biases_and_windows_come_back(
+    tmp_path: Path, biases: str, window: int | None, every: int | None
+) -> None:
+    local = None if window is None else 30.0
+    parts = {"biases": biases, "attention_window": window, "global_every": every, "rotary_base_local": local}
+    read = open_model(written(tmp_path / "model", "modernbert", **parts))
+    assert {name: getattr(read.config, name) for name in parts} == parts
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_an_encoder_alone_has_no_prefix(tmp_path: Path, model_type: str) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    model = small_model(model_type, None, ("encoder",))
+    huggingface.write(directory, model)
+    family = FAMILIES[model_type]
+    names = load_file(directory / "model.safetensors")
+    assert not [name for name in names if name.startswith(family.prefix)]
+    assert {f"{family.prefix}{name}" for name in names} <= set(
+        load_file(written(tmp_path / "other", model_type) / "model.safetensors")
+    )
+    read = open_model(directory)
+    jax.tree.map(np.testing.assert_array_equal, read.params, model.params)
+
+
+def test_positions_stand_behind_that_of_padding(tmp_path: Path) -> None:
+    directory = written(tmp_path / "model", "roberta")
+    table = load_file(directory / "model.safetensors")["roberta.embeddings.position_embeddings.weight"]
+    ours = open_model(directory)
+    assert json.loads((directory / "config.json").read_text())["max_position_embeddings"] == len(table) == 42
+    assert ours.config.max_position_embeddings == 40
+    assert not table[:2].any()
+    embeddings = ours.params["encoder"]["embeddings"]["position_embeddings"]["embedding"]
+    np.testing.assert_array_equal(table[2:], embeddings)
+
+
+def test_the_family_of_a_model_is_its_own_or_the_first_that_has_its_parts() -> None:
+    for model_type in set(ENCODERS) - {"roberta", "xlm-roberta"}:
+        assert nearest_family(small_config(model_type)).model_type == model_type
+    assert nearest_family(small_config("roberta")).model_type == "bert"  # its encoder is a BERT's
+    assert huggingface.family_of(small_model("roberta", None, ("encoder",))).model_type == "roberta"
+    assert nearest_family(EXPERIMENTS["modern_base"].model).model_type == "modernbert"
+    assert nearest_family(EXPERIMENTS["base"].model).model_type == "bert"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("roberta", {"activation": "relu"}, "has no RoBERTa with activation relu, only gelu_exact; write"),
+        ("distilbert", {"type_vocab_size": 2}, "no DistilBERT with segments learnt, only none"),
+        (
+            "distilbert",
+            {"layer_norm_epsilon": 1e-5},
+            "with layer_norm_epsilon 1e-05, only 1e-12",
+        ),
+        ("distilbert", {"attention": "causal"}, "no DistilBERT with attention causal, only bidirectional"),
+        (
+            "megatron-bert",
+            {"embedding_normalization": "same"},
+            "embedding_normalization same, only none",
+        ),
+        ("modernbert", {"feed_forward": "swiglu"}, "no ModernBERT with feed_forward swiglu, only geglu"),
+        ("modernbert", {"normalization": "rms_norm"}, "with normalization rms_norm, only layer_norm"),
+    ],
+)
+def test_parts_that_a_family_lacks_are_refused_by_name(
+    tmp_path: Path, model_type: str, changes: dict, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        written(tmp_path / "model", model_type, **changes)
+
+
+def test_the_nearest_family_tells_what_an_encoder_of_no_family_has() -> None:
+    model = small_config("modernbert", normalization="rms_norm", biases="none")
+    with pytest.raises(UserError, match="no ModernBERT with normalization rms_norm, only layer_norm; write"):
+        nearest_family(model).entries(model)
+
+
+@pytest.mark.parametrize("encoder", PARTS)
+def test_every_encoder_has_a_nearest_family(encoder: str) -> None:
+    assert nearest_family(small_config("bert", **PARTS[encoder])).model_type in FAMILIES
+
+
+def test_objectives_without_a_class_are_refused(tmp_path: Path) -> None:
+    both = small_model("modernbert", MaskedLMAndNSP(), (*LANGUAGE_MODEL, "next_sentence"))
+    with pytest.raises(UserError, match="among those of ModernBERT for small, trained by objective mlm_nsp"):
+        huggingface.write(tmp_path, both)
+    assert list(tmp_path.iterdir()) == []
+    causal = small_model("roberta", LeftToRight(), LANGUAGE_MODEL, attention="causal")
+    assert huggingface.transformers_class(causal) == "RobertaForCausalLM"
+
+
+def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
+    model = small_model("modernbert", None, ("encoder", "pooler"), pooler="tanh")
+    with pytest.raises(UserError, match="no ModernBERT with pooler tanh, only transform; write --format npz"):
+        huggingface.write(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "message"),
+    [
+        ("roberta", {"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
+        ("roberta", {"add_cross_attention": True}, "add_cross_attention True; valid: False"),
+        ("roberta", {"pad_token_id": "1"}, r"config\.json has a setting that is no number"),
+        ("roberta", {"pad_token_id": 50}, "max_position_embeddings is -9; it must be"),
+        ("distilbert", {"activation": "tanh"}, "activation 'tanh'; valid: 'gelu'"),
+        ("modernbert", {"hidden_activation": "relu"}, "hidden_activation 'relu'; valid: 'gelu'"),
+        ("modernbert", {"classifier_activation": "silu"}, "must be the same as hidden_activation"),
+        ("modernbert", {"decoder_bias": False}, "decoder_bias False; valid: True"),
+        ("modernbert", {"mlp_bias": True}, r"attention_bias, .* norm_bias must be all true, all false, or"),
+        ("modernbert", {"attention_bias": True, "mlp_bias": True, "classifier_bias": True}, "or norm_bias"),
+        ("modernbert", {"rope_scaling": {"type": "linear"}}, "full_attention are scaled; valid: rope_type"),
+        (
+            "modernbert",
+            {"layer_types": ["sliding_attention", *["full_attention"] * 3]},
+            "layer_types must be",
+        ),
+        ("modernbert", {"global_attn_every_n_layers": 0}, "global_attn_every_n_layers is 0; it must be"),
+        (
+            "modernbert",
+            {"num_hidden_layers": 5, "layer_types": None},
+            r"layers\.4\.attn_norm\.weight is",
+        ),
+        (
+            "modernbert",
+            {"intermediate_size": 30},
+            r"Wi\.weight\[0/2\] is \[20, 24\] instead of \[30",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_named(tmp_path: Path, model_type: str, fields: dict, message: str) -> None:
+    directory = change(written(tmp_path / "model", model_type), **fields)
+    with pytest.raises(UserError, match=message) as caught:
+        open_model(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_modernberts_settings_of_older_versions_are_read(tmp_path: Path) -> None:
+    directory = written(tmp_path / "model", "modernbert")
+    expected = open_model(directory).config
+    change(directory, layer_types=None, rope_parameters=None)
+    assert open_model(directory).config == expected
+
+
+FORMS = {
+    "bert": ("[CLS] [SEP] [SEP]", [0, 0, 1]),
+    "roberta": ("<s> </s> </s> </s>", [0, 0, 0, 0]),
+    "xlm-roberta": ("<s> </s> </s> </s>", [0, 0, 0, 0]),
+    "modernbert": ("[CLS] [SEP] [SEP]", [0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("model_type", FORMS)
+def test_fine_tuning_writes_pairs_as_the_tokenizer_does(model_type: str) -> None:
+    original = tokenizer_of(model_type)
+    tokenizer = make_task_tokenizer(original)
+    empty = encode_pairs(tokenizer, [""], [""], 8)
+    tokens, segments = FORMS[model_type]
+    assert " ".join(original.id_to_token(index) for index in empty.input_ids[0]) == tokens
+    assert empty.segment_ids[0].tolist() == segments
+    pair = ("where is the cat?", "on the mat")
+    made, expected = encode_pairs(tokenizer, [pair[0]], [pair[1]], 40), original.encode(*pair)
+    assert made.input_ids[0].tolist() == expected.ids
+    assert made.segment_ids[0].tolist() == expected.type_ids
+    assert encode_texts(tokenizer, [pair[0]], 40).input_ids[0].tolist() == original.encode(pair[0]).ids
+    short = encode_pairs(tokenizer, ["the cat sat on the mat"], ["a dog saw the cat here"], 9)
+    assert [len(ids) for ids in (*short.input_ids, *short.segment_ids)] == [9, 9]
+
+
+@pytest.mark.parametrize("model_type", FORMS)
+def test_special_tokens_in_text_are_text_and_added_ones_are_found(model_type: str) -> None:
+    original = tokenizer_of(model_type)
+    special = make_task_tokenizer(original).special
+    ids = make_task_tokenizer(original).encode([f"a {name} b" for name in special.names])
+    forbidden = {original.token_to_id(name) for name in special.names} - {original.token_to_id(special.unk)}
+    assert not forbidden & {int(index) for text in ids for index in text}
+    added = original.token_to_id("[unused0]")
+    if added is not None:
+        assert added in make_task_tokenizer(original).encode(["a [unused0] b"])[0]
+
+
+def test_a_word_of_bytes_has_the_pieces_that_it_has_within_a_text() -> None:
+    for model_type in ("roberta", "bert"):
+        original = tokenizer_of(model_type)
+        tokenizer = make_task_tokenizer(original)
+        words = np.concatenate(tokenizer.encode_words(["the", "cat", "sat"]))
+        before = tokenizer.before_words
+        assert words.tolist() == original.encode(f"{before}the cat sat", add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_masks_are_filled_under_their_own_name(tmp_path: Path, model_type: str) -> None:
+    model = small_model(model_type, MaskedLM(), LANGUAGE_MODEL)
+    mask = "<mask>" if "roberta" in model_type else "[MASK]"
+    (found,) = fill_mask(model, f"the {mask} sat", top_k=3)
+    assert len(found) == 3
+    with pytest.raises(UserError, match=f"no {re.escape(mask)} in"):
+        fill_mask(model, "the cat sat")
+
+
+def test_inputs_that_a_class_does_not_take_are_not_asked_for(tmp_path: Path) -> None:
+    for model_type, has_segments in (("distilbert", False), ("modernbert", False), ("roberta", True)):
+        directory = written(tmp_path / model_type, model_type)
+        settings = json.loads((directory / "tokenizer_config.json").read_text())
+        assert ("token_type_ids" in settings["model_input_names"]) is has_segments
+        assert settings["mask_token"] == ("<mask>" if model_type == "roberta" else "[MASK]")
