@@ -103,6 +103,8 @@ _PARTS: Parts = {
     "query_key_normalization": {"none": ()},
     "biases": {"all": ()},
     "attention_window": {None: ()},
+    "embedding_size": {None: ()},
+    "layer_groups": {None: ()},
     "feed_forward": {
         "dense": (
             ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),

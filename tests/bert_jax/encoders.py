@@ -37,6 +37,10 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "biases": "norms",
         "attention_window": 3,
     },
+    # ALBERT (arXiv 1909.11942)
+    "albert": {"embedding_size": 8, "layer_groups": 1},
+    # The same with normalization before sublayers, where the first layer's own cannot be left out
+    "albert_pre": {"embedding_size": 8, "layer_groups": 1, "normalization_place": "pre"},
     # LTG-BERT's normalization (arXiv 2303.09859), with nothing that tells of order
     "unordered": {
         "positions": "none",

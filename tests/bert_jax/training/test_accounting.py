@@ -28,7 +28,8 @@ def count(tree: dict) -> int:
 @pytest.mark.parametrize(("name", "published"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_parameter_counts(name: str, published: int) -> None:
     model = EXPERIMENTS[name].model
-    assert encoder_parameters(model) + dense_parameters(model) == published
+    width = model.hidden_size
+    assert encoder_parameters(model) + dense_parameters(model, width, width) == published
     params = abstract_params(model)
     assert count(params["encoder"]) + count(params["pooler"]) == published
     assert count(params) == MaskedLMAndNSP().num_parameters(model)
