@@ -105,8 +105,8 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embeddings, perhaps a linear layer that widens them, and `num_layers` layers.
 
-    Layers of a group (`ModelConfig.layer_groups`) are one module, which is applied several times; `layer_0` is
-    then the first group's.
+    Layers of a group (`ModelConfig.layer_groups`) are one module, which is applied several times; `layer_0`
+    is then the first group's.
 
     Reads from a batch int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
     (0 for segment A, 1 for segment B), [B, T] each. A packed batch also has `instance_starts` [B, K]
@@ -134,7 +134,13 @@ class Encoder(nn.Module):
         size = config.num_layers // config.num_distinct_layers
         return [layer for layer in self.distinct_layers for _ in range(size)]
 
-    def __call__(self, batch: Batch, deterministic: bool, columns: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        batch: Batch,
+        deterministic: bool,
+        columns: jax.Array | None = None,
+        embedded_BTE: jax.Array | None = None,
+    ) -> jax.Array:
         """Hidden states of the last layer, everywhere or in some columns.
 
         Args:
@@ -142,11 +148,15 @@ class Encoder(nn.Module):
           deterministic: False applies dropout, which needs a "dropout" key.
           columns: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these columns alone, which saves most of that layer.
+          embedded_BTE: what `embed` of another encoder gives, whose embeddings this one shares; None: it has
+            its own.
 
         Returns:
           [B, T, D] in `config.dtype`, or [B, Q, D] with `columns`.
         """
-        inputs, contexts = self._layer_inputs(batch, deterministic)
+        if embedded_BTE is None:
+            embedded_BTE = self.embed(batch, deterministic)
+        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
         x_BTD, context, last = inputs[-1], contexts[-1], self.layers[-1]
         if columns is None:
             return self.final_norm(last(x_BTD, x_BTD, context, deterministic))
@@ -159,17 +169,24 @@ class Encoder(nn.Module):
 
         The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
         """
-        inputs, contexts = self._layer_inputs(batch, deterministic)
+        embedded_BTE = self.embed(batch, deterministic)
+        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
         last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)
         return [*inputs, self.final_norm(last_BTD)]
 
-    def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], list[Context]]:
+    def embed(self, batch: Batch, deterministic: bool) -> jax.Array:
+        """The embeddings alone, [B, T, E] in `config.dtype`; arguments as above."""
+        positions = positions_of(batch["input_ids"].shape[-1], instances_of(batch))
+        return self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
+
+    def _layer_inputs(
+        self, batch: Batch, embedded_BTE: jax.Array, deterministic: bool
+    ) -> tuple[list[jax.Array], list[Context]]:
         """The input of each layer, num_layers arrays [B, T, D], and the context of its attention."""
         instances = instances_of(batch)
         positions = positions_of(batch["input_ids"].shape[-1], instances)
         contexts = self._contexts(batch["input_mask"], positions, instances)
-        embedded = self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
-        inputs = [checkpoint_name(self.embeddings_project(embedded), LAYER_INPUT)]
+        inputs = [checkpoint_name(self.embeddings_project(embedded_BTE), LAYER_INPUT)]
         for layer, context in zip(self.layers[:-1], contexts[:-1], strict=True):
             output = layer(inputs[-1], inputs[-1], context, deterministic)
             inputs.append(checkpoint_name(output, LAYER_INPUT))

@@ -1,4 +1,5 @@
-"""Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head.
+"""Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head,
+replaced token head.
 
 Shapes: B batch, T length, D hidden, E embedding width, P predictions, V vocabulary.
 """
@@ -26,8 +27,8 @@ class Pooler(nn.Module):
 class LanguageModelHead(nn.Module):
     """Logits of all vocabulary ids at some positions (run_pretraining.py:240).
 
-    Dense to the width of the embeddings, GELU and LayerNorm, then a product with the word embeddings and a bias
-    of its own.
+    Dense to the width of the embeddings, GELU and LayerNorm, then a product with the word embeddings and a
+    bias of its own.
     """
 
     config: ModelConfig
@@ -53,3 +54,14 @@ class NextSentenceHead(nn.Module):
     @nn.compact
     def __call__(self, pooled: jax.Array) -> jax.Array:
         return Linear(self.config, (2,), result=jnp.float32, name="dense")(pooled)
+
+
+class ReplacedTokenHead(nn.Module):
+    """float32 logits [..., T] of "this token was replaced" from hidden states [..., T, D]."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_TD: jax.Array) -> jax.Array:
+        x_TD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_TD))
+        return Linear(self.config, (1,), result=jnp.float32, name="prediction")(x_TD).squeeze(-1)

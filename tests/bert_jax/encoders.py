@@ -1,9 +1,12 @@
 """Settings of encoders that between them have every named part, for tests that hold for all of them.
 
-Tests that need no others run for each; `test_parts.py` checks that no name is missing.
+Tests that need no others run for each; `test_parts.py` checks that no name is missing. `CASES` joins them
+with the objectives.
 """
 
 from typing import Any
+
+from bert_jax.objectives import OBJECTIVES
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -48,3 +51,12 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "query_key_normalization": "same",
     },
 }
+
+CASES: tuple[tuple[str, str], ...] = (
+    *(("mlm_nsp", encoder) for encoder in ENCODERS),
+    *((objective, "bert") for objective in OBJECTIVES if objective != "mlm_nsp"),
+    ("ltr", "modern"),
+    ("rtd", "modern"),
+    ("rtd", "albert_pre"),
+)
+"""Objectives and encoders: each of both at least once, and those together that concern each other."""

@@ -44,6 +44,13 @@ def test_published_parameter_counts_of_modern_bert(name: str, published: int) ->
     assert count(params) == MaskedLM().num_parameters(model)
 
 
+def test_published_parameter_counts_of_electra_and_albert() -> None:
+    """14 M and 12 M in the papers; exactly, those of transformers' `ElectraModel` and `AlbertModel`."""
+    assert encoder_parameters(EXPERIMENTS["electra_small"].model) == 13_483_008
+    albert = EXPERIMENTS["albert_base"].model
+    assert encoder_parameters(albert) + dense_parameters(albert, 768, 768) == 11_683_584
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_counts_the_parameters_of_its_module(name: str) -> None:
     model = ModelConfig(vocab_size=7, num_layers=2, hidden_size=4, num_heads=2, intermediate_size=6)
