@@ -3,8 +3,8 @@
     python -m benchmarks.published_flops
 
 The published count is that of google-research/electra's `flops_computation.py`, by which ELECTRA's paper has
-6.4e19 for BERT-BASE and ELECTRA-BASE (Clark et al. 2020, arXiv 2003.10555, Table 1). The last line of each table
-is that count, to the last digit.
+6.4e19 for BERT-BASE and ELECTRA-BASE (Clark et al. 2020, arXiv 2003.10555, Table 1). The last line of each
+table is that count, to the last digit.
 """
 
 import dataclasses
