@@ -41,6 +41,8 @@ MODEL_SIZES = {
 }
 """The fields of ModelConfig that are sizes, each at least 1, and the largest value of each;
 type_vocab_size may also be 0."""
+OPTIONAL_SIZES = ("embedding_size", "layer_groups")
+"""The fields of ModelConfig that are sizes or None; the shapes of parameters depend on them."""
 MODEL_PARTS = (
     "positions",
     "normalization",
@@ -60,6 +62,7 @@ LATER_SHAPE = (
     "attention_window",
     "global_every",
     "pooler",
+    *OPTIONAL_SIZES,
 )
 """The fields of MODEL_SHAPE that were added after the others: files of settings may lack them."""
 MODEL_SHAPE = tuple(
@@ -130,6 +133,13 @@ class ModelConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     """Number of segments; 0: the model is not told of segments."""
+    embedding_size: int | None = None
+    """Width of the embeddings, if it is another than that of the layers: a
+    linear layer then takes them to hidden_size, and the language model head
+    ends at this width."""
+    layer_groups: int | None = None
+    """Number of groups of consecutive layers that have the same parameters; 1:
+    all layers have; None: each has its own. Divides num_layers."""
     positions: Positions = "learnt"
     """How the model knows the order of tokens. learnt: a vector for each position is added to the
     embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
@@ -198,6 +208,9 @@ class ModelConfig:
         for name, most in MODEL_SIZES.items():
             if (name, getattr(self, name)) != ("type_vocab_size", 0):
                 check_size(f"model.{name}", getattr(self, name), most)
+        for name in OPTIONAL_SIZES:
+            if getattr(self, name) is not None:
+                check_size(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -215,9 +228,10 @@ class ModelConfig:
                 "model.positions rotary needs heads of an even width; model.hidden_size "
                 f"{self.hidden_size} / model.num_heads {self.num_heads} is {self.head_width}"
             )
-        if self.positions == "sinusoidal" and self.hidden_size % 2:
+        if self.positions == "sinusoidal" and self.embedding_width % 2:
+            name = "hidden_size" if self.embedding_size is None else "embedding_size"
             raise UserError(
-                f"model.positions sinusoidal needs an even model.hidden_size; it is {self.hidden_size}"
+                f"model.positions sinusoidal needs an even model.{name}; it is {self.embedding_width}"
             )
         check_above_zero("model.rotary_base", self.rotary_base)
         if self.rotary_base_local is not None:
@@ -232,10 +246,24 @@ class ModelConfig:
             check_size("model.global_every", self.global_every)
             if self.attention_window is None:
                 raise UserError("model.global_every needs model.attention_window; without it all are global")
+        self._check_groups()
         if self.feed_forward == "geglu" and not self.activation.startswith("gelu"):
             raise UserError(
                 "model.feed_forward geglu has model.activation gelu_tanh or gelu_exact, "
                 f"not {self.activation}"
+            )
+
+    def _check_groups(self) -> None:
+        if self.layer_groups is None:
+            return
+        if self.num_layers % self.layer_groups:
+            raise UserError(
+                f"model.layer_groups ({self.layer_groups}) does not divide model.num_layers "
+                f"({self.num_layers}); valid: {_divisors(self.num_layers)}"
+            )
+        if self.global_every is not None:
+            raise UserError(
+                "model.global_every makes layers differ, and with model.layer_groups they are the same"
             )
 
     @property
@@ -247,6 +275,30 @@ class ModelConfig:
     def segments(self) -> Segments:
         """Whether the model is told of segments."""
         return "learnt" if self.type_vocab_size else "none"
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, and of the last layer of the language model head."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def num_distinct_layers(self) -> int:
+        """How many layers have parameters of their own."""
+        return self.num_layers if self.layer_groups is None else self.layer_groups
+
+    @property
+    def has_normalized_input(self) -> bool:
+        """Whether the embeddings' normalization stands for that of the first layer's attention.
+
+        It does not where a linear layer is between the two, or where other layers share the first one's
+        parameters.
+        """
+        return (
+            self.normalization_place != "post"
+            and self.embedding_normalization == "same"
+            and self.embedding_width == self.hidden_size
+            and self.layer_groups in (None, self.num_layers)
+        )
 
     def of_layer(self, number: int) -> "ModelConfig":
         """The settings of one layer, which is either without an attention window or with it throughout."""

@@ -88,9 +88,20 @@ class FineTuningConfig(RunConfig):
                 f"warmup_proportion is {self.warmup_proportion:g}; it must be at least 0 and below 1"
             )
         self.features.check(self.model.num_layers)
+        self._check_shared_layers()
         if (self.rates.frozen_layers or 0) > self.model.num_layers:
             raise UserError(
                 f"frozen_layers is {self.rates.frozen_layers}; the model has {self.model.num_layers} layers"
+            )
+
+    def _check_shared_layers(self) -> None:
+        layers, rates = self.model.num_layers, self.rates
+        if self.model.num_distinct_layers == layers:
+            return
+        if rates.layer_decay != 1 or rates.frozen_layers not in (None, 0, layers):
+            raise UserError(
+                "the model's layers share parameters (model.layer_groups); layer_decay must be 1, and "
+                f"frozen_layers None, 0 or {layers}"
             )
 
 
@@ -133,7 +144,7 @@ def make_optimizer_config(base: FineTuningConfig, trial: Trial, num_train_steps:
 
 def _depth(path: tuple[str, ...], num_layers: int) -> int:
     match path:
-        case ("encoder", "embeddings", *_):
+        case ("encoder", "embeddings" | "embeddings_project", *_):
             return 0
         case ("encoder", "final_layer_norm", *_):
             return num_layers

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from data_pipeline.errors import UserError
 
-Pairing = Literal["next_sentence", "contiguous"]
+Pairing = Literal["next_sentence", "sentence_order", "contiguous"]
 MaskingUnit = Literal["token", "whole_word"]
 
 # Not a directory: `pretrain` makes the corpus of this name from the documentation of the installed
@@ -87,9 +87,12 @@ class DataConfig:
     corpus: str = ""
     """Directory made by `bert-jax prepare`, or a directory or glob of google-research/bert's TFRecords."""
     pairing: Pairing = "next_sentence"
-    """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP]."""
+    """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time.
+    sentence_order: A and B follow each other, in the other order half of the
+    time. contiguous: [CLS] text [SEP]."""
     random_next_prob: float = 0.5
-    """Probability that B comes from another document (pairing next_sentence)."""
+    """Probability that B comes from another document (pairing next_sentence),
+    or that A and B are swapped (sentence_order)."""
     short_seq_prob: float = 0.1
     """Probability that a sequence gets a shorter target length, drawn uniformly."""
     max_instances_per_row: int = 1

@@ -3,8 +3,10 @@
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Study
 from experiments import table6, table8
+from experiments.albert import ALBERT_BASE
 from experiments.base import BASE
 from experiments.departures import DEPARTURES
+from experiments.electra import ELECTRA_BASE, ELECTRA_SMALL
 from experiments.figure5 import FIGURE5
 from experiments.large import LARGE
 from experiments.modern import MODERN_BASE, MODERN_LARGE
@@ -30,6 +32,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "base_packed": BASE_PACKED,
     "modern_base": MODERN_BASE,
     "modern_large": MODERN_LARGE,
+    "electra_small": ELECTRA_SMALL,
+    "electra_base": ELECTRA_BASE,
+    "albert_base": ALBERT_BASE,
 }
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
@@ -49,6 +54,9 @@ SUMMARIES: dict[str, str] = {
     "base_packed": "base without padding: several sequences in a row",
     "modern_base": "ModernBERT-BASE's encoder and first stage",
     "modern_large": "ModernBERT-LARGE's encoder and first stage",
+    "electra_small": "ELECTRA-SMALL: replaced tokens and a generator",
+    "electra_base": "ELECTRA-BASE: replaced tokens and a generator",
+    "albert_base": "ALBERT-BASE: shared layers, sentence order",
 }
 """What each experiment is, in a few words."""
 

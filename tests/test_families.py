@@ -1,4 +1,4 @@
-"""The commands with models of other families: everything that takes a BERT takes a RoBERTa and a ModernBERT."""
+"""The commands with models of other families: what takes a BERT takes a RoBERTa and a ModernBERT."""
 
 import json
 from pathlib import Path

@@ -78,6 +78,8 @@ _PARTS: Parts = {
     "query_key_normalization": {"none": ()},
     "biases": {"all": ()},
     "attention_window": {None: ()},
+    "embedding_size": {None: ()},
+    "layer_groups": {None: ()},
     "activation": {"gelu_tanh": (), "gelu_exact": ()},
     "feed_forward": {
         "dense": (

@@ -235,13 +235,18 @@ def _forward(
         {"params": params}, batch, wants_pooled, method=_encode, mutable=["intermediates"]
     )
     seen = kept["intermediates"]["encoder"]
-    attention = [seen[f"layer_{i}"]["attention"] for i in range(config.num_layers)]
+    # A layer that is applied several times has kept the probabilities of each time.
+    attention = [
+        probabilities
+        for i in range(config.num_distinct_layers)
+        for probabilities in seen[f"layer_{i}"]["attention"]["attention_probabilities"]
+    ]
     found = {
         "pooled_output": lambda: pooled,
         "sequence_output": lambda: states[-1],
         "embedding_output": lambda: states[0],
         "hidden_states": lambda: jnp.stack([states[i] for i in layers], axis=1),
-        "attention_maps": lambda: jnp.stack([a["attention_probabilities"][0] for a in attention], axis=1),
+        "attention_maps": lambda: jnp.stack(attention, axis=1),
     }
     return {name: found[name]() for name in outputs}
 

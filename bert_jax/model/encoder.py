@@ -3,7 +3,7 @@
 The parts that `ModelConfig` names are modules beside this one: `positions`, `normalization`, `feed_forward`,
 `attention`.
 
-Shapes: B batch, T length, D hidden, N heads, K head width, F feed-forward width.
+Shapes: B batch, T length, D hidden, E embedding width, N heads, K head width, F feed-forward width.
 """
 
 import functools
@@ -17,7 +17,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
-from bert_jax.model.linear import initializer
+from bert_jax.model.linear import Linear, initializer
 from bert_jax.model.normalization import (
     after_embeddings,
     after_last_layer,
@@ -34,7 +34,7 @@ LAYER_INPUT = "layer_input"
 
 
 class Embeddings(nn.Module):
-    """Word + position + segment embeddings, normalization, dropout.
+    """Word + position + segment embeddings, normalization, dropout: [B, T, E] in `config.dtype`.
 
     Embeddings are added in float32, and so are the gradients of each table row: a frequent token's
     gradient is a sum of thousands.
@@ -45,7 +45,7 @@ class Embeddings(nn.Module):
     def setup(self) -> None:
         embed = functools.partial(
             nn.Embed,
-            features=self.config.hidden_size,
+            features=self.config.embedding_width,
             embedding_init=initializer(self.config),
         )
         self.word_embeddings = embed(self.config.vocab_size)
@@ -58,12 +58,12 @@ class Embeddings(nn.Module):
     def __call__(
         self, input_ids: jax.Array, segment_ids: jax.Array, positions: jax.Array, deterministic: bool
     ) -> jax.Array:
-        x_BTD = self.word_embeddings(input_ids)
+        x_BTE = self.word_embeddings(input_ids)
         if self.segment_embeddings is not None:
-            x_BTD += self.segment_embeddings(segment_ids)
+            x_BTE += self.segment_embeddings(segment_ids)
         if self.position_embeddings is not None:
-            x_BTD += self.position_embeddings(positions)
-        return self.dropout(self.layer_norm(x_BTD), deterministic)
+            x_BTE += self.position_embeddings(positions)
+        return self.dropout(self.layer_norm(x_BTE), deterministic)
 
 
 class Layer(nn.Module):
@@ -103,7 +103,10 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Embeddings and `num_layers` layers.
+    """Embeddings, perhaps a linear layer that widens them, and `num_layers` layers.
+
+    Layers of a group (`ModelConfig.layer_groups`) are one module, which is applied several times; `layer_0`
+    is then the first group's.
 
     Reads from a batch int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
     (0 for segment A, 1 for segment B), [B, T] each. A packed batch also has `instance_starts` [B, K]
@@ -116,14 +119,28 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         self.embeddings = Embeddings(self.config)
         config = self.config
-        is_normalized = config.normalization_place != "post" and config.embedding_normalization == "same"
-        self.layers = [
-            Layer(config.of_layer(i), has_normalized_input=is_normalized and i == 0, name=f"layer_{i}")
-            for i in range(config.num_layers)
+        width = config.hidden_size
+        self.embeddings_project = Linear(config, (width,)) if config.embedding_width != width else unchanged
+        self.distinct_layers = [
+            Layer(config.of_layer(i), config.has_normalized_input and i == 0, name=f"layer_{i}")
+            for i in range(config.num_distinct_layers)
         ]
         self.final_norm = after_last_layer(config, "final_layer_norm")
 
-    def __call__(self, batch: Batch, deterministic: bool, columns: jax.Array | None = None) -> jax.Array:
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers in the order in which they are applied; those that share parameters are one object."""
+        config = self.config
+        size = config.num_layers // config.num_distinct_layers
+        return [layer for layer in self.distinct_layers for _ in range(size)]
+
+    def __call__(
+        self,
+        batch: Batch,
+        deterministic: bool,
+        columns: jax.Array | None = None,
+        embedded_BTE: jax.Array | None = None,
+    ) -> jax.Array:
         """Hidden states of the last layer, everywhere or in some columns.
 
         Args:
@@ -131,33 +148,45 @@ class Encoder(nn.Module):
           deterministic: False applies dropout, which needs a "dropout" key.
           columns: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these columns alone, which saves most of that layer.
+          embedded_BTE: what `embed` of another encoder gives, whose embeddings this one shares; None: it has
+            its own.
 
         Returns:
           [B, T, D] in `config.dtype`, or [B, Q, D] with `columns`.
         """
-        inputs, contexts = self._layer_inputs(batch, deterministic)
-        x_BTD, context = inputs[-1], contexts[-1]
+        if embedded_BTE is None:
+            embedded_BTE = self.embed(batch, deterministic)
+        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
+        x_BTD, context, last = inputs[-1], contexts[-1], self.layers[-1]
         if columns is None:
-            return self.final_norm(self.layers[-1](x_BTD, x_BTD, context, deterministic))
+            return self.final_norm(last(x_BTD, x_BTD, context, deterministic))
         queries_BQD = jnp.take_along_axis(x_BTD, columns[..., None], axis=1)
-        return self.final_norm(self.layers[-1](queries_BQD, x_BTD, context.at(columns), deterministic))
+        return self.final_norm(last(queries_BQD, x_BTD, context.at(columns), deterministic))
 
     def hidden_states(self, batch: Batch, deterministic: bool) -> list[jax.Array]:
-        """The embedding output and every layer's, num_layers + 1 arrays [B, T, D]; arguments as above.
+        """The first layer's input and every layer's output, num_layers + 1 arrays [B, T, D]; arguments as
+        above.
 
         The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
         """
-        inputs, contexts = self._layer_inputs(batch, deterministic)
+        embedded_BTE = self.embed(batch, deterministic)
+        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
         last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)
         return [*inputs, self.final_norm(last_BTD)]
 
-    def _layer_inputs(self, batch: Batch, deterministic: bool) -> tuple[list[jax.Array], list[Context]]:
+    def embed(self, batch: Batch, deterministic: bool) -> jax.Array:
+        """The embeddings alone, [B, T, E] in `config.dtype`; arguments as above."""
+        positions = positions_of(batch["input_ids"].shape[-1], instances_of(batch))
+        return self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
+
+    def _layer_inputs(
+        self, batch: Batch, embedded_BTE: jax.Array, deterministic: bool
+    ) -> tuple[list[jax.Array], list[Context]]:
         """The input of each layer, num_layers arrays [B, T, D], and the context of its attention."""
         instances = instances_of(batch)
         positions = positions_of(batch["input_ids"].shape[-1], instances)
         contexts = self._contexts(batch["input_mask"], positions, instances)
-        embedded = self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
-        inputs = [checkpoint_name(embedded, LAYER_INPUT)]
+        inputs = [checkpoint_name(self.embeddings_project(embedded_BTE), LAYER_INPUT)]
         for layer, context in zip(self.layers[:-1], contexts[:-1], strict=True):
             output = layer(inputs[-1], inputs[-1], context, deterministic)
             inputs.append(checkpoint_name(output, LAYER_INPUT))
@@ -175,5 +204,5 @@ class Encoder(nn.Module):
         return [context_of[layer.config.attention_window] for layer in self.layers]
 
     def word_embedding_table(self) -> jax.Array:
-        """float32 [vocab_size, D]: the table that the language model head shares."""
+        """float32 [vocab_size, E]: the table that the language model head shares."""
         return self.embeddings.word_embeddings.embedding

@@ -1,6 +1,7 @@
-"""Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head.
+"""Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head,
+replaced token head.
 
-Shapes: B batch, T length, D hidden, P predictions, V vocabulary.
+Shapes: B batch, T length, D hidden, E embedding width, P predictions, V vocabulary.
 """
 
 import flax.linen as nn
@@ -43,21 +44,23 @@ class Pooler(nn.Module):
 class LanguageModelHead(nn.Module):
     """Logits of all vocabulary ids at some positions (run_pretraining.py:240).
 
-    Dense, GELU and LayerNorm, then a product with the word embeddings and a bias of its own.
+    Dense to the width of the embeddings, GELU and LayerNorm, then a product with the word embeddings and a
+    bias of its own.
     """
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x_BPD: jax.Array, embeddings_VD: jax.Array) -> jax.Array:
-        """float32 logits [B, P, V] for hidden states [B, P, D] and the word embeddings [V, D]."""
-        x_BPD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_BPD))
-        x_BPD = make_norm(self.config, "layer_norm")(x_BPD)
+    def __call__(self, x_BPD: jax.Array, embeddings_VE: jax.Array) -> jax.Array:
+        """float32 logits [B, P, V] for hidden states [B, P, D] and the word embeddings [V, E]."""
+        width = self.config.embedding_width
+        x_BPE = activation(self.config, Linear(self.config, (width,), name="dense")(x_BPD))
+        x_BPE = make_norm(self.config, "layer_norm")(x_BPE)
         bias_V = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
-        embeddings_VD = embeddings_VD.astype(self.config.dtype)
-        rows = x_BPD.reshape(-1, self.config.hidden_size)
-        logits = jnp.einsum("md,vd->mv", rows, embeddings_VD, preferred_element_type=jnp.float32)
-        return (logits + bias_V).reshape(*x_BPD.shape[:-1], -1)
+        embeddings_VE = embeddings_VE.astype(self.config.dtype)
+        rows = x_BPE.reshape(-1, width)
+        logits = jnp.einsum("me,ve->mv", rows, embeddings_VE, preferred_element_type=jnp.float32)
+        return (logits + bias_V).reshape(*x_BPE.shape[:-1], -1)
 
 
 class NextSentenceHead(nn.Module):
@@ -68,3 +71,14 @@ class NextSentenceHead(nn.Module):
     @nn.compact
     def __call__(self, pooled: jax.Array) -> jax.Array:
         return Linear(self.config, (2,), result=jnp.float32, name="dense")(pooled)
+
+
+class ReplacedTokenHead(nn.Module):
+    """float32 logits [..., T] of "this token was replaced" from hidden states [..., T, D]."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_TD: jax.Array) -> jax.Array:
+        x_TD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_TD))
+        return Linear(self.config, (1,), result=jnp.float32, name="prediction")(x_TD).squeeze(-1)

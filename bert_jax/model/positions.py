@@ -23,11 +23,11 @@ class LearntPositions(nn.Module):
         self.embedding = self.param(
             "embedding",
             initializer(self.config),
-            (self.config.max_position_embeddings, self.config.hidden_size),
+            (self.config.max_position_embeddings, self.config.embedding_width),
         )
 
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """What is added to the embeddings: float32 [..., T, D] for int positions [..., T]."""
+        """What is added to the embeddings: float32 [..., T, E] for int positions [..., T]."""
         # Padding after the last instance may be further from its start than the table has positions.
         rows = jnp.minimum(positions, self.config.max_position_embeddings - 1)
         return jnp.take(self.embedding, rows, axis=0)
@@ -43,9 +43,9 @@ class SinusoidalPositions(nn.Module):
     config: ModelConfig
 
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """What is added to the embeddings: float32 [..., T, D] for int positions [..., T]; at even places of
-        D sines, at odd ones cosines."""
-        angles = _angles(positions, self.config.hidden_size, 10_000.0)
+        """What is added to the embeddings: float32 [..., T, E] for int positions [..., T]; at even places of
+        E sines, at odd ones cosines."""
+        angles = _angles(positions, self.config.embedding_width, 10_000.0)
         waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
         return self.config.initializer_range * waves.reshape(*angles.shape[:-1], -1)
 

@@ -40,10 +40,21 @@ _HEAD_NORMS: Mapping[FurtherNormalization, int] = {"same": 2, "none": 0}
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Parameters of embeddings and layers, without pooler and heads."""
-    width, inner = model.hidden_size, model.intermediate_size
+    return embedding_parameters(model) + layers_parameters(model)
+
+
+def embedding_parameters(model: ModelConfig) -> int:
+    """Parameters of the embeddings and their normalization."""
     rows = model.vocab_size + model.type_vocab_size
     if setting := _POSITION_ROWS[model.positions]:
         rows += getattr(model, setting)
+    has_norm = model.embedding_normalization == "same"
+    return rows * model.embedding_width + has_norm * norm_parameters(model, model.embedding_width)
+
+
+def layers_parameters(model: ModelConfig) -> int:
+    """Parameters of the encoder but for the embeddings; those that layers share are counted once."""
+    width, inner = model.hidden_size, model.intermediate_size
     kernels = _FEED_FORWARD_KERNELS[model.feed_forward]
     layer = 4 * width * width + kernels * width * inner
     if model.biases == "all":
@@ -52,9 +63,11 @@ def encoder_parameters(model: ModelConfig) -> int:
     if _HAS_INNER_NORMS[model.normalization_place]:
         layer += norm_parameters(model, width) + norm_parameters(model, inner)
     layer += _HEAD_NORMS[model.query_key_normalization] * norm_parameters(model, model.head_width)
-    # Where there is one of the embeddings and a final one, the first layer has one less.
-    has_more = _HAS_FINAL_NORM[model.normalization_place] or model.embedding_normalization == "same"
-    return rows * width + has_more * norm_parameters(model, width) + model.num_layers * layer
+    further_norms = _HAS_FINAL_NORM[model.normalization_place] - model.has_normalized_input
+    total = model.num_distinct_layers * layer + further_norms * norm_parameters(model, width)
+    if model.embedding_width != width:
+        total += dense_parameters(model, model.embedding_width, width)
+    return total
 
 
 def norm_parameters(model: ModelConfig, width: int) -> int:
@@ -64,14 +77,14 @@ def norm_parameters(model: ModelConfig, width: int) -> int:
 
 def pooler_parameters(model: ModelConfig) -> int:
     """Parameters of the pooler."""
-    norm = norm_parameters(model, model.hidden_size) if model.pooler == "transform" else 0
-    return dense_parameters(model) + norm
+    width = model.hidden_size
+    norm = norm_parameters(model, width) if model.pooler == "transform" else 0
+    return dense_parameters(model, width, width) + norm
 
 
-def dense_parameters(model: ModelConfig) -> int:
-    """Parameters of the dense layer of the language model head, or of BERT's pooler: a square kernel, and
-    perhaps a bias."""
-    return model.hidden_size * (model.hidden_size + (model.biases == "all"))
+def dense_parameters(model: ModelConfig, inputs: int, outputs: int) -> int:
+    """Parameters of a linear layer such as the pooler's: a kernel, and perhaps a bias."""
+    return outputs * (inputs + (model.biases == "all"))
 
 
 def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
@@ -83,4 +96,5 @@ def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> in
     width, kernels = model.hidden_size, _FEED_FORWARD_KERNELS[model.feed_forward]
     layer = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)
     layer += 4 * length * length * width
-    return (3 * model.num_layers - 2 * frozen_layers) * layer
+    widening = 2 * length * model.embedding_width * width if model.embedding_width != width else 0
+    return (3 * model.num_layers - 2 * frozen_layers) * layer + (1 if frozen_layers else 3) * widening

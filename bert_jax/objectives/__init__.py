@@ -8,3 +8,5 @@ from bert_jax.objectives.base import register as register
 from bert_jax.objectives.ltr import LeftToRight as LeftToRight
 from bert_jax.objectives.mlm import MaskedLM as MaskedLM
 from bert_jax.objectives.mlm_nsp import MaskedLMAndNSP as MaskedLMAndNSP
+from bert_jax.objectives.mlm_sop import MaskedLMAndSOP as MaskedLMAndSOP
+from bert_jax.objectives.rtd import ReplacedTokenDetection as ReplacedTokenDetection

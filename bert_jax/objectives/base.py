@@ -52,11 +52,17 @@ class Objective(abc.ABC):
     def check(self, data: DataConfig) -> None:  # noqa: B027 (nothing to check is a valid answer)
         """Raises UserError unless batches of `data` have what this objective predicts."""
 
+    def check_model(self, model: ModelConfig) -> None:  # noqa: B027
+        """Raises UserError unless this objective can train an encoder of these settings."""
+
     @abc.abstractmethod
     def module(self, model: ModelConfig) -> nn.Module:
         """The encoder with heads, called as `module.apply(variables, batch, deterministic, rngs=...)`.
 
-        Its parameters under "encoder" are those of `bert_jax.model.encoder.Encoder`.
+        Its parameters under "encoder" are those of `bert_jax.model.encoder.Encoder`. In training there are
+        two random streams: "dropout", whose key differs between devices and micro-batches, and "sampling",
+        whose key is that of the step everywhere, for draws that are to be a function of step and sequence
+        (`bert_jax.model.sampling`). Otherwise there is none.
         """
 
     @abc.abstractmethod

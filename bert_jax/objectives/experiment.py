@@ -39,6 +39,7 @@ class Experiment(RunConfig):
                 f"it must be {self.objective.attention} with objective {name}"
             )
         self.objective.check(self.data)
+        self.objective.check_model(self.model)
 
     def with_objective(self, objective: Objective) -> "Experiment":
         """The same experiment with another objective, and the attention, pairs and masks that it needs."""

@@ -91,14 +91,19 @@ def token_means(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
 
 def language_model_flops(model: ModelConfig, length: int, predictions: int) -> int:
     """FLOPs of training encoder and language model head on one row with `predictions` logits."""
-    width = model.hidden_size
-    return encoder_flops(model, length) + 3 * 2 * predictions * width * (width + model.vocab_size)
+    width = model.embedding_width
+    return encoder_flops(model, length) + 3 * 2 * predictions * width * (model.hidden_size + model.vocab_size)
+
+
+def head_parameters(model: ModelConfig) -> int:
+    """Parameters of the language model head, without the word embeddings."""
+    width = model.embedding_width
+    dense = dense_parameters(model, model.hidden_size, width)
+    return dense + norm_parameters(model, width) + model.vocab_size
 
 
 def num_parameters_with_heads(model: ModelConfig) -> int:
     """Parameters of `BertForPreTraining`: encoder, pooler, language model and next sentence heads."""
     width = model.hidden_size
-    pooler = pooler_parameters(model)
-    language_model = dense_parameters(model) + norm_parameters(model, width) + model.vocab_size
-    next_sentence = 2 * width + 2
-    return encoder_parameters(model) + pooler + language_model + next_sentence
+    pooler, next_sentence = pooler_parameters(model), 2 * width + 2
+    return encoder_parameters(model) + pooler + head_parameters(model) + next_sentence

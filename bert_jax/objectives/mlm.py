@@ -35,7 +35,7 @@ class MaskedLM(Objective):
         *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     )
     trained_parts = frozenset(("encoder", "language_model"))
-    transformers_class = "BertForMaskedLM"
+    transformers_class: ClassVar[str | None] = "BertForMaskedLM"
 
     def required_data(self, data: DataConfig) -> DataConfig:
         masking = data.masking if data.masking.rate else MaskingConfig()

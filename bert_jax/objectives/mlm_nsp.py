@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
@@ -12,7 +12,7 @@ from bert_jax.config import ModelConfig
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.task import Batch, Metric, Sums
-from data_pipeline.config import DataConfig
+from data_pipeline.config import DataConfig, Pairing
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
@@ -37,6 +37,10 @@ class MaskedLMAndNSP(MaskedLM):
     """
 
     name = "mlm_nsp"
+    pairing: ClassVar[Pairing] = "next_sentence"
+    """What the batches' pairs are."""
+    pair: ClassVar[str] = "nsp"
+    """Prefix of the pair's sums and metrics."""
     metrics = (
         MaskedLM.metrics[0],
         Metric("nsp_accuracy", "NSP accuracy", "{:.1%}", guess="the more frequent label"),
@@ -47,31 +51,32 @@ class MaskedLMAndNSP(MaskedLM):
     transformers_class = "BertForPreTraining"
 
     def required_data(self, data: DataConfig) -> DataConfig:
-        return dataclasses.replace(super().required_data(data), pairing="next_sentence")
+        return dataclasses.replace(super().required_data(data), pairing=self.pairing)
 
     def check(self, data: DataConfig) -> None:
         super().check(data)
-        if data.pairing != "next_sentence":
-            raise UserError("objective mlm_nsp needs data.pairing next_sentence")
+        if data.pairing != self.pairing:
+            raise UserError(f"objective {self.name} needs data.pairing {self.pairing}")
 
     def numerators(self, outputs: Logits, batch: Batch) -> Sums:
         is_instance = packed_rows.instance_weights(batch)
         loss, correct = cross_entropy.cross_entropy(outputs[1], batch["next_sentence_labels"])
-        nsp = {"nsp_loss": (loss * is_instance).sum(), "nsp_correct": (correct * is_instance).sum()}
-        return super().numerators(outputs, batch) | nsp
+        of_pairs = {"loss": (loss * is_instance).sum(), "correct": (correct * is_instance).sum()}
+        sums = super().numerators(outputs, batch)
+        return sums | {f"{self.pair}_{name}": value for name, value in of_pairs.items()}
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return super().loss(sums, totals) + sums["nsp_loss"] / jnp.maximum(totals["examples"], 1.0)
+        return super().loss(sums, totals) + sums[f"{self.pair}_loss"] / jnp.maximum(totals["examples"], 1.0)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         row, examples = super().means(sums), max(sums["examples"], 1.0)
-        nsp_loss = sums["nsp_loss"] / examples
-        nsp = {"nsp_loss": nsp_loss, "nsp_accuracy": sums["nsp_correct"] / examples}
-        return {**row, **nsp, "loss": row["loss"] + nsp_loss}
+        means = {name: sums[f"{self.pair}_{name}"] / examples for name in ("loss", "correct")}
+        of_pairs = {f"{self.pair}_loss": means["loss"], f"{self.pair}_accuracy": means["correct"]}
+        return {**row, **of_pairs, "loss": row["loss"] + means["loss"]}
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         counts = np.asarray(packed_rows.instance_weights(batch)) > 0  # type: ignore[arg-type]
-        return super().predicted(batch) | {"nsp_accuracy": (batch["next_sentence_labels"], counts)}
+        return super().predicted(batch) | {f"{self.pair}_accuracy": (batch["next_sentence_labels"], counts)}
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
         width = model.hidden_size

@@ -28,6 +28,7 @@ _TABLE: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("gate", "kernel"): ("fsdp", "tensor"),
     ("output", "kernel"): ("tensor", "fsdp"),
     ("dense", "kernel"): ("fsdp", None),
+    ("embeddings_project", "kernel"): ("fsdp", None),
 }
 
 

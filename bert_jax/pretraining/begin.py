@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import MODEL_PARTS, MODEL_SIZES
+from bert_jax.config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel import processes
@@ -29,7 +29,7 @@ from data_pipeline.corpus.store import Description
 from data_pipeline.errors import UserError
 
 # The settings that decide which arrays a state has.
-_OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *MODEL_PARTS)), "optimizer.name")
+_OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *OPTIONAL_SIZES, *MODEL_PARTS)), "optimizer.name")
 
 
 @dataclasses.dataclass(frozen=True)

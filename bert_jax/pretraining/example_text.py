@@ -11,7 +11,10 @@ def example_text(drawn: Drawn, instance: int, source: CorpusSource) -> Text:
     second, end = int(drawn.sequences.second_starts[instance]), int(drawn.sequences.ends[instance])
     pieces = _pieces(drawn, instance, source)
     segments = {"A": pieces[1 : second - 1], "B": pieces[second : end - 1]}
-    relation = "B comes from another document" if drawn.sequences.labels[instance] else "B follows A"
+    of_label_1 = {"sentence_order": "B comes before A in the text"}
+    relation = of_label_1.get(source.data.pairing, "B comes from another document")
+    if not drawn.sequences.labels[instance]:
+        relation = "B follows A"
     if second == end:
         segments, relation = {"text": pieces[1 : end - 1]}, "one segment"
     row, number = int(drawn.places.rows[instance]) + 1, int(drawn.places.numbers[instance])

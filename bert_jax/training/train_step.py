@@ -89,7 +89,8 @@ def train_step(
       state: state before the step.
       batch: the batch, or under pmap this device's rows of it.
       learning_rate: float32 [], rate of this step.
-      key: the run's key; folded with the step number (and device and micro-batch) for dropout.
+      key: the run's key; folded with the step number for the module's stream "sampling", and also with
+        device and micro-batch for "dropout".
       task: what to learn.
       tx: optimizer.
       accumulation_steps: micro-batches to compute one after the other; divides the batch.
@@ -98,11 +99,12 @@ def train_step(
     """
     add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
     totals = add_devices(task.denominators(batch))
-    key = jax.random.fold_in(key, state.step)
+    key = step_key = jax.random.fold_in(key, state.step)
     if axis_name:
         key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
 
-    gradient = jax.grad(_rematerialized(functools.partial(_loss, task), remat), has_aux=True)
+    loss = functools.partial(_loss, task, step_key)
+    gradient = jax.grad(_rematerialized(loss, remat), has_aux=True)
     gradients, sums = add_devices(_accumulate(gradient, state.params, batch, totals, key, accumulation_steps))
     grad_norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(task.loss(sums, totals)) & jnp.isfinite(grad_norm)
@@ -166,9 +168,12 @@ def _accumulate(
     return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(accumulation_steps), micro_batches))[0]
 
 
-def _loss(task: Task, params: Params, batch: Batch, totals: Sums, key: jax.Array) -> tuple[jax.Array, Sums]:
+def _loss(
+    task: Task, step_key: jax.Array, params: Params, batch: Batch, totals: Sums, key: jax.Array
+) -> tuple[jax.Array, Sums]:
     params = _freeze(task, params)
-    outputs = task.module.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
+    rngs = {"dropout": key, "sampling": step_key}
+    outputs = task.module.apply({"params": params}, batch, deterministic=False, rngs=rngs)
     sums = task.numerators(outputs, batch)
     return task.loss(sums, totals), sums
 

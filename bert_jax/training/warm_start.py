@@ -15,9 +15,13 @@ from data_pipeline.errors import UserError
 Path: TypeAlias = tuple[str, ...]
 
 ROWS_OF_TOKENS: frozenset[Path] = frozenset(
-    (("encoder", "embeddings", "word_embeddings", "embedding"), ("language_model", "bias"))
+    (
+        ("encoder", "embeddings", "word_embeddings", "embedding"),
+        ("language_model", "bias"),
+        ("generator", "language_model", "bias"),
+    )
 )
-"""Parameters of `BertForPreTraining` with a row for each token. The embeddings are also its output layer."""
+"""Parameters with a row for each token, where a module has them. The embeddings are also the output layer."""
 
 
 def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collection[Path] = ()) -> TrainState:

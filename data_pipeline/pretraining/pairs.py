@@ -23,7 +23,7 @@ _CUT_A, _CUT_B = 8, 12
 PAIR_DRAWS = 16
 
 # [CLS] A [SEP] B [SEP], [CLS] text [SEP]
-NUM_SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "contiguous": 2}
+NUM_SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "sentence_order": 3, "contiguous": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Spans:
     b_length: Ints
     """0 without a B."""
     label: NDArray[np.int32]
-    """1: B comes from another document (google-research/bert, run_pretraining.py:285)."""
+    """1: B comes from another document (google-research/bert, run_pretraining.py:285), or in the text stands
+    before A."""
     is_short: NDArray[np.bool_]
     """Whether the sequence was drawn with a shorter target length."""
     is_forced: NDArray[np.bool_]
@@ -79,11 +80,19 @@ def choose_spans(
     labelled random always comes from another document: one of the *other* documents is drawn uniformly,
     whereas the original gives up after ten draws. And a random B leaves the rest of its instance unused in
     this visit, since the next visit draws anew; the original continues with that rest.
+
+    In sentence order prediction (Lan et al. 2020, "ALBERT", arXiv 1909.11942, section 3.1) the text is cut in
+    two like for a B that follows, and a coin swaps the two. A text of one sentence is cut between any two of
+    its tokens; there, it gets a random B.
     """
     limit = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
     if data.pairing == "contiguous":
         return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)
+    if data.pairing == "sentence_order":
+        return _in_either_order(
+            corpus.sentence_starts, first, last, bits, limit, data.random_next_prob, is_short
+        )
     middle = first + 1 + _below(bits[:, _SPLIT], last - first - 1)
     is_forced = last - first == 1
     is_random = is_forced | _happens(bits[:, _IS_RANDOM], data.random_next_prob)
@@ -91,18 +100,9 @@ def choose_spans(
     other_first, other_last = _choose_other(corpus, first, target - a_length, bits)
     b_first = np.where(is_random, other_first, middle)
     b_last = np.where(is_random, other_last, last)
-    b_length = _tokens(corpus.sentence_starts, b_first, b_last)
-    a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
-    return Spans(
-        a_start=corpus.sentence_starts[first] + count_heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
-        a_length=a_kept,
-        b_start=corpus.sentence_starts[b_first]
-        + count_heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
-        b_length=b_kept,
-        label=is_random.astype(np.int32),
-        is_short=is_short,
-        is_forced=is_forced,
-    )
+    a = (corpus.sentence_starts[first], a_length)
+    b = (corpus.sentence_starts[b_first], _tokens(corpus.sentence_starts, b_first, b_last))
+    return _cut_pair(a, b, bits, limit, is_random, is_short, is_forced)
 
 
 def _choose_text(
@@ -158,6 +158,53 @@ def _one_span(
         label=nothing.astype(np.int32),
         is_short=is_short,
         is_forced=nothing.astype(bool),
+    )
+
+
+def _in_either_order(
+    sentence_starts: Ints,
+    first: Ints,
+    last: Ints,
+    bits: Bits,
+    limit: Ints | int,
+    swap_prob: float,
+    is_short: NDArray[np.bool_],
+) -> Spans:
+    """Two halves of the sentences [first, last), of which the second is A with probability `swap_prob`."""
+    start, stop = sentence_starts[first], sentence_starts[last]
+    at_sentence = sentence_starts[first + 1 + _below(bits[:, _SPLIT], last - first - 1)]
+    at_token = np.minimum(start + 1 + _below(bits[:, _SPLIT], stop - start - 1), stop)
+    middle = np.where(last - first == 1, at_token, at_sentence)
+    # A text of one token has nothing to swap.
+    is_swapped = _happens(bits[:, _IS_RANDOM], swap_prob) & (middle < stop)
+    halves = ((start, middle - start), (middle, stop - middle))
+    a, b = (
+        tuple(np.where(is_swapped, swapped, kept) for swapped, kept in zip(*pair, strict=True))
+        for pair in (halves[::-1], halves)
+    )
+    return _cut_pair(a, b, bits, limit, is_swapped, is_short, np.zeros_like(is_short))
+
+
+def _cut_pair(
+    a: tuple[Ints, Ints],
+    b: tuple[Ints, Ints],
+    bits: Bits,
+    limit: Ints | int,
+    label: NDArray[np.bool_],
+    is_short: NDArray[np.bool_],
+    is_forced: NDArray[np.bool_],
+) -> Spans:
+    """The spans of A and B, given as starts and lengths, cut to `limit` tokens together."""
+    (a_start, a_length), (b_start, b_length) = a, b
+    a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
+    return Spans(
+        a_start=a_start + count_heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
+        a_length=a_kept,
+        b_start=b_start + count_heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
+        b_length=b_kept,
+        label=label.astype(np.int32),
+        is_short=is_short,
+        is_forced=is_forced,
     )
 
 

@@ -10,7 +10,7 @@ It writes these arrays:
     MODE/evaluation, MODE/outputs        an evaluation with that state
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
-    MODE/ENCODER/params                  params of each encoder of `encoders.py` after a step with Muon
+    MODE/OBJECTIVE/ENCODER/params        params after a step with Muon, for each of `encoders.CASES`
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
@@ -44,7 +44,7 @@ from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
-from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives import OBJECTIVES, MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
@@ -57,7 +57,7 @@ from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
-from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.encoders import CASES, ENCODERS
 from tests.bert_jax.tasks.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
@@ -87,9 +87,11 @@ EVALUATED = ("one_device", "jit", "pmap")
 # Modes in which a run is also started from a model with fewer tokens.
 GROWN = ("one_device", "pmap", "fsdp", "tensor_accumulated")
 FEWER_TOKENS = 21
+# Of the objective of these modes.
+GROWING = [path for path in sorted(ROWS_OF_TOKENS) if path[0] != "generator"]
 # Modes in which packed rows are fine-tuned as well.
 PACKED = ("one_device", "jit", "pmap")
-# Modes in which a step is taken with every encoder as well.
+# Modes in which a step is taken with every objective and encoder as well.
 ENCODED = ("one_device", "pmap", "tensor_accumulated")
 
 
@@ -137,13 +139,13 @@ def record(mode: str, program: Program, state: TrainState) -> dict[str, np.ndarr
 def grow(mode: str, program: Program, start: TrainState) -> dict[str, np.ndarray]:
     """Params with a row for each token: of a model with fewer tokens, and of a run that starts from it."""
     given = {path: np.asarray(array) + 1 for path, array in flatten_dict(start.params).items()}
-    given |= {path: given[path][:FEWER_TOKENS] for path in ROWS_OF_TOKENS}
-    state = start_from(program, unflatten_dict(given), ROWS_OF_TOKENS)
+    given |= {path: given[path][:FEWER_TOKENS] for path in GROWING}
+    state = start_from(program, unflatten_dict(given), GROWING)
     params = flatten_dict(state.params)
     places = flatten_dict(program.abstract_state().params)
     assert all(params[path].sharding == place.sharding for path, place in places.items())
-    grown = {f"{mode}/grown/{'/'.join(path)}": fetch(params[path]) for path in sorted(ROWS_OF_TOKENS)}
-    return grown | {f"{mode}/given/{'/'.join(path)}": given[path] for path in ROWS_OF_TOKENS}
+    grown = {f"{mode}/grown/{'/'.join(path)}": fetch(params[path]) for path in sorted(GROWING)}
+    return grown | {f"{mode}/given/{'/'.join(path)}": given[path] for path in GROWING}
 
 
 def put(program: Program, seed: int) -> Batch:
@@ -222,12 +224,15 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
     return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
 
 
-def learn(encoder: str, parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, np.ndarray]:
+def learn(
+    objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
+) -> dict[str, np.ndarray]:
     """Parameters of two layers after a step."""
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
-    program = make_program(PretrainingTask(MaskedLMAndNSP(), model), experiment, devices)
+    experiment = experiment.with_objective(OBJECTIVES[objective]())
+    program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
     state = program.train_step(program.init(), put(program, 0), RATE)
     return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
 
@@ -255,7 +260,7 @@ def main(output: str, *wanted: str) -> None:
         arrays |= record(mode, second, state)
         if mode in GROWN:
             arrays |= grow(mode, second, start)
-    for path in ROWS_OF_TOKENS:
+    for path in GROWING:
         arrays[f"one_device/drawn/{'/'.join(path)}"] = flatten_dict(start.params)[path]
     if PROCESSES == 1 and not wanted:
         for prng in ("rbg", "threefry2x32"):
@@ -270,9 +275,10 @@ def main(output: str, *wanted: str) -> None:
             arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
         for mode in ENCODED:
             count, parallel = MODES[mode]
-            for encoder in ENCODERS:
-                params = learn(encoder, parallel, jax.devices()[:count])
-                arrays |= {f"{mode}/{encoder}/params/{name}": array for name, array in params.items()}
+            for case in CASES:
+                params = learn(*case, parallel, jax.devices()[:count])
+                prefix = "/".join((mode, *case, "params"))
+                arrays |= {f"{prefix}/{name}": array for name, array in params.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

@@ -1,9 +1,12 @@
 """Settings of encoders that between them have every named part, for tests that hold for all of them.
 
-Tests that need no others run for each; `test_parts.py` checks that no name is missing.
+Tests that need no others run for each; `test_parts.py` checks that no name is missing. `CASES` joins them
+with the objectives.
 """
 
 from typing import Any
+
+from bert_jax.objectives import OBJECTIVES
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -37,6 +40,10 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "biases": "norms",
         "attention_window": 3,
     },
+    # ALBERT (arXiv 1909.11942)
+    "albert": {"embedding_size": 8, "layer_groups": 1},
+    # The same with normalization before sublayers, where the first layer's own cannot be left out
+    "albert_pre": {"embedding_size": 8, "layer_groups": 1, "normalization_place": "pre"},
     # LTG-BERT's normalization (arXiv 2303.09859), with nothing that tells of order
     "unordered": {
         "positions": "none",
@@ -44,3 +51,12 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "query_key_normalization": "same",
     },
 }
+
+CASES: tuple[tuple[str, str], ...] = (
+    *(("mlm_nsp", encoder) for encoder in ENCODERS),
+    *((objective, "bert") for objective in OBJECTIVES if objective != "mlm_nsp"),
+    ("ltr", "modern"),
+    ("rtd", "modern"),
+    ("rtd", "albert_pre"),
+)
+"""Objectives and encoders: each of both at least once, and those together that concern each other."""

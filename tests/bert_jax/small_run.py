@@ -10,8 +10,9 @@ import numpy as np
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import RunRecord, write_record
@@ -79,7 +80,7 @@ def random_params(model: ModelConfig) -> dict:
     )
 
 
-def trainable_params(model: ModelConfig) -> dict:
+def trainable_params(model: ModelConfig, objective: Objective = MaskedLM()) -> dict:  # noqa: B008 (a value)
     """Parameters of a scale that a few dozen steps can learn from."""
     random = np.random.default_rng(5)
     plain = {"scale": 1.0, "bias": 0.0}
@@ -89,7 +90,7 @@ def trainable_params(model: ModelConfig) -> dict:
         array = np.full(leaf.shape, plain[name]) if name in plain else random.normal(0, 0.3, leaf.shape)
         return array.astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_params(model))
+    return jax.tree_util.tree_map_with_path(draw, PretrainingTask(objective, model).abstract_params())
 
 
 def make_run(

@@ -155,3 +155,12 @@ def test_a_ranking_without_wrong_answers_is_refused(monkeypatch: pytest.MonkeyPa
         InBatch(ranking).check(triples)
         Triplet(ranking).check(pairs)
         InBatch(dataclasses.replace(ranking, global_batch_size=smallest)).check(pairs)
+
+
+def test_layers_that_share_parameters_have_one_rate() -> None:
+    shared = dataclasses.replace(TWO_LAYERS, layer_groups=1)
+    for rates in (LayerRates(layer_decay=0.8), LayerRates(frozen_layers=1)):
+        with pytest.raises(UserError, match="layer_decay must be 1, and frozen_layers None, 0 or 2"):
+            dataclasses.replace(CONFIG, model=shared, rates=rates)
+    changes = moved(LayerRates(frozen_layers=2), model=shared)
+    assert [part for part, change in changes.items() if change] == ["classifier"]

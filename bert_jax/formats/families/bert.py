@@ -71,6 +71,8 @@ PARTS: Parts = {
     "normalization_place": {"post": ()},
     "embedding_normalization": {"same": ()},
     "query_key_normalization": {"none": ()},
+    "embedding_size": {None: ()},
+    "layer_groups": {None: ()},
     "biases": {"all": ()},
     "attention_window": {None: ()},
     "feed_forward": {

@@ -180,6 +180,8 @@ MODERNBERT = Family(
         "normalization_place": {"pre": ()},
         "embedding_normalization": {"same": ()},
         "query_key_normalization": {"none": ()},
+        "embedding_size": {None: ()},
+        "layer_groups": {None: ()},
         "feed_forward": {"geglu": ()},
         "biases": {
             "none": (),

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh
 
 from bert_jax import config
-from bert_jax.config import MODEL_PARTS, ModelConfig, OptimizerConfig
+from bert_jax.config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig, OptimizerConfig
 from bert_jax.formats import google_tf1
 from bert_jax.formats.families.bert import BERT
 from bert_jax.mesh import AXES
@@ -204,6 +204,42 @@ def test_every_so_many_layers_see_all() -> None:
     assert {without.of_layer(i).rotary_base for i in range(5)} == {160_000.0}
 
 
+def test_groups_of_layers_share_their_parameters_in_order() -> None:
+    model = dataclasses.replace(TINY, num_layers=4, layer_groups=2, dropout_rate=0.0)
+    shared = random_params(model)["encoder"]
+    assert [name for name in shared if name.startswith("layer_")] == ["layer_0", "layer_1"]
+    apart = {name: value for name, value in shared.items() if not name.startswith("layer_")}
+    apart |= {f"layer_{i}": shared[f"layer_{i // 2}"] for i in range(4)}
+    ids = jnp.arange(10).reshape(2, 5)
+    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
+    of_own = dataclasses.replace(model, layer_groups=None)
+    states, expected = (
+        Encoder(config).apply({"params": params}, batch, True, method="hidden_states")
+        for config, params in ((model, shared), (of_own, apart))
+    )
+    assert len(states) == 5
+    jax.tree.map(np.testing.assert_array_equal, states, expected)
+
+
+def test_narrow_embeddings_are_normalized_and_then_widened() -> None:
+    model = dataclasses.replace(TINY, embedding_size=6)
+    params = random_params(model)
+    encoder, ids = params["encoder"], np.arange(5)[None]
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    tables = encoder["embeddings"]
+    total = sum(
+        tables[f"{name}_embeddings"]["embedding"][rows]
+        for name, rows in (("word", ids), ("position", ids), ("segment", 0 * ids))
+    )
+    deviation = total - total.mean(-1, keepdims=True)
+    normal = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True))
+    narrow = normal * tables["layer_norm"]["scale"] + tables["layer_norm"]["bias"]
+    project = encoder["embeddings_project"]
+    states = Encoder(model).apply({"params": encoder}, batch, True, method="hidden_states")
+    np.testing.assert_allclose(states[0], narrow @ project["kernel"] + project["bias"], rtol=1e-5, atol=1e-5)
+    assert params["language_model"]["dense"]["kernel"].shape == (TINY.hidden_size, 6)
+
+
 def test_pre_normalizes_before_each_sublayer_and_at_the_end() -> None:
     model = dataclasses.replace(TINY, num_layers=2, normalization_place="pre")
     norms = {
@@ -251,6 +287,16 @@ def test_normformer_normalizes_what_attention_gives_and_before_the_last_product(
         ({"global_every": 3}, "model.global_every needs model.attention_window"),
         ({"attention_window": 0}, "model.attention_window is 0"),
         ({"feed_forward": "geglu", "activation": "relu"}, "geglu has model.activation gelu_tanh or"),
+        ({"embedding_size": 0}, "model.embedding_size is 0; it must be a whole number from 1"),
+        ({"positions": "sinusoidal", "embedding_size": 7}, "an even model.embedding_size; it is 7"),
+        (
+            {"num_layers": 6, "layer_groups": 4},
+            r"model.layer_groups \(4\) does not divide model.num_layers \(6\); valid: 1, 2, 3, 6",
+        ),
+        (
+            {"layer_groups": 1, "attention_window": 2, "global_every": 3},
+            "model.global_every makes layers differ, and with model.layer_groups they are the same",
+        ),
     ],
 )
 def test_impossible_parts_are_refused(settings: dict, message: str) -> None:
@@ -271,7 +317,7 @@ def test_each_part_of_an_encoder_that_a_format_lacks_is_refused(
     entries: typing.Callable, encoder: str
 ) -> None:
     for name, value in ENCODERS[encoder].items():
-        if name in (*MODEL_PARTS, "attention_window"):
+        if name in (*MODEL_PARTS, *OPTIONAL_SIZES, "attention_window"):
             with pytest.raises(UserError, match=f"has no BERT with {name} {value}, only"):
                 entries(dataclasses.replace(ModelConfig(), **{name: value}))
 

@@ -54,22 +54,24 @@ def by_hand(
     return {**sums, "tokens": float(batch["input_mask"].sum())}
 
 
-@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
+@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm_sop", "mlm", "ltr"])
 def test_sums_count_real_predictions_only(objective: str) -> None:
     learns = OBJECTIVES[objective]()
     logits, batch = make_case(objective)
     totals = learns.denominators(batch)
     sums = {**learns.numerators(logits, batch), **totals}
     expected = by_hand(logits, batch, objective)
-    if objective != "mlm_nsp":
+    if objective == "mlm_sop":
+        expected = {name.replace("nsp_", "sop_"): value for name, value in expected.items()}
+    elif objective != "mlm_nsp":
         expected = {name: value for name, value in expected.items() if not name.startswith("nsp_")}
     assert sums.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(sums[name], value, rtol=1e-5, err_msg=name)
 
     loss = expected["lm_loss"] / (expected["lm_weight"] + 1e-5)
-    if objective == "mlm_nsp":
-        loss += expected["nsp_loss"] / 3
+    if objective.startswith("mlm_"):
+        loss += expected[f"{objective.removeprefix('mlm_')}_loss"] / 3
     np.testing.assert_allclose(learns.loss(sums, totals), loss, rtol=1e-5)
 
 

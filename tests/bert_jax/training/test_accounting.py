@@ -28,7 +28,8 @@ def count(tree: dict) -> int:
 @pytest.mark.parametrize(("name", "published"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_parameter_counts(name: str, published: int) -> None:
     model = EXPERIMENTS[name].model
-    assert encoder_parameters(model) + dense_parameters(model) == published
+    width = model.hidden_size
+    assert encoder_parameters(model) + dense_parameters(model, width, width) == published
     params = abstract_params(model)
     assert count(params["encoder"]) + count(params["pooler"]) == published
     assert count(params) == MaskedLMAndNSP().num_parameters(model)
@@ -41,6 +42,13 @@ def test_published_parameter_counts_of_modern_bert(name: str, published: int) ->
     params = abstract_params(model)
     assert count(params["encoder"]) + count(params["language_model"]) == published
     assert count(params) == MaskedLM().num_parameters(model)
+
+
+def test_published_parameter_counts_of_electra_and_albert() -> None:
+    """14 M and 12 M in the papers; exactly, those of transformers' `ElectraModel` and `AlbertModel`."""
+    assert encoder_parameters(EXPERIMENTS["electra_small"].model) == 13_483_008
+    albert = EXPERIMENTS["albert_base"].model
+    assert encoder_parameters(albert) + dense_parameters(albert, 768, 768) == 11_683_584
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -17,7 +17,7 @@ from bert_jax.parallel.sharding import join_blocks, make_mesh
 from bert_jax.training.program import COMPILER_OPTIONS, compiler_options, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.encoders import CASES
 from tests.bert_jax.tpu.small_step import MODEL, PHASE
 
 ROOT = Path(__file__).parents[3]
@@ -66,12 +66,12 @@ def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndar
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["pmap", "tensor_accumulated"])
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_every_encoder_learns_as_on_one_device(
-    results: dict[str, np.ndarray], encoder: str, mode: str
+@pytest.mark.parametrize(("objective", "encoder"), CASES)
+def test_every_objective_and_encoder_learns_as_on_one_device(
+    results: dict[str, np.ndarray], objective: str, encoder: str, mode: str
 ) -> None:
     # Muon makes the smallest parts of a gradient as large as the others, and their rounding with them.
-    assert_equal(results, mode, f"{encoder}/params", tolerance=2e-5)
+    assert_equal(results, mode, f"{objective}/{encoder}/params", tolerance=2e-5)
 
 
 @pytest.mark.slow

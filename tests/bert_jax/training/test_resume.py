@@ -1,4 +1,4 @@
-"""A run of any encoder and optimizer goes on from its checkpoint bit for bit."""
+"""A run of any objective, encoder and optimizer goes on from its checkpoint bit for bit."""
 
 import dataclasses
 from pathlib import Path
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bert_jax.config import OptimizerConfig
-from bert_jax.objectives import MaskedLMAndNSP
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.program import make_program
 from bert_jax.training.retention import Kept
 from data_pipeline.config import DataConfig, Phase
-from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.encoders import CASES, ENCODERS
 from tests.bert_jax.model.test_packed_rows import LENGTH, SLOTS, make_batches
 from tests.bert_jax.tiny_model import TINY
 
@@ -28,23 +28,22 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize(
-    ("encoder", "optimizer"),
+    ("objective", "encoder", "optimizer"),
     [
-        *((encoder, "adamw") for encoder in ENCODERS),
-        *(("modern", name) for name in ("lamb", "stable_adamw", "muon")),
+        *((*case, "adamw") for case in CASES),
+        *(("mlm_nsp", "modern", name) for name in ("lamb", "stable_adamw", "muon")),
     ],
 )
-def test_a_checkpoint_changes_no_bit(encoder: str, optimizer: str, tmp_path: Path) -> None:
-    model = dataclasses.replace(TINY, num_layers=2, **ENCODERS[encoder])
+def test_a_checkpoint_changes_no_bit(objective: str, encoder: str, optimizer: str, tmp_path: Path) -> None:
     phase = Phase(max_seq_length=LENGTH, max_predictions_per_seq=SLOTS)
     experiment = Experiment(
-        model=model,
+        model=dataclasses.replace(TINY, num_layers=2, **ENCODERS[encoder]),
         data=DataConfig(phases=(phase,)),
         optimizer=OPTIMIZERS[optimizer],
         num_train_steps=4,
         global_batch_size=4,
-    )
-    program = make_program(PretrainingTask(MaskedLMAndNSP(), model), experiment)
+    ).with_objective(OBJECTIVES[objective]())
+    program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     batch = program.put(make_batches()[1])
     checkpoints = Checkpoints(tmp_path, Kept(1), print)
 
@@ -54,7 +53,8 @@ def test_a_checkpoint_changes_no_bit(encoder: str, optimizer: str, tmp_path: Pat
             checkpoints.save(2, state)
         state = program.train_step(state, batch, np.float32(1e-2))
         states.append(jax.device_get(state))
-    assert not np.array_equal(*(s.params["language_model"]["bias"] for s in states[2:]))
+    embeddings = (s.params["encoder"]["embeddings"]["word_embeddings"]["embedding"] for s in states[2:])
+    assert not np.array_equal(*embeddings)
 
     checkpoints.close()
     checkpoints = Checkpoints(tmp_path, Kept(1), print)

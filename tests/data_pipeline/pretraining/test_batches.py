@@ -78,6 +78,14 @@ def test_threads_do_not_matter(corpus, batches, threads):
     assert_same(train(corpus, num_threads=threads), batches)
 
 
+@pytest.mark.parametrize("max_instances", [1, 3])
+def test_a_resumed_run_sees_sentences_in_the_order_that_it_would_have_seen(corpus, max_instances):
+    data = DataConfig(pairing="sentence_order", phases=PHASES, max_instances_per_row=max_instances)
+    whole = train(corpus, data)
+    assert 0 < np.concatenate([b["next_sentence_labels"].ravel() for b in whole]).mean() < 1
+    assert_same(train(corpus, data, first_step=7, rows=((1, 5),)), [rows_of(b, ((1, 5),)) for b in whole[7:]])
+
+
 @pytest.mark.parametrize("first_step", [1, 5, 6, 7, 11, 12])
 def test_a_resumed_run_sees_what_it_would_have_seen(corpus, batches, first_step):
     assert_same(train(corpus, first_step=first_step), batches[first_step:])

@@ -27,6 +27,7 @@ def drawn(corpus):
     [
         DataConfig(),
         DataConfig(pairing="contiguous", short_seq_prob=0.0),
+        DataConfig(pairing="sentence_order", random_next_prob=0.3),
         DataConfig(masking=MaskingConfig(rate=0.3, mask=0.0, same=0.2, random=0.8), random_next_prob=0.1),
         DataConfig(masking=MaskingConfig(unit="whole_word")),
         DataConfig(masking=MaskingConfig(rate=0.0)),

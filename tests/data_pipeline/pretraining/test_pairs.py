@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
+from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.pretraining.instances import cut_instances
 from data_pipeline.pretraining.pairs import (
     NUM_SPECIAL_TOKENS,
@@ -17,7 +18,7 @@ from data_pipeline.pretraining.pairs import (
     count_heads,
     write_sequences,
 )
-from tests.data_pipeline.small_corpus import count_bounds
+from tests.data_pipeline.small_corpus import count_bounds, write_corpus
 
 LENGTH = 64
 VISITS = 20_000
@@ -122,7 +123,7 @@ def test_other_documents_are_drawn_evenly(corpus):
     assert (counts[1:] < high).all()
 
 
-@pytest.mark.parametrize("pairing", ["next_sentence", "contiguous"])
+@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "contiguous"])
 def test_share_of_short_sequences_is_as_promised(corpus, pairing):
     _, _, spans = visit(corpus, DataConfig(pairing=pairing, short_seq_prob=0.25))
     low, high = count_bounds(VISITS, 0.25)
@@ -164,7 +165,7 @@ def test_contiguous_sequences_have_no_b_and_no_label(corpus):
     assert spans.a_length.max() == LENGTH - 2
 
 
-@pytest.mark.parametrize("pairing", ["next_sentence", "contiguous"])
+@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "contiguous"])
 def test_rows_are_laid_out_as_the_paper_says(corpus, pairing):
     _, _, spans = visit(corpus, DataConfig(pairing=pairing))
     few = dataclasses.replace(
@@ -259,3 +260,51 @@ def test_a_and_b_are_cut_by_bits_of_their_own(corpus):
         changed = choose_spans(corpus, instances, numbers, bits, PAPER, LENGTH)
         assert (getattr(changed, moved) != getattr(spans, moved)).any()
         np.testing.assert_array_equal(getattr(changed, kept), getattr(spans, kept))
+
+
+def test_sentences_in_order_are_one_text_cut_in_two(corpus):
+    instances, numbers, spans = visit(corpus, DataConfig(pairing="sentence_order"), max_seq_length=512)
+    a_stop, b_stop = spans.a_start + spans.a_length, spans.b_start + spans.b_length
+    uncut = spans.a_length + spans.b_length < 509
+    assert uncut.mean() > 0.5
+    is_swapped = spans.label == 1
+    np.testing.assert_array_equal(
+        np.where(is_swapped, b_stop, a_stop)[uncut], np.where(is_swapped, spans.a_start, spans.b_start)[uncut]
+    )
+    first, last = (instances.first_sentences.astype(int)[numbers + i] for i in (0, 1))
+    middle = np.where(is_swapped, spans.a_start, spans.b_start)
+    several = uncut & (last - first > 1) & ~spans.is_short
+    assert np.isin(middle[several], corpus.sentence_starts).all()
+    assert_even(
+        corpus.sentence_starts.searchsorted(middle[several]) - first[several] - 1,
+        (last - first - 1)[several],
+    )
+
+
+def test_a_single_sentence_is_cut_at_any_of_its_tokens(tmp_path):
+    corpus = open_corpus(write_corpus(tmp_path, [[[list(range(5, 5 + n))] for n in (2, 9, 20)]]), "train")
+    data = DataConfig(pairing="sentence_order", short_seq_prob=0.0)
+    _, _, spans = visit(corpus, data)
+    total = spans.a_length + spans.b_length
+    assert set(total) == {2, 9, 20}
+    assert not spans.is_forced.any()
+    assert_even(np.where(spans.label == 1, spans.b_length, spans.a_length) - 1, total - 1)
+
+
+def test_share_of_swapped_pairs_is_as_promised(corpus):
+    _, _, spans = visit(corpus, DataConfig(pairing="sentence_order", random_next_prob=0.3))
+    low, high = count_bounds(VISITS, 0.3)
+    assert low < spans.label.sum() < high
+    halves = (start[spans.b_length > 0] for start in (spans.a_start, spans.b_start))
+    np.testing.assert_array_equal(*(documents_of(corpus, starts) for starts in halves))
+
+
+def test_a_text_of_one_token_has_nothing_to_swap(tmp_path):
+    corpus = open_corpus(write_corpus(tmp_path, [[[[7]], [[8]]]]), "train")
+    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, 13)
+    bits = np.random.default_rng(0).integers(0, 2**32, (20, PAIR_DRAWS), np.uint32)
+    data = DataConfig(pairing="sentence_order", random_next_prob=1.0)
+    spans = choose_spans(corpus, instances, np.arange(20) % 2, bits, data, 16)
+    assert (spans.a_length == 1).all()
+    assert not spans.b_length.any()
+    assert not spans.label.any()

@@ -21,6 +21,7 @@ PHASE = Phase(LENGTH, SLOTS)
 DATA = DataConfig(phases=(PHASE,), max_instances_per_row=INSTANCES)
 VARIANTS = {
     "pairs": DATA,
+    "sentence order": dataclasses.replace(DATA, pairing="sentence_order"),
     "contiguous": dataclasses.replace(DATA, pairing="contiguous"),
     "whole words": dataclasses.replace(DATA, masking=MaskingConfig(unit="whole_word")),
     "no masks": dataclasses.replace(DATA, masking=MaskingConfig(rate=0.0)),
