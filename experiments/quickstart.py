@@ -3,15 +3,22 @@
     bert-jax pretrain quickstart --workdir runs/quickstart
 
 Corpus: English prose of the documentation of the installed Python packages, made on the spot with
-a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, under 6 minutes in all.
-Expected: held-out MLM accuracy at least 3 times that of always guessing the most frequent token.
+a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, about 6 minutes in all.
+Expected: held-out MLM accuracy at least 5 times that of always guessing the most frequent token.
+
+`quickstart` has the parts of today's encoders, and masked LM alone; it exports as ModernBertForMaskedLM.
+`quickstart_bert` is BERT as published at the same size, with as many steps: it learns less in them, since
+its learnt positions hold it up for the first 1,500 steps.
 """
 
+from dataclasses import replace
+
 from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
 
-QUICKSTART = Experiment(
+QUICKSTART_BERT = Experiment(
     model=ModelConfig(
         vocab_size=4096,
         num_layers=2,
@@ -38,4 +45,24 @@ QUICKSTART = Experiment(
     eval_every=250,
     eval_examples=2_000,
     checkpoint_every=250,
+)
+
+QUICKSTART = replace(
+    QUICKSTART_BERT,
+    objective=MaskedLM(),
+    model=replace(
+        QUICKSTART_BERT.model,
+        # Two thirds of 512, since a gated layer has three matrices.
+        intermediate_size=344,
+        type_vocab_size=0,
+        positions="rotary",
+        normalization_place="pre",
+        feed_forward="geglu",
+        biases="none",
+        activation="gelu_exact",
+    ),
+    data=replace(QUICKSTART_BERT.data, pairing="contiguous"),
+    optimizer=OptimizerConfig(
+        name="muon", learning_rate=4e-3, warmup_steps=200, bias_correction="adam", decay_shape="cosine"
+    ),
 )

@@ -53,7 +53,7 @@ def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
     """A command line without flags for the model; the experiment's own shape differs from the model's."""
     tiny = [str(word) for item in NOT_OF_THE_MODEL.items() for word in item]
     return [
-        *("pretrain", "quickstart", "--workdir", str(workdir), "--data.corpus", str(corpus)),
+        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
         *("--init-from", str(model), *tiny, *flags),
     ]
 
@@ -72,7 +72,7 @@ def test_a_gelu_that_the_directory_does_not_say_is_named_or_taken_from_the_flag(
     (google / "bert_config.json").write_text(json.dumps(config))
     assert main(["convert", "--model", str(google), "--output", str(tmp_path / "hf")]) == 0
     assert "note: google does not say which GELU it was trained with; gelu_tanh is" in capsys.readouterr().err
-    assert EXPERIMENTS["quickstart"].model.activation == "gelu_tanh"
+    assert EXPERIMENTS["quickstart_bert"].model.activation == "gelu_tanh"
     for gelu in ("gelu_exact", "gelu_tanh"):
         flags = ("--model.activation", gelu, *ONE_STEP)
         assert main(further(tmp_path / gelu, corpus, google, *flags)) == 0
@@ -181,7 +181,7 @@ def test_a_vocabulary_may_go_on_after_the_models(
 def test_the_vocabulary_size_holds_model_and_corpus(
     rows: int, flag: int | None, expected: int, longer: Path, model: Path
 ) -> None:
-    named = EXPERIMENTS["quickstart"]
+    named = EXPERIMENTS["quickstart_bert"]
     data = dataclasses.replace(named.data, corpus=str(longer), phases=(Phase(16, 4),))
     wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
     experiment = dataclasses.replace(named, data=data, model=wanted)
@@ -197,7 +197,7 @@ def test_the_vocabulary_size_holds_model_and_corpus(
 def test_a_flag_of_the_experiments_own_value_counts(
     flag: str, joined: bool, corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layers = EXPERIMENTS["quickstart"].model.num_layers
+    layers = EXPERIMENTS["quickstart_bert"].model.num_layers
     words = [f"{flag}={layers}"] if joined else [flag, str(layers)]
     assert main(further(tmp_path / "w", corpus, model, *words)) == 2
     assert f"another shape: model.num_layers is {layers}, not 1; leave" in capsys.readouterr().err
@@ -275,7 +275,7 @@ def test_what_does_not_fit_is_one_line(
             "of Hugging Face's hub comes with `hf download",
         ),
         (
-            ["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],
+            ["pretrain", "quickstart_bert", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],
             "needs a corpus that was made with the model's vocabulary",
         ),
     ):

@@ -26,7 +26,7 @@ LAUNCH_TPU = ROOT / "launch_tpu.sh"
 PLACE = ("--zone", "us-west4-a", "--project", "mine")
 TYPE = ("--type", "v5litepod-16")
 WORKDIR = ("--workdir", "gs://bucket/runs/a")
-RUN = (*WORKDIR, "--corpus", "/corpora/a", "--", "quickstart")
+RUN = (*WORKDIR, "--corpus", "/corpora/a", "--", "quickstart_bert")
 IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@example.org")
 PATIENCE_SECONDS = 900
 
@@ -282,7 +282,7 @@ def nothing(laptop: Laptop) -> None:
         ),
         (
             nothing,
-            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *WORKDIR, "--", "quickstart"),
+            ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *WORKDIR, "--", "quickstart_bert"),
             "no corpus: ",
         ),
         (
@@ -346,7 +346,7 @@ def nothing(laptop: Laptop) -> None:
         (
             nothing,
             ("train", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN, "--model.num-layer", "3"),
-            "of this machine refuses -- quickstart --model.num-layer 3: unknown flag .*; nearest: ",
+            "of this machine refuses -- quickstart_bert --model.num-layer 3: unknown flag .*; nearest: ",
         ),
         (
             nothing,
@@ -483,7 +483,7 @@ def test_a_run_on_a_shared_disk_is_watched_as_one_in_a_bucket(
     watch = laptop.launch(
         *("watch", "a", *PLACE, *TYPE, "--repository", copy, "--poll-seconds", "1"),
         *setup_of(write_endings([save, save, save, "exit 0"], laptop, tmp_path)),
-        *("--workdir", str(run), "--corpus", "/corpora/a", "--", "quickstart"),
+        *("--workdir", str(run), "--corpus", "/corpora/a", "--", "quickstart_bert"),
     )
     assert (watch.returncode, laptop.rented()) == (0, 1), watch.stdout + watch.stderr
     assert f"installing {begun_with} on a" in watch.stdout
@@ -494,7 +494,7 @@ def test_watch_does_not_take_silence_for_no_commit(laptop: Laptop) -> None:
     laptop.cloud.fail("storage cat", times=1)
     from_bucket = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
     laptop.cloud.preempt("a")
-    on_disk = ("--workdir", "/shared/a", "--corpus", "/corpora/a", "--", "quickstart")
+    on_disk = ("--workdir", "/shared/a", "--corpus", "/corpora/a", "--", "quickstart_bert")
     from_hosts = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *on_disk)
     for watch in (from_bucket, from_hosts):
         assert (watch.returncode, laptop.created()) == (69, 0), watch.stderr
@@ -600,7 +600,7 @@ def test_a_start_that_is_said_again_starts_nothing(tmp_path: Path) -> None:
     directory.mkdir()
     (directory / "pid").write_text(str(os.getpid()))
     subprocess.run(
-        ["bash", ROOT / "tpu_host.sh", "run", "/runs/a", "", "quickstart"],
+        ["bash", ROOT / "tpu_host.sh", "run", "/runs/a", "", "quickstart_bert"],
         env={**os.environ, "HOME": str(tmp_path)},
         check=True,
     )
@@ -677,7 +677,7 @@ def test_all_hosts_have_the_corpus_before_any_of_them_waits_for_the_others(
     laptop.cloud.add_slice("a")
     for verb, *flags in (
         ("install", *source, *setup_of(program)),
-        ("run", *WORKDIR, "--corpus", "gs://bucket/corpora/big", "--", "quickstart"),
+        ("run", *WORKDIR, "--corpus", "gs://bucket/corpora/big", "--", "quickstart_bert"),
     ):
         done = laptop.launch(verb, "a", *PLACE, *flags)
         assert done.returncode == 0, done.stderr
@@ -824,7 +824,7 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
 
     def run(name: str) -> tuple[str, ...]:
         directories = ("--workdir", f"gs://bucket/runs/{name}", "--corpus", "gs://bucket/corpora/tiny/")
-        return (*directories, "--poll-seconds", "2", "--", "quickstart", *overrides)
+        return (*directories, "--poll-seconds", "2", "--", "quickstart_bert", *overrides)
 
     watch = (*TYPE, *from_here, *run("undisturbed"))
     for verb, flags in {

@@ -38,7 +38,7 @@ FLAGS = {
     "--checkpoint-every": 20,
     "--keep-checkpoints": 2,
 }
-"""Turn `quickstart` into a run of seconds."""
+"""Turn `quickstart_bert` into a run of seconds."""
 
 
 def write_corpus(
@@ -61,7 +61,7 @@ def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:
     """The arguments of `bert-jax` for a tiny run; of a flag given twice the last one counts."""
     tiny = [word for flag, value in FLAGS.items() for word in (flag, str(value))]
     return [
-        *("pretrain", "quickstart", "--workdir", str(workdir), "--data.corpus", str(corpus)),
+        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
         *tiny,
         *flags,
     ]
