@@ -17,6 +17,7 @@ from bert_jax.finetuning_config import FineTuningConfig, Trial
 from bert_jax.parallel import interrupt
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning import packing
+from bert_jax.tasks.finetuning.grid import Grid
 from bert_jax.tasks.finetuning.outputs import gather
 from bert_jax.tasks.finetuning.results import report
 from bert_jax.training.checkpoints import load_params
@@ -75,6 +76,21 @@ def test_it_learns_and_the_best_trial_is_kept(directory: Path) -> None:
     record = read_record(directory / "output" / "best")
     assert record.labels == tuple(sorted(SUBJECTS))
     assert Path(record.data) == directory / "data"
+
+
+def test_a_frozen_encoder_is_applied_once_to_each_split(
+    directory: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--frozen-layers=1", "--epochs=2", "--features.lstm-layers=1", "--features.lstm-width=8"]
+    assert main(command(directory, *flags, output="cached")) == 0
+    assert capsys.readouterr().out.count("computing the encoder's features") == 2
+    assert not (directory / "cached" / "features").exists()
+    monkeypatch.setattr(Grid, "_feature_cache", lambda self: None)
+    assert main(command(directory, *flags, output="computed")) == 0
+    cached, computed = (
+        load_params(directory / name / "best")[1]["classifier"] for name in ("cached", "computed")
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), cached, computed)
 
 
 def test_it_says_how_much_there_is_and_what_is_cut(directory: Path, capsys: pytest.CaptureFixture) -> None:

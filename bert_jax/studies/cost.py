@@ -51,6 +51,8 @@ def _finetuning_flops(job: Measuring, data: Loaded) -> float:
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
     frozen = training.rates.frozen_layers or 0
     a_row = encoder_flops(model, length, frozen)
+    if frozen == model.num_layers:  # computed once for all trials
+        return data.train_rows * a_row * (1 + data.evaluated_tokens / max(data.train_tokens, 1))
     evaluations = data.evaluated_tokens / max(data.train_tokens, 1) * _FORWARD
     return sum(data.train_rows * a_row * trial.epochs * (1 + evaluations) for trial in training.trials())
 

@@ -15,6 +15,7 @@ from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
 from bert_jax.model.packed_rows import instance_masks, instance_starts
 from bert_jax.task import Batch
+from data_pipeline.tasks.finetuning.rows import FEATURES
 
 
 def sequence_features(
@@ -24,8 +25,7 @@ def sequence_features(
 
     To be called in a compact module, which gets the parameters: `encoder`, and those of new layers.
     """
-    states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
-    x = _combine([states[layer] for layer in features.layers], features.combine)
+    x = _combine(_layers(config, features, batch, deterministic), features.combine)
     is_packed = "instance_starts" in batch
     assert not (is_packed and features.lstm_layers), "a BiLSTM would read on from one to the next"
     for number in range(features.lstm_layers):
@@ -80,9 +80,21 @@ class LayerWeights(nn.Module):
         return scale * sum(w * x for w, x in zip(weights, states, strict=True))
 
 
+def _layers(
+    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
+) -> list[jax.Array]:
+    """[B, T, D] of each layer that the head sees: computed before, or now."""
+    if FEATURES in batch:
+        return [batch[FEATURES][:, :, number] for number in range(len(features.layers))]
+    states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
+    return [states[layer] for layer in features.layers]
+
+
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
     """[B x K, D]: the last layer at the positions to pool, and computed only there."""
     columns = instance_starts(batch) if config.attention == "bidirectional" else _last_tokens(batch)
+    if FEATURES in batch:
+        return _at(batch[FEATURES][:, :, 0], columns)
     states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)
     return states_BKD.reshape(-1, states_BKD.shape[-1])
 

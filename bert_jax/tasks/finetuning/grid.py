@@ -21,6 +21,7 @@ from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
+from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.packing import find_packing
@@ -88,6 +89,7 @@ class Grid:
             global_batch_size=self.trials[0].batch_size,
         )
         self.head = self.make_head(self.base)
+        self.with_features = self._feature_cache()
         if self.base.parallel.mode == "jit":
             make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
         # All of them now, so that an impossible one is reported before the first is trained.
@@ -95,6 +97,18 @@ class Grid:
         for config in self.configs.values():
             check_batch(config)
             self.make_head(config).check(data.train)
+
+    def _feature_cache(self) -> FeatureCache | None:
+        """What computes the features once, if the encoder is frozen as a whole."""
+        config = self.head.encoder_config
+        if self.base.rates.frozen_layers != config.num_layers:
+            return None
+        say = functools.partial(print, flush=True)
+        encoder, layers = self.model.params["encoder"], self.base.features.layers
+        return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, say)
+
+    def _prepared(self, rows: Rows) -> Rows:
+        return self.with_features(rows) if self.with_features else rows
 
     def describe_start(self) -> str | None:
         """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
@@ -141,6 +155,8 @@ class Grid:
             epochs_done += trial.epochs
         self._check_diverged()
         self._test_again()
+        if self.with_features:
+            self.with_features.clear()
         return True
 
     def _train_trial(self, trial: Trial, interrupt: Interrupt) -> Ending:
@@ -151,7 +167,7 @@ class Grid:
         packing = self._begin(trial, config)
         training = functools.partial(
             training_batches,
-            self.data.train,
+            self._prepared(self.data.train),
             batch_size=trial.batch_size,
             seed=trial.seed,
             num_steps=config.num_train_steps,
@@ -351,7 +367,7 @@ class Grid:
     def _apply(self, program: Program, params: Params) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
-            return predict(program, params, evaluation_batches(rows, size, self.lengths))
+            return predict(program, params, evaluation_batches(self._prepared(rows), size, self.lengths))
 
         return apply
 

@@ -29,7 +29,7 @@ from bert_jax.model.linear import Linear
 from bert_jax.model.packed_rows import is_instance
 from bert_jax.model.size import encoder_flops
 from bert_jax.task import Batch, Metric, Sums
-from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
 
 IMPOSSIBLE = -10000.0
 """Score of a missing choice or of a padded position, whose probability is then exactly 0."""
@@ -107,6 +107,8 @@ class Head(abc.ABC):
         return self.config.rates.scale(path, self.config.model.num_layers)
 
     def flops(self, batch: Batch) -> int:
+        if FEATURES in batch:  # what is left, the head's, is little
+            return 0
         length = batch["input_ids"].shape[-1]
         frozen = self.config.rates.frozen_layers or 0
         return batch["input_ids"].size // length * encoder_flops(self.config.model, length, frozen)
@@ -114,14 +116,15 @@ class Head(abc.ABC):
 
 def sequences_of(batch: Batch) -> tuple[Batch, int]:
     """The inputs, with each of a row's C sequences as an instance of its own, in order; and C."""
-    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    names = ("input_ids", "input_mask", "segment_ids", FEATURES)
+    inputs = {name: batch[name] for name in names if name in batch}
     if "instance_starts" in batch:
         starts = batch["instance_starts"]
         width = starts.shape[2] if starts.ndim > 2 else 1
         return {**inputs, "instance_starts": starts.reshape(len(starts), -1)}, width
     ids = batch["input_ids"]
     width = ids.shape[1] if ids.ndim > 2 else 1
-    return {name: x.reshape(-1, x.shape[-1]) for name, x in inputs.items()}, width
+    return {name: x.reshape(-1, *x.shape[ids.ndim - 1 :]) for name, x in inputs.items()}, width
 
 
 def real_rows(batch: Batch) -> jax.Array:

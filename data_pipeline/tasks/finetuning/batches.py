@@ -12,7 +12,7 @@ import numpy as np
 
 from data_pipeline.tasks.finetuning.order import rows_of_step
 from data_pipeline.tasks.finetuning.packing import Packing, place_rows
-from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
 
 NumpyBatch = dict[str, np.ndarray]
 
@@ -26,7 +26,7 @@ NO_TARGET = -1
 POSITIONS = "_positions"
 """Suffix of the names of targets that are token positions, counted from the beginning of their row."""
 
-_INPUTS = ("input_ids", "segment_ids")
+_INPUTS = ("input_ids", "segment_ids", FEATURES)
 
 
 def lengths_up_to(longest: int) -> tuple[int, ...]:
@@ -56,8 +56,8 @@ def training_batches(
 
     Returns:
       dicts of input_ids, input_mask, segment_ids int32 [B, T], or [B, C, T] where rows have C > 1
-      sequences; per-token targets of the same shape, -1 in padding; per-row targets [B, ...]; row int32
-      [B], the number of each row.
+      sequences; per-token targets of the same shape, -1 in padding; features [B, T, L, D] if rows have them;
+      per-row targets [B, ...]; row int32 [B], the number of each row.
 
       With packing, there are P lines of at most K rows instead of B rows: input_ids, input_mask,
       segment_ids and per-token targets [P, T]; per-row targets [P, K, ...]; row [P, K], -1 for a missing
@@ -161,10 +161,10 @@ def _pack_batch(rows: Rows, numbers: np.ndarray, sizes: np.ndarray, packing: Pac
     lines, slots, columns = place_rows(sizes, packing)
     num_lines = packing.num_lines(int(lines.max()) + 1)
     width, places = rows.sequences_per_row, (num_lines, packing.max_rows)
-    batch = {
-        name: np.full((num_lines, packing.length), 0 if name in _INPUTS else NO_TARGET, np.int32)
-        for name in rows.tokens
-    }
+    batch = {}
+    for name, values in rows.tokens.items():
+        shape = (num_lines, packing.length, *values[0].shape[1:])
+        batch[name] = np.full(shape, 0 if name in _INPUTS else NO_TARGET, values[0].dtype)
     batch["input_mask"] = np.zeros((num_lines, packing.length), np.int32)
     starts = np.zeros((*places, width), np.int32)
     for number, line, slot, column in zip(numbers, lines, slots, columns, strict=True):
@@ -188,8 +188,9 @@ def _pack_batch(rows: Rows, numbers: np.ndarray, sizes: np.ndarray, packing: Pac
 
 
 def _pad(sequences: Sequence[np.ndarray], shape: tuple[int, ...], filler: int) -> np.ndarray:
-    """int32 of `shape`: one padded sequence per index of the leading axes."""
-    padded = np.full(shape, filler, np.int32)
-    for line, sequence in zip(padded.reshape(-1, shape[-1]), sequences, strict=False):
+    """[*shape, ...]: one padded sequence [T_i, ...] per index of the leading axes, of their dtype."""
+    of_token = sequences[0].shape[1:]
+    padded = np.full((*shape, *of_token), filler, sequences[0].dtype)
+    for line, sequence in zip(padded.reshape(-1, shape[-1], *of_token), sequences, strict=False):
         line[: len(sequence)] = sequence
     return padded

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+FEATURES = "features"
+"""Per-token activations of a frozen encoder, which are computed once: [T_i, L, D] for L layers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -20,7 +23,8 @@ class Rows:
 
     tokens: Mapping[str, Sequence[np.ndarray]]
     """`input_ids`, `segment_ids` and per-token targets such as `tag_ids`: one int32 [T_i] array for each
-    sequence, of the same length for all names. `input_ids` begin with [CLS] and end with [SEP]."""
+    sequence, of the same length for all names; and perhaps `FEATURES`. `input_ids` begin with [CLS] and end
+    with [SEP]."""
     targets: Mapping[str, np.ndarray]
     """Per-row targets such as `labels` int32 [R] or `values` float32 [R]; empty for texts to predict. Targets
     whose names end in `_positions` are columns of the row, and are shifted with it where rows share lines."""

@@ -1,0 +1,141 @@
+"""The features of a frozen encoder, computed once for a data set and kept on disk while a grid trains on it.
+
+All trials of a grid, and all epochs, read them from there. A file is whole or absent; it is named by what it
+depends on: the rows, the model, the layers and the dtype.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import ModelConfig
+from bert_jax.inference.padding import batches_by_length, padded_lengths
+from bert_jax.model.encoder import Encoder
+from bert_jax.task import Batch
+from data_pipeline.atomic import atomically
+from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
+
+DIRECTORY = "features"
+_TOKENS_IN_A_BATCH = 4096
+# Of the free space, so that checkpoints and predictions find some too.
+_MOST_OF_THE_DISK = 0.5
+
+
+class FeatureCache:
+    """The features of all rows that one model is asked for."""
+
+    def __init__(
+        self,
+        directory: Path,
+        encoder: Mapping[str, Any],
+        fingerprint: str,
+        config: ModelConfig,
+        layers: tuple[int, ...],
+        say: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+          directory: of the grid; it need not exist yet.
+          encoder: parameters of the frozen encoder.
+          fingerprint: of the model that it belongs to.
+          config: its settings in this grid, such as the dtype.
+          layers: those that the head sees.
+          say: called with a line before features are computed.
+        """
+        self.directory = directory / DIRECTORY
+        self._params = {"encoder": encoder}
+        self._config = config
+        self._layers = tuple(layer % (config.num_layers + 1) for layer in layers)
+        self._identity = (fingerprint, self._layers, config.dtype)
+        self._say = say
+        self._known: dict[str, Rows] = {}
+
+    def __call__(self, rows: Rows) -> Rows:
+        """The rows with the features of every token, or as they are if the disk has no space for them."""
+        if not len(rows):
+            return rows
+        name = self._name(rows)
+        if name not in self._known:
+            self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
+        return self._known[name]
+
+    def clear(self) -> None:
+        """Removes what is on disk."""
+        self._known.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _name(self, rows: Rows) -> str:
+        total = hashlib.sha256(json.dumps(self._identity).encode())
+        for values in (rows.tokens["input_ids"], rows.tokens["segment_ids"]):
+            total.update(json.dumps([len(ids) for ids in values]).encode())
+            total.update(np.concatenate(values).tobytes())
+        return total.hexdigest()[:32]
+
+    def _with_features(self, rows: Rows, file: Path) -> Rows:
+        sizes = np.array([len(ids) for ids in rows.tokens["input_ids"]])
+        dtype = np.dtype(jnp.dtype(self._config.dtype))
+        shape = (int(sizes.sum()), len(self._layers), self._config.hidden_size)
+        if not file.exists():
+            size = math.prod(shape) * dtype.itemsize
+            self.directory.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.directory).free
+            if size > _MOST_OF_THE_DISK * free:
+                self._say(
+                    f"note: the encoder's features would take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB "
+                    "are free; every step computes them anew"
+                )
+                return rows
+            self._say(f"computing the encoder's features of {len(rows):,} rows once, {size / 1e9:,.2f} GB")
+            with atomically(file) as partial:
+                self._compute(rows, sizes, np.memmap(partial, dtype, "w+", shape=shape))
+        ends = np.cumsum(sizes)
+        features = np.memmap(file, dtype, "r", shape=shape)
+        of_rows = [features[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        return replace(rows, tokens={**rows.tokens, FEATURES: of_rows})
+
+    def _compute(self, rows: Rows, sizes: np.ndarray, features: np.ndarray) -> None:
+        """Fills `features` [tokens, L, D]."""
+        params = jax.device_put(self._params)
+        starts = np.cumsum(sizes) - sizes
+        (real,) = np.nonzero(sizes)
+        lengths = padded_lengths(max(int(sizes.max()), 1))
+        for indices, shape in batches_by_length(sizes[real], lengths, _TOKENS_IN_A_BATCH):
+            numbers = real[indices]
+            batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+            for line, number in enumerate(numbers):
+                for name in ("input_ids", "segment_ids"):
+                    batch[name][line, : sizes[number]] = rows.tokens[name][number]
+                batch["input_mask"][line, : sizes[number]] = 1
+            states = np.asarray(_forward(self._config, self._layers, params, batch))
+            for line, number in enumerate(numbers):
+                features[starts[number] : starts[number] + sizes[number]] = states[line, : sizes[number]]
+
+
+class _Layers(nn.Module):
+    """Some layers of an encoder, [B, T, L, D] in `config.dtype`."""
+
+    config: ModelConfig
+    layers: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, batch: Batch) -> jax.Array:
+        states = Encoder(self.config, name="encoder").hidden_states(batch, deterministic=True)
+        return jnp.stack([states[layer] for layer in self.layers], axis=2)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _forward(
+    config: ModelConfig, layers: tuple[int, ...], params: Mapping[str, Any], batch: Batch
+) -> jax.Array:
+    return _Layers(config, layers).apply({"params": params}, batch)  # type: ignore[return-value]

@@ -1,0 +1,123 @@
+"""Features of a frozen encoder: from the disk what a step would compute, once, whole, of the right model."""
+
+import dataclasses
+import functools
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ModelConfig
+from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.tasks.finetuning.feature_cache import FeatureCache
+from data_pipeline.tasks.finetuning.batches import evaluation_batches, training_batches
+from data_pipeline.tasks.finetuning.packing import Packing
+from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
+from tests.bert_jax.tasks.heads import HEADS, KINDS
+from tests.bert_jax.tasks.small_rows import LABELS, ROWS, make_rows
+from tests.bert_jax.tiny_model import TINY
+
+MODEL = dataclasses.replace(TINY, initializer_range=0.5)
+
+
+def frozen(layers: tuple[int, ...] = (-1,), combine: Combination = "concat") -> FineTuningConfig:
+    rates, features = LayerRates(frozen_layers=MODEL.num_layers), FeatureConfig(layers, combine)
+    return FineTuningConfig(model=MODEL, num_labels=LABELS, rates=rates, features=features)
+
+
+def params_of(kind: str, config: FineTuningConfig) -> dict[str, Any]:
+    head = HEADS[kind](config)
+    init = jax.jit(functools.partial(head.module.init, deterministic=True))
+    return init(jax.random.key(0), head.example_batch())["params"]
+
+
+def cache_in(
+    directory: Path, encoder: Any, *, fingerprint: str = "a", layers: tuple[int, ...] = (-1,), **settings: Any
+) -> tuple[FeatureCache, list[str]]:
+    said: list[str] = []
+    model: ModelConfig = dataclasses.replace(MODEL, **settings)
+    return FeatureCache(directory, encoder, fingerprint, model, layers, said.append), said
+
+
+@pytest.mark.parametrize("packing", [None, Packing(length=40, max_rows=4)], ids=["padded", "packed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_head_learns_from_them_what_it_learns_from_the_encoder(
+    kind: str, packing: Packing | None, tmp_path: Path
+) -> None:
+    """With dropout: a frozen encoder has none."""
+    config = frozen()
+    head, params = HEADS[kind](config), params_of(kind, config)
+    cache, _ = cache_in(tmp_path, params["encoder"])
+    results = []
+    for rows in (make_rows(kind), cache(make_rows(kind))):
+        (batch,) = training_batches(rows, batch_size=ROWS, seed=0, first_step=0, num_steps=1, packing=packing)
+        run = jax.jit(functools.partial(head.module.apply, deterministic=False))
+        outputs = run({"params": params}, batch, rngs={"dropout": jax.random.key(1)})
+        results.append(head.numerators(outputs, batch))
+        assert (FEATURES in batch) == bool(head.flops(batch) == 0)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), *results)
+
+
+@pytest.mark.parametrize("combine", ["concat", "sum", "weighted"])
+def test_of_several_layers_each_has_its_place(combine: Combination, tmp_path: Path) -> None:
+    config = frozen((0, -1), combine)
+    head, params = HEADS["tagging"](config), params_of("tagging", config)
+    cache, _ = cache_in(tmp_path, params["encoder"], layers=(0, -1))
+    losses = [
+        head.numerators(head.module.apply({"params": params}, batch, deterministic=True), batch)["loss"]
+        for rows in (make_rows("tagging"), cache(make_rows("tagging")))
+        for batch in evaluation_batches(rows, ROWS)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def features(rows: Rows) -> np.ndarray:
+    return np.concatenate(rows.tokens[FEATURES])
+
+
+def test_they_are_computed_once_for_each_model_layer_and_dtype(tmp_path: Path) -> None:
+    encoder = params_of("tagging", frozen())["encoder"]
+    first, said = cache_in(tmp_path, encoder)
+    assert first(make_rows("tagging")) is first(make_rows("tagging"))
+    assert [line.split(" rows")[0] for line in said] == ["computing the encoder's features of 6"]
+    again, said = cache_in(tmp_path, encoder)
+    np.testing.assert_array_equal(
+        features(again(make_rows("tagging"))), features(first(make_rows("tagging")))
+    )
+    assert not said
+    others: list[dict[str, Any]] = [{"fingerprint": "b"}, {"layers": (0,)}, {"dtype": "bfloat16"}]
+    for other in others:
+        cache, said = cache_in(tmp_path, encoder, **other)
+        cache(make_rows("tagging"))
+        assert len(said) == 1
+    assert features(cache(make_rows("tagging"))).dtype == "bfloat16"
+    assert len(list(first.directory.iterdir())) == 4
+    first.clear()
+    assert not first.directory.exists()
+
+
+def test_a_pass_that_was_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, _ = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
+    compute = FeatureCache._compute
+
+    def half(self: FeatureCache, *args: Any) -> None:
+        compute(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FeatureCache, "_compute", half)
+    with pytest.raises(KeyboardInterrupt):
+        cache(make_rows("tagging"))
+    assert list(cache.directory.iterdir()) == []
+
+
+def test_without_space_every_step_computes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, said = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**4, 0, 10**3))
+    rows = make_rows("tagging")
+    assert cache(rows) is rows
+    assert "every step computes them anew" in said[0]
