@@ -179,3 +179,35 @@ def _kept(config: Any) -> dict[str, Any]:
     told = config.to_dict()
     kept = {name: told[name] for name in names & set(told)}
     return {**kept, **({"hidden_act": "gelu_pytorch_tanh"} if kept.get("hidden_act") == "gelu_new" else {})}
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta", "modernbert", "distilbert"])
+def test_the_tokenizer_and_the_masks_of_an_export_are_transformers(tmp_path: Path, name: str) -> None:
+    import transformers
+
+    make(name, "ForMaskedLM", tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "ours")
+    model = open_model(tmp_path / "ours")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    for pair in (("the cat sat",), ("where is the mat?", "on a dog"), ("",), ("naïve cafés [MASK] </s> x",)):
+        assert tokenizer(*pair)["input_ids"] == model.tokenizer.encode(*pair).ids, pair
+    text = f"the {tokenizer.mask_token} sat on the mat"
+    pipeline = transformers.pipeline("fill-mask", model=str(tmp_path / "ours"))
+    found = {row["token"]: row["score"] for row in pipeline(text, top_k=model.config.vocab_size)}
+    ours = {model.tokenizer.token_to_id(token): p for token, p in fill_mask(model, text, top_k=5)[0]}
+    shares = np.array([[share, found[index]] for index, share in ours.items()])
+    np.testing.assert_allclose(shares[:, 0] / shares[0, 0], shares[:, 1] / shares[0, 1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "distilbert", "megatron-bert", "modernbert"])
+def test_the_class_without_heads_goes_both_ways(tmp_path: Path, case: str) -> None:
+    their_model = make(case, "Model", tmp_path / "theirs")
+    model = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert model.left_out == ()
+    again = load(type(their_model).__name__, tmp_path / "ours")
+    expected = their_model.state_dict()
+    found = again.state_dict()
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        rows = 2 if model.family == "roberta" and "position_embeddings" in name else 0
+        np.testing.assert_array_equal(found[name][rows:], tensor[rows:])
