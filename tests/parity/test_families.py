@@ -10,7 +10,7 @@ import pytest
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
-from bert_jax.inference.fill_mask import logits_at_positions
+from bert_jax.inference.fill_mask import fill_mask, logits_at_positions
 from bert_jax.model.pretraining import BertForPreTraining
 from tests.bert_jax.formats.family_directories import save_tokenizer, tokenizer_of
 from tests.parity.test_convert import load
