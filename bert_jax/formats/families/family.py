@@ -85,7 +85,7 @@ class Family:
         )
         return [
             Entry(path, name, "out_in" if path[-1] == "kernel" else "in_out")
-            for path, name in expand(rows, model.num_layers)
+            for path, name in expand(rows, model.num_distinct_layers)
         ]
 
     def name_of(self, path: str) -> str:
@@ -95,7 +95,12 @@ class Family:
     @property
     def modules(self) -> tuple[str, ...]:
         """The beginnings of the encoder's names in the class without heads."""
-        rows = (*self.table, *(row for rows in self.poolers.values() for row in rows))
+        tables = (
+            self.table,
+            *self.poolers.values(),
+            *(t for part in self.parts.values() for t in part.values()),
+        )
+        rows = (row for table in tables for row in table)
         names = (name.removeprefix(self.prefix) for _, name in rows if name.startswith(self.prefix))
         return tuple({name.partition(".")[0] + "." for name in names})
 

@@ -40,6 +40,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"type_vocab_size": 1, "layer_norm_epsilon": 1e-5},
     "distilbert": {"type_vocab_size": 0, "activation": "relu", "pooler": "relu"},
     "megatron-bert": {"normalization_place": "pre", "embedding_normalization": "none"},
+    "electra": {"embedding_size": 16, "pooler": "gelu_exact"},
+    "albert": {"num_layers": 4, "embedding_size": 16, "layer_groups": 2, "activation": "gelu_tanh"},
     "modernbert": {
         "num_layers": 4,
         "type_vocab_size": 0,
