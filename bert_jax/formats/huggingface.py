@@ -72,7 +72,7 @@ def read(directory: Path) -> PretrainedModel:
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
     tensors = _from_first_position(tensors, family, table, fields)
-    params = from_tensors(tensors, table, _shapes(config), family.prefix, directory)
+    params = from_tensors(tensors, table, parameter_shapes(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
         config=config,
@@ -112,7 +112,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
     (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
 
 
-def _shapes(config: ModelConfig) -> dict[str, Any]:
+def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
     """Shapes of the parameters that a family's tables may name."""
     init = functools.partial(ReplacedTokenHead(config).init, jax.random.key(0))
     detection = jax.eval_shape(init, jnp.zeros((1, config.hidden_size)))["params"]

@@ -22,16 +22,18 @@ FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _IN_OR
 
 
 def nearest_family(model: ModelConfig, bert_class: str | None = None) -> Family:
-    """The first family that has all parts of an encoder, or that lacks fewest of them.
+    """The first family that has all parts of an encoder, or that lacks fewest of them; of several alike the
+    first that has the class and the pooler.
 
     Args:
       model: of the encoder.
-      bert_class: BERT's name of the class that is wanted; a family without it comes after those with it.
+      bert_class: BERT's name of the class that is wanted; None: any.
     """
     return min(
         FAMILIES.values(),
         key=lambda family: (
             len(missing_parts(family.parts, model)),
             bert_class is not None and bert_class not in family.classes,
+            model.pooler not in family.poolers,
         ),
     )

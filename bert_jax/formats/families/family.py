@@ -1,6 +1,7 @@
 """What tells one family of Hugging Face's models from another: names of settings, tensors and classes."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,12 +96,8 @@ class Family:
     @property
     def modules(self) -> tuple[str, ...]:
         """The beginnings of the encoder's names in the class without heads."""
-        tables = (
-            self.table,
-            *self.poolers.values(),
-            *(t for part in self.parts.values() for t in part.values()),
-        )
-        rows = (row for table in tables for row in table)
+        of_parts = (rows for choices in self.parts.values() for rows in choices.values())
+        rows = itertools.chain(self.table, *self.poolers.values(), *of_parts)
         names = (name.removeprefix(self.prefix) for _, name in rows if name.startswith(self.prefix))
         return tuple({name.partition(".")[0] + "." for name in names})
 
