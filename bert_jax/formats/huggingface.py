@@ -40,6 +40,8 @@ _CLASS_OF_HEAD = {
     "replaced_token": "ElectraForPreTraining",
 }
 """The classes of models that have one head of no objective of their own."""
+_WITHOUT_POOLER = ("BertForMaskedLM", "BertLMHeadModel", "ElectraForPreTraining")
+"""Classes of pretrained models to which a pooler would be an unexpected key."""
 _POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")
 
 
@@ -134,17 +136,20 @@ def transformers_class(model: PretrainedModel) -> str:
     """
     if model.head is not None:
         return _task_class(model, model.head).name
-    if model.objective is not None:
-        bert_class = model.objective.transformers_class
-    else:
-        heads = (head for head in _CLASS_OF_HEAD if head in model.params)
-        bert_class = _CLASS_OF_HEAD.get(next(heads, ""), "BertModel")
-    family = family_of(model)
+    family, bert_class = family_of(model), _bert_class(model)
     if bert_class is None or bert_class not in family.classes:
         trained = f", trained by objective {objective_name(model.objective)}" if model.objective else ""
         kind = "" if family.model_type == "bert" else f" among those of {family.name}"
         raise UserError(f"transformers has no class{kind} for {model.name}{trained}; write --format npz")
     return family.classes[bert_class]
+
+
+def _bert_class(model: PretrainedModel) -> str | None:
+    """BERT's name of a pretrained model's class; None if transformers has none."""
+    if model.objective is not None:
+        return model.objective.transformers_class
+    heads = (head for head in _CLASS_OF_HEAD if head in model.params)
+    return _CLASS_OF_HEAD.get(next(heads, ""), "BertModel")
 
 
 def _family(fields: Mapping[str, Any], path: Path) -> Family:
@@ -203,7 +208,8 @@ def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
         )
     table = family.entries(model.config)
     if model.head is None:
-        return to_tensors(model.params, table)
+        left_out = {"pooler"} if _bert_class(model) in _WITHOUT_POOLER else set()
+        return to_tensors({part: model.params[part] for part in model.params.keys() - left_out}, table)
     task = _task_class(model, model.head)
     if task.pooler is not None:
         table = [

@@ -155,6 +155,13 @@ def test_objectives_without_a_class_are_refused(tmp_path: Path) -> None:
     assert huggingface.transformers_class(causal) == "RobertaForCausalLM"
 
 
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_a_masked_language_model_is_written_without_a_pooler(tmp_path: Path, model_type: str) -> None:
+    huggingface.write(tmp_path, small_model(model_type, MaskedLM(), ("pooler", *LANGUAGE_MODEL)))
+    names = set(load_file(tmp_path / "model.safetensors"))
+    assert names == set(load_file(written(tmp_path / "other", model_type) / "model.safetensors"))
+
+
 def test_a_discriminator_comes_back_as_it_was(tmp_path: Path) -> None:
     model = small_model("electra", ReplacedTokenDetection(), ("encoder", "replaced_token"))
     huggingface.write(tmp_path, model)
