@@ -17,6 +17,7 @@ FeedForward = Literal["dense", "geglu", "swiglu"]
 Biases = Literal["all", "norms", "none"]
 Pooler = Literal["tanh", "gelu_exact", "relu", "transform"]
 Segments = Literal["learnt", "none"]
+Projection = Literal["linear", "none"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
@@ -280,6 +281,11 @@ class ModelConfig:
     def embedding_width(self) -> int:
         """Width of the embeddings, and of the last layer of the language model head."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def embedding_projection(self) -> Projection:
+        """What takes the embeddings to the width of the layers."""
+        return "none" if self.embedding_width == self.hidden_size else "linear"
 
     @property
     def num_distinct_layers(self) -> int:

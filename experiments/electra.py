@@ -31,6 +31,7 @@ ELECTRA_SMALL = Experiment(
         intermediate_size=1024,
         embedding_size=128,
         activation="gelu_exact",
+        pooler="gelu_exact",
         dtype="bfloat16",
     ),
     data=replace(
@@ -49,7 +50,7 @@ ELECTRA_SMALL = Experiment(
 ELECTRA_BASE = replace(
     ELECTRA_SMALL,
     objective=ReplacedTokenDetection(generator_size=1 / 3),
-    model=replace(BASE.model, activation="gelu_exact"),
+    model=replace(BASE.model, activation="gelu_exact", pooler="gelu_exact"),
     data=replace(ELECTRA_SMALL.data, phases=(Phase(max_seq_length=512, max_predictions_per_seq=79),)),
     optimizer=replace(BASE.optimizer, learning_rate=2e-4),
     num_train_steps=766_000,

@@ -13,7 +13,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.objectives import MaskedLM
 from tests.bert_jax.formats.family_directories import TEXTS, small_model
 
-MODEL_TYPES = ("roberta", "xlm-roberta", "modernbert", "distilbert")
+MODEL_TYPES = ("roberta", "modernbert")
 
 
 @pytest.fixture(params=MODEL_TYPES)
@@ -94,7 +94,7 @@ def test_answers_are_slices_of_the_passage(directory: Path, tmp_path: Path) -> N
     question = {"id": "1", "question": "where is the mat?", "answers": answers}
     content = {
         "version": "1.1",
-        "data": [{"title": "a", "paragraphs": [{"context": context, "qas": [question] * 1}]}],
+        "data": [{"title": "a", "paragraphs": [{"context": context, "qas": [question]}]}],
     }
     data = tmp_path / "data"
     data.mkdir()
@@ -103,5 +103,4 @@ def test_answers_are_slices_of_the_passage(directory: Path, tmp_path: Path) -> N
     flags = ["--max-seq-length=40", "--max-query-length=12", "--doc-stride=8"]
     assert finetune("squad", directory, data, tmp_path / "out", *flags) == 0
     (found,) = bert_jax.load_finetuned(tmp_path / "out").predict([{"question": "where?", "context": context}])
-    answer = found["answer"] if isinstance(found, dict) and "answer" in found else str(found)
-    assert answer
+    assert found["text"] == ("" if found["start"] is None else context[found["start"] : found["end"]])

@@ -4,10 +4,13 @@ Their linear layers store kernels as [out, in] where flax has [in, out], with th
 Apart from that mostly names differ, which are those of a family (`families/`).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -21,6 +24,7 @@ from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, w
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
 from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
+from bert_jax.model.heads import ReplacedTokenHead
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
@@ -31,6 +35,13 @@ from data_pipeline.json_text import read_object
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _TORCH_FILE = "pytorch_model.bin"
+_CLASS_OF_HEAD = {
+    "next_sentence": "BertForNextSentencePrediction",
+    "replaced_token": "ElectraForPreTraining",
+}
+"""The classes of models that have one head of no objective of their own."""
+_WITHOUT_POOLER = ("BertForMaskedLM", "BertLMHeadModel", "ElectraForPreTraining")
+"""Classes of pretrained models to which a pooler would be an unexpected key."""
 _POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")
 
 
@@ -63,7 +74,7 @@ def read(directory: Path) -> PretrainedModel:
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
     tensors = _from_first_position(tensors, family, table, fields)
-    params = from_tensors(tensors, table, abstract_params(config), family.prefix, directory)
+    params = from_tensors(tensors, table, parameter_shapes(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
         config=config,
@@ -103,9 +114,18 @@ def write(directory: Path, model: PretrainedModel) -> None:
     (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
 
 
+def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
+    """Shapes of the parameters that a family's tables may name."""
+    init = functools.partial(ReplacedTokenHead(config).init, jax.random.key(0))
+    detection = jax.eval_shape(init, jnp.zeros((1, config.hidden_size)))["params"]
+    return {**abstract_params(config), "replaced_token": detection}
+
+
 def family_of(model: PretrainedModel) -> Family:
-    """The family that a model was read as, or else the first that has its parts."""
-    return FAMILIES[model.family] if model.family else nearest_family(model.config)
+    """The family that a model was read as, or else the first that has its parts and its class."""
+    if model.family:
+        return FAMILIES[model.family]
+    return nearest_family(model.config, model.objective.transformers_class if model.objective else None)
 
 
 def transformers_class(model: PretrainedModel) -> str:
@@ -116,16 +136,20 @@ def transformers_class(model: PretrainedModel) -> str:
     """
     if model.head is not None:
         return _task_class(model, model.head).name
-    if model.objective is not None:
-        bert_class = model.objective.transformers_class
-    else:
-        bert_class = "BertForNextSentencePrediction" if "next_sentence" in model.params else "BertModel"
-    family = family_of(model)
+    family, bert_class = family_of(model), _bert_class(model)
     if bert_class is None or bert_class not in family.classes:
         trained = f", trained by objective {objective_name(model.objective)}" if model.objective else ""
         kind = "" if family.model_type == "bert" else f" among those of {family.name}"
         raise UserError(f"transformers has no class{kind} for {model.name}{trained}; write --format npz")
     return family.classes[bert_class]
+
+
+def _bert_class(model: PretrainedModel) -> str | None:
+    """BERT's name of a pretrained model's class; None if transformers has none."""
+    if model.objective is not None:
+        return model.objective.transformers_class
+    heads = (head for head in _CLASS_OF_HEAD if head in model.params)
+    return _CLASS_OF_HEAD.get(next(heads, ""), "BertModel")
 
 
 def _family(fields: Mapping[str, Any], path: Path) -> Family:
@@ -184,7 +208,8 @@ def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
         )
     table = family.entries(model.config)
     if model.head is None:
-        return to_tensors(model.params, table)
+        left_out = {"pooler"} if _bert_class(model) in _WITHOUT_POOLER else set()
+        return to_tensors({part: model.params[part] for part in model.params.keys() - left_out}, table)
     task = _task_class(model, model.head)
     if task.pooler is not None:
         table = [

@@ -14,7 +14,8 @@ class ModelSource:
     """A model's directory, and how to read it."""
 
     model: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """Directory of the model: a run, an export, a fine-tuned model, a Hugging Face BERT or Google's."""
+    """Directory of the model: a run, an export, a fine-tuned model, one of Hugging Face's, or
+    Google's."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None

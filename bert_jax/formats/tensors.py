@@ -4,6 +4,7 @@ A table pairs the path of each array with its name in the other format; `{}` sta
 number. The other formats join the heads' axes: a kernel is a matrix, a bias a vector.
 """
 
+import collections
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,7 +130,7 @@ def from_tensors(
     """
     shapes = flatten_dict(params)
     tensors = _split_blocks(tensors, entries)
-    parts = {"encoder"} | {entry.path[0] for entry in entries if entry.name in tensors}
+    parts = {"encoder"} | _parts_in(tensors, entries)
     arrays, faults = {}, []
     for entry in entries:
         if entry.path[0] not in parts:
@@ -158,6 +159,19 @@ def from_tensors(
         if entry.path in arrays and not np.isfinite(arrays[entry.path]).all():
             raise UserError(f"{source}: {entry.name} holds NaN or infinity; weights must be finite")
     return unflatten_dict(arrays)
+
+
+def _parts_in(tensors: Tensors, entries: Sequence[Entry]) -> set[str]:
+    """The parts of which all tensors are there, or one that no other part has."""
+    names: dict[str, set[str]] = {}
+    for entry in entries:
+        names.setdefault(entry.path[0], set()).add(entry.name)
+    uses = collections.Counter(name for of_part in names.values() for name in of_part)
+    return {
+        part
+        for part, of_part in names.items()
+        if of_part <= tensors.keys() or any(uses[name] == 1 for name in of_part & tensors.keys())
+    }
 
 
 def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:

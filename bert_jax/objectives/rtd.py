@@ -49,7 +49,7 @@ class ReplacedTokenDetection(MaskedLM):
         *language_model.token_metrics("mlm", "generator's MLM"),
     )
     trained_parts = frozenset(("encoder", "replaced_token", "generator"))
-    transformers_class = None
+    transformers_class = "ElectraForPreTraining"
 
     generator_size: float = 0.25
     """Width, heads and feed-forward width of the generator, as a fraction of

@@ -10,7 +10,9 @@ import pytest
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
-from bert_jax.inference.fill_mask import logits_at_positions
+from bert_jax.inference.fill_mask import fill_mask, logits_at_positions
+from bert_jax.model.encoder import Encoder
+from bert_jax.model.heads import ReplacedTokenHead
 from bert_jax.model.pretraining import BertForPreTraining
 from tests.bert_jax.formats.family_directories import save_tokenizer, tokenizer_of
 from tests.parity.test_convert import load
@@ -39,6 +41,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 20, "sinusoidal_pos_embds": True},
     ),
     "megatron-bert": ("MegatronBert", {"hidden_act": "gelu_new"}),
+    "electra": ("Electra", {"embedding_size": 16}),
+    "electra of one width": ("Electra", {"embedding_size": 24}),
+    "albert": ("Albert", {"embedding_size": 16, "hidden_act": "gelu_new"}),
+    "albert of two groups": (
+        "Albert",
+        {"embedding_size": 30, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "gelu"},
+    ),
+    "albert of layers": ("Albert", {"embedding_size": 16, "num_hidden_groups": 3, "hidden_act": "relu"}),
     "modernbert": ("ModernBert", {"num_hidden_layers": 4, "local_attention": 6}),
     "modernbert with biases": (
         "ModernBert",
@@ -179,3 +189,72 @@ def _kept(config: Any) -> dict[str, Any]:
     told = config.to_dict()
     kept = {name: told[name] for name in names & set(told)}
     return {**kept, **({"hidden_act": "gelu_pytorch_tanh"} if kept.get("hidden_act") == "gelu_new" else {})}
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta", "modernbert", "distilbert"])
+def test_the_tokenizer_and_the_masks_of_an_export_are_transformers(tmp_path: Path, name: str) -> None:
+    import transformers
+
+    make(name, "ForMaskedLM", tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "ours")
+    model = open_model(tmp_path / "ours")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    for pair in (("the cat sat",), ("where is the mat?", "on a dog"), ("",), ("naïve cafés [MASK] </s> x",)):
+        assert tokenizer(*pair)["input_ids"] == model.tokenizer.encode(*pair).ids, pair
+    text = f"the {tokenizer.mask_token} sat on the mat"
+    pipeline = transformers.pipeline("fill-mask", model=str(tmp_path / "ours"))
+    found = {row["token"]: row["score"] for row in pipeline(text, top_k=model.config.vocab_size)}
+    ours = {model.tokenizer.token_to_id(token): p for token, p in fill_mask(model, text, top_k=5)[0]}
+    shares = np.array([[share, found[index]] for index, share in ours.items()])
+    np.testing.assert_allclose(shares[:, 0] / shares[0, 0], shares[:, 1] / shares[0, 1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", sorted(set(map(model_type, CASES)) - {"xlm-roberta"}))
+def test_the_class_without_heads_goes_both_ways(tmp_path: Path, case: str) -> None:
+    their_model = make(case, "Model", tmp_path / "theirs")
+    model = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert model.left_out == ()
+    again = load(type(their_model).__name__, tmp_path / "ours")
+    expected = their_model.state_dict()
+    found = again.state_dict()
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        rows = 2 if model.family == "roberta" and "position_embeddings" in name else 0
+        np.testing.assert_array_equal(found[name][rows:], tensor[rows:])
+
+
+def test_an_electra_discriminator_goes_both_ways(tmp_path: Path) -> None:
+    their_model = make("electra", "ForPreTraining", tmp_path / "theirs")
+    model = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert model.left_out == ()
+    batch = make_batch(model.config.vocab_size, 2)
+    expected = theirs(their_model, {**batch, "labels": np.maximum(batch["labels"], 0) > 5}, 2).logits.numpy()
+    states = Encoder(model.config).apply({"params": model.params["encoder"]}, batch, True)
+    logits = ReplacedTokenHead(model.config).apply({"params": model.params["replaced_token"]}, states)
+    real = batch["input_mask"] > 0
+    np.testing.assert_allclose(logits[real], expected[real], atol=1e-5, rtol=1e-5)
+    again = load("ElectraForPreTraining", tmp_path / "ours")
+    found = theirs(again, {**batch, "labels": np.maximum(batch["labels"], 0) > 5}, 2).logits.numpy()
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["bert", "megatron-bert", "albert"])
+def test_the_heads_of_pretraining_go_both_ways(tmp_path: Path, case: str) -> None:
+    their_model = make(case, "ForPreTraining", tmp_path / "theirs")
+    model = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert (model.left_out, model.missing) == ((), ())
+    again = load(type(their_model).__name__, tmp_path / "ours")
+    found, expected = again.state_dict(), their_model.state_dict()
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor)
+    batch = make_batch(model.config.vocab_size, 2)
+    module = BertForPreTraining(model.config)
+    _, pair = module.apply({"params": model.params}, batch, True)
+    import torch
+
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    with torch.no_grad():
+        outputs = their_model(**{name: torch.tensor(batch[ours]).long() for name, ours in names.items()})
+    theirs_pair = outputs["sop_logits" if case == "albert" else "seq_relationship_logits"]
+    np.testing.assert_allclose(pair, theirs_pair, atol=1e-5, rtol=1e-5)

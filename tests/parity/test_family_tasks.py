@@ -103,7 +103,7 @@ def test_the_task_classes_give_the_same_outputs(tmp_path: Path, model_type: str,
         assert theirs.config.id2label == dict(enumerate(LABELS))
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "modernbert", "distilbert"])
+@pytest.mark.parametrize("model_type", ["roberta", "modernbert", "distilbert", "electra", "albert"])
 def test_gradients_are_those_of_transformers(tmp_path: Path, model_type: str) -> None:
     import torch
 
@@ -137,11 +137,12 @@ def test_gradients_are_those_of_transformers(tmp_path: Path, model_type: str) ->
     assert set(ours) == set(found)
     for name, gradient in ours.items():
         expected = found[name][-len(gradient) :]  # without rows of the position table that no token reads
-        np.testing.assert_allclose(gradient, expected, atol=1e-5, rtol=1e-5, err_msg=name)
-        assert gradient.ndim == 1 or np.abs(gradient).max() > 1e-5, name  # a key's bias has none
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(gradient, expected, atol=1e-4 * largest + 1e-7, rtol=0, err_msg=name)
+        assert gradient.ndim == 1 or largest > 2e-6, name  # a key's bias has none
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "modernbert", "distilbert"])
+@pytest.mark.parametrize("model_type", ["roberta", "modernbert", "distilbert", "electra", "albert"])
 def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(tmp_path: Path, model_type: str) -> None:
     import torch
 

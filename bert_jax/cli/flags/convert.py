@@ -14,7 +14,7 @@ from bert_jax.names import ModelFormat
 class Convert:
     """Write a model as a directory of another format.
 
-    Reads the work directory of a run, a fine-tuned model, a Hugging Face BERT or a checkpoint of
+    Reads the work directory of a run, a fine-tuned model, a Hugging Face model or a checkpoint of
     google-research/bert.
     """
 

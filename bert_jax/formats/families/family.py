@@ -1,6 +1,7 @@
 """What tells one family of Hugging Face's models from another: names of settings, tensors and classes."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ class Family:
         )
         return [
             Entry(path, name, "out_in" if path[-1] == "kernel" else "in_out")
-            for path, name in expand(rows, model.num_layers)
+            for path, name in expand(rows, model.num_distinct_layers)
         ]
 
     def name_of(self, path: str) -> str:
@@ -95,7 +96,8 @@ class Family:
     @property
     def modules(self) -> tuple[str, ...]:
         """The beginnings of the encoder's names in the class without heads."""
-        rows = (*self.table, *(row for rows in self.poolers.values() for row in rows))
+        of_parts = (rows for choices in self.parts.values() for rows in choices.values())
+        rows = itertools.chain(self.table, *self.poolers.values(), *of_parts)
         names = (name.removeprefix(self.prefix) for _, name in rows if name.startswith(self.prefix))
         return tuple({name.partition(".")[0] + "." for name in names})
 

@@ -10,9 +10,9 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bert_jax.config import ModelConfig
+from bert_jax.formats import huggingface
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.objectives import Objective
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 
@@ -40,6 +40,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"type_vocab_size": 1, "layer_norm_epsilon": 1e-5},
     "distilbert": {"type_vocab_size": 0, "activation": "relu", "pooler": "relu"},
     "megatron-bert": {"normalization_place": "pre", "embedding_normalization": "none"},
+    "electra": {"embedding_size": 16, "pooler": "gelu_exact"},
+    "albert": {"num_layers": 4, "embedding_size": 16, "layer_groups": 2, "activation": "gelu_tanh"},
     "modernbert": {
         "num_layers": 4,
         "type_vocab_size": 0,
@@ -145,7 +147,8 @@ def small_model(
     """A model of random parameters that has these parts."""
     config, random = small_config(model_type, **changes), np.random.default_rng(0)
     params = jax.tree.map(
-        lambda leaf: random.normal(0.0, 0.5, leaf.shape).astype(np.float32), dict(abstract_params(config))
+        lambda leaf: random.normal(0.0, 0.5, leaf.shape).astype(np.float32),
+        huggingface.parameter_shapes(config),
     )
     if config.pooler == "transform":  # one and the same in transformers
         params["pooler"] = {name: params["language_model"][name] for name in ("dense", "layer_norm")}

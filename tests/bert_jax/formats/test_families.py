@@ -14,7 +14,7 @@ from bert_jax.formats import huggingface
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.objectives import LeftToRight, MaskedLM, MaskedLMAndNSP
+from bert_jax.objectives import LeftToRight, MaskedLM, MaskedLMAndNSP, ReplacedTokenDetection
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import encode_pairs, encode_texts, make_task_tokenizer
 from experiments import EXPERIMENTS
@@ -95,11 +95,22 @@ def test_the_family_of_a_model_is_its_own_or_the_first_that_has_its_parts() -> N
     assert huggingface.family_of(small_model("roberta", None, ("encoder",))).model_type == "roberta"
     assert nearest_family(EXPERIMENTS["modern_base"].model).model_type == "modernbert"
     assert nearest_family(EXPERIMENTS["base"].model).model_type == "bert"
+    for name, model_type in (
+        ("electra_small", "electra"),
+        ("electra_base", "electra"),
+        ("albert_base", "albert"),
+    ):
+        run = EXPERIMENTS[name]
+        assert nearest_family(run.model, run.objective.transformers_class).model_type == model_type
+        assert nearest_family(run.model).model_type == model_type  # as after fine-tuning
 
 
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
     [
+        ("electra", {"activation": "relu"}, "no ELECTRA with activation relu, only gelu_exact; write"),
+        ("electra", {"layer_groups": 1}, "no ELECTRA with layer_groups 1, only None"),
+        ("albert", {"embedding_size": None}, "no ALBERT with embedding_projection none, only linear"),
         ("roberta", {"activation": "relu"}, "has no RoBERTa with activation relu, only gelu_exact; write"),
         ("distilbert", {"type_vocab_size": 2}, "no DistilBERT with segments learnt, only none"),
         (
@@ -144,6 +155,22 @@ def test_objectives_without_a_class_are_refused(tmp_path: Path) -> None:
     assert huggingface.transformers_class(causal) == "RobertaForCausalLM"
 
 
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_a_masked_language_model_is_written_without_a_pooler(tmp_path: Path, model_type: str) -> None:
+    huggingface.write(tmp_path, small_model(model_type, MaskedLM(), ("pooler", *LANGUAGE_MODEL)))
+    names = set(load_file(tmp_path / "model.safetensors"))
+    assert names == set(load_file(written(tmp_path / "other", model_type) / "model.safetensors"))
+
+
+def test_a_discriminator_comes_back_as_it_was(tmp_path: Path) -> None:
+    model = small_model("electra", ReplacedTokenDetection(), ("encoder", "replaced_token"))
+    huggingface.write(tmp_path, model)
+    assert huggingface.transformers_class(model) == "ElectraForPreTraining"
+    read = open_model(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, read.params, model.params)
+    assert huggingface.transformers_class(read) == "ElectraForPreTraining"
+
+
 def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
     model = small_model("modernbert", None, ("encoder", "pooler"), pooler="tanh")
     with pytest.raises(UserError, match="no ModernBERT with pooler tanh, only transform; write --format npz"):
@@ -158,6 +185,10 @@ def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
         ("roberta", {"pad_token_id": "1"}, r"config\.json has a setting that is no number"),
         ("roberta", {"pad_token_id": 50}, "max_position_embeddings is -9; it must be"),
         ("distilbert", {"activation": "tanh"}, "activation 'tanh'; valid: 'gelu'"),
+        ("electra", {"is_decoder": True}, "is_decoder True; valid: False"),
+        ("electra", {"embedding_size": 24}, r"word_embeddings\.weight is \[79, 16\] instead of"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num 2; valid: 1"),
+        ("albert", {"num_hidden_groups": 3}, r"layer_groups \(3\) does not divide model\.num_layers \(4\)"),
         ("modernbert", {"hidden_activation": "relu"}, "hidden_activation 'relu'; valid: 'gelu'"),
         ("modernbert", {"classifier_activation": "silu"}, "must be the same as hidden_activation"),
         ("modernbert", {"decoder_bias": False}, "decoder_bias False; valid: True"),

@@ -1,0 +1,91 @@
+"""ALBERT (transformers/models/albert/modeling_albert.py): groups of layers that share their parameters.
+
+A linear layer stands behind the embeddings, and there is no ALBERT without one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.config import ModelConfig
+from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, TASKS
+from bert_jax.formats.families.electra import PROJECTION, embedding_size_of
+from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
+
+_NAMES = {
+    "bert.": "albert.",
+    ".encoder.layer.{}.": ".encoder.albert_layer_groups.{}.albert_layers.0.",
+    ".attention.self.": ".attention.",
+    ".attention.output.": ".attention.",
+    ".intermediate.dense": ".ffn",
+    "0.output.LayerNorm": "0.full_layer_layer_norm",
+    ".output.dense": ".ffn_output",
+    "electra.embeddings_project": "albert.encoder.embedding_hidden_mapping_in",
+}
+
+
+def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
+    groups = fields["num_hidden_groups"]
+    is_shared = groups != fields["num_hidden_layers"]
+    return {**embedding_size_of(fields), "layer_groups": groups if is_shared else None}
+
+
+def _fields(model: ModelConfig, ids: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "embedding_size": model.embedding_width,
+        "num_hidden_groups": model.num_distinct_layers,
+        "inner_group_num": 1,
+        "classifier_dropout_prob": model.dropout_rate,
+        "bos_token_id": ids["cls"],
+        "eos_token_id": ids["sep"],
+    }
+
+
+ALBERT = Family(
+    name="ALBERT",
+    model_type="albert",
+    prefix="albert.",
+    settings=SETTINGS,
+    defaults={
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_hidden_layers": 12,
+        "num_hidden_groups": 1,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    valid={"position_embedding_type": DECODING["position_embedding_type"], "inner_group_num": (1,)},
+    further_settings=_settings,
+    further_fields=_fields,
+    table=(
+        *renamed((*ENCODER, *PROJECTION), _NAMES),
+        ("language_model/dense/kernel", "predictions.dense.weight"),
+        ("language_model/dense/bias", "predictions.dense.bias"),
+        ("language_model/layer_norm/scale", "predictions.LayerNorm.weight"),
+        ("language_model/layer_norm/bias", "predictions.LayerNorm.bias"),
+        ("language_model/bias", "predictions.bias"),
+        ("next_sentence/dense/kernel", "sop_classifier.classifier.weight"),
+        ("next_sentence/dense/bias", "sop_classifier.classifier.bias"),
+    ),
+    parts={
+        **{
+            name: rows
+            for name, rows in renamed_parts(PARTS, _NAMES).items()
+            if name not in ("embedding_size", "layer_groups")
+        },
+        "embedding_projection": {"linear": ()},
+        "attention": {"bidirectional": ()},
+    },
+    poolers={
+        "tanh": (
+            ("pooler/dense/kernel", "albert.pooler.weight"),
+            ("pooler/dense/bias", "albert.pooler.bias"),
+        )
+    },
+    decoder="predictions.decoder",
+    classes=same_classes("Albert", ("BertModel", "BertForMaskedLM", "BertForPreTraining")),
+    tasks={name: TaskClass(name.replace("Bert", "Albert"), task.layer) for name, task in TASKS.items()},
+)
