@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, ReplacedTokenHead
+from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import sample
 from bert_jax.task import Batch
 
@@ -76,18 +76,7 @@ class ReplacedTokenModel(nn.Module):
         logits_BPV = self.generator(batch, embedded_BTE, self.encoder.word_embedding_table(), deterministic)
         key = self.make_rng("sampling") if self.has_rng("sampling") else jax.random.key(0)
         sampled_BP = sample(jax.lax.stop_gradient(logits_BPV), batch, key)
-        original_BT = _fill_in(batch, batch["masked_lm_ids"])
-        filled_BT = _fill_in(batch, sampled_BP)
+        original_BT = fill_in(batch, batch["masked_lm_ids"])
+        filled_BT = fill_in(batch, sampled_BP)
         states_BTD = self.encoder({**batch, "input_ids": filled_BT}, deterministic)
         return Detection(logits_BPV, self.replaced_token(states_BTD), filled_BT != original_BT)
-
-
-def _fill_in(batch: Batch, ids_BP: jax.Array) -> jax.Array:
-    """`input_ids` with other ids at the masked positions; slots without weight change nothing."""
-    beyond = batch["input_ids"].shape[-1]
-    columns = jnp.where(batch["masked_lm_weights"] > 0, batch["masked_lm_positions"], beyond)
-
-    def fill_in_row(row: jax.Array, columns: jax.Array, ids: jax.Array) -> jax.Array:
-        return row.at[columns].set(ids.astype(row.dtype), mode="drop")
-
-    return jax.vmap(fill_in_row)(batch["input_ids"], columns, ids_BP)

@@ -18,6 +18,7 @@ ROWS_OF_TOKENS: frozenset[Path] = frozenset(
     (
         ("encoder", "embeddings", "word_embeddings", "embedding"),
         ("language_model", "bias"),
+        ("next_token", "bias"),
         ("generator", "language_model", "bias"),
     )
 )
