@@ -56,7 +56,10 @@ class Context(NamedTuple):
 
 
 def attention_bias(
-    config: ModelConfig, input_mask: jax.Array, instances: jax.Array | None = None
+    config: ModelConfig,
+    input_mask: jax.Array,
+    instances: jax.Array | None = None,
+    is_causal: jax.Array | None = None,
 ) -> jax.Array:
     """What to add to attention scores: 0 where a position may be seen, -10000 where not.
 
@@ -64,6 +67,7 @@ def attention_bias(
       config: of the layer; decides between bidirectional and causal attention, and on a window.
       input_mask: [B, T], 1 for real tokens and 0 for padding.
       instances: [B, T], which instance of a packed row each position belongs to; others are not seen.
+      is_causal: bool [B, T], positions that see only themselves and those to their left, whatever the config.
 
     Returns:
       float32 [B, 1, 1, T], or [B, 1, T, T] when causal, packed or in a window (query position before key
@@ -75,6 +79,8 @@ def attention_bias(
         visible &= instances[:, None, :, None] == instances[:, None, None, :]
     if config.attention == "causal":
         visible &= jnp.tril(jnp.ones((length, length), bool))
+    if is_causal is not None:
+        visible &= jnp.tril(jnp.ones((length, length), bool)) | ~is_causal[:, None, :, None]
     if config.attention_window is not None:
         columns = jnp.arange(length)
         visible &= jnp.abs(columns[:, None] - columns) <= config.attention_window

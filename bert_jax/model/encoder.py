@@ -110,8 +110,8 @@ class Encoder(nn.Module):
 
     Reads from a batch int `input_ids`, `input_mask` (1 for real tokens, 0 for padding) and `segment_ids`
     (0 for segment A, 1 for segment B), [B, T] each. A packed batch also has `instance_starts` [B, K]
-    (`packed_rows.py`): attention then stays inside an instance, and positions count from its beginning.
-    Other keys are ignored.
+    (`packed_rows.py`): attention then stays inside an instance, and positions count from its beginning. With
+    bool `is_causal` [B, T], those positions see none to their right. Other keys are ignored.
     """
 
     config: ModelConfig
@@ -185,20 +185,19 @@ class Encoder(nn.Module):
         """The input of each layer, num_layers arrays [B, T, D], and the context of its attention."""
         instances = instances_of(batch)
         positions = positions_of(batch["input_ids"].shape[-1], instances)
-        contexts = self._contexts(batch["input_mask"], positions, instances)
+        contexts = self._contexts(batch, positions, instances)
         inputs = [checkpoint_name(self.embeddings_project(embedded_BTE), LAYER_INPUT)]
         for layer, context in zip(self.layers[:-1], contexts[:-1], strict=True):
             output = layer(inputs[-1], inputs[-1], context, deterministic)
             inputs.append(checkpoint_name(output, LAYER_INPUT))
         return inputs, contexts
 
-    def _contexts(
-        self, input_mask: jax.Array, positions: jax.Array, instances: jax.Array | None
-    ) -> list[Context]:
+    def _contexts(self, batch: Batch, positions: jax.Array, instances: jax.Array | None) -> list[Context]:
         """The context of each layer; layers with the same window share it."""
         kinds = {layer.config.attention_window: layer.config for layer in self.layers}
+        seen = (batch["input_mask"], instances, batch.get("is_causal"))
         context_of = {
-            window: Context(attention_bias(config, input_mask, instances), positions, positions)
+            window: Context(attention_bias(config, *seen), positions, positions)
             for window, config in kinds.items()
         }
         return [context_of[layer.config.attention_window] for layer in self.layers]

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
+from bert_jax.model.masked_tokens import fill_in
+from bert_jax.model.sampling import choose_sequences
 from bert_jax.task import Batch
 
 Logits: TypeAlias = tuple[jax.Array, jax.Array]
@@ -73,6 +75,31 @@ class BertForNextTokens(BertForPreTraining):
             return sequence_BTD[:, :-1], sequence_BTD
         cls_BKD = jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)
         return sequence_BTD[:, :-1], cls_BKD[:, :, None]
+
+
+class HybridModel(nn.Module):
+    """Predicts tokens from the position before them, in some sequences causally (`objectives/hybrid.py`)."""
+
+    config: ModelConfig
+    causal_fraction: float
+    """Of the sequences."""
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.config)
+        self.next_token = LanguageModelHead(self.config)
+
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        """float32 logits [B, T - 1, V] of the tokens after each position.
+
+        Args:
+          batch: as of `BertForPreTraining`, with `masked_lm_ids` and `masked_lm_weights` [B, P].
+          deterministic: False applies dropout, which needs a "dropout" key.
+        """
+        is_causal = choose_sequences(batch, self.causal_fraction)
+        input_ids = jnp.where(is_causal, fill_in(batch, batch["masked_lm_ids"]), batch["input_ids"])
+        read = {**batch, "input_ids": input_ids, "is_causal": is_causal}
+        states_BTD = self.encoder(read, deterministic)
+        return self.next_token(states_BTD[:, :-1], self.encoder.word_embedding_table())
 
 
 def abstract_params(config: ModelConfig) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import GeneratorEmbeddings, ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, ReplacedTokenHead
+from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import sample
 from bert_jax.task import Batch
 
@@ -28,7 +28,7 @@ class Detection(NamedTuple):
 
 
 class Generator(nn.Module):
-    """A masked language model whose embeddings are another encoder's."""
+    """A masked language model with embeddings of its own or those of another encoder."""
 
     config: ModelConfig
 
@@ -36,25 +36,24 @@ class Generator(nn.Module):
         self.encoder = Encoder(self.config)
         self.language_model = LanguageModelHead(self.config)
 
-    def __call__(
-        self, batch: Batch, embedded_BTE: jax.Array, embeddings_VE: jax.Array, deterministic: bool
-    ) -> jax.Array:
-        """float32 logits [B, P, V] at `masked_lm_positions`, given the embedded batch and the word
-        embeddings."""
-        columns = batch["masked_lm_positions"]
-        states_BPD = self.encoder(batch, deterministic, columns, embedded_BTE)
-        return self.language_model(states_BPD, embeddings_VE)
+    def __call__(self, batch: Batch, deterministic: bool, shared: Encoder | None) -> jax.Array:
+        """float32 logits [B, P, V] at `masked_lm_positions`; `shared` is the encoder with its embeddings."""
+        embedded_BTE = None if shared is None else shared.embed(batch, deterministic)
+        states_BPD = self.encoder(batch, deterministic, batch["masked_lm_positions"], embedded_BTE)
+        return self.language_model(states_BPD, (shared or self.encoder).word_embedding_table())
 
 
 class ReplacedTokenModel(nn.Module):
     """The generator fills in the masked tokens; the discriminator says which tokens are not the text's.
 
-    All embeddings, and their normalization, are shared. The discriminator is `encoder` and `replaced_token`.
+    The discriminator is `encoder` and `replaced_token`.
     """
 
     config: ModelConfig
     """Of the discriminator."""
     generator_config: ModelConfig
+    embeddings: GeneratorEmbeddings
+    """Whether the generator has the discriminator's, with their normalization, or its own."""
 
     def setup(self) -> None:
         self.encoder = Encoder(self.config)
@@ -72,22 +71,11 @@ class ReplacedTokenModel(nn.Module):
 
         Samples come from the stream "sampling"; without it, always from the same key.
         """
-        embedded_BTE = self.encoder.embed(batch, deterministic)
-        logits_BPV = self.generator(batch, embedded_BTE, self.encoder.word_embedding_table(), deterministic)
+        shared = self.encoder if self.embeddings == "shared" else None
+        logits_BPV = self.generator(batch, deterministic, shared)
         key = self.make_rng("sampling") if self.has_rng("sampling") else jax.random.key(0)
         sampled_BP = sample(jax.lax.stop_gradient(logits_BPV), batch, key)
-        original_BT = _fill_in(batch, batch["masked_lm_ids"])
-        filled_BT = _fill_in(batch, sampled_BP)
+        original_BT = fill_in(batch, batch["masked_lm_ids"])
+        filled_BT = fill_in(batch, sampled_BP)
         states_BTD = self.encoder({**batch, "input_ids": filled_BT}, deterministic)
         return Detection(logits_BPV, self.replaced_token(states_BTD), filled_BT != original_BT)
-
-
-def _fill_in(batch: Batch, ids_BP: jax.Array) -> jax.Array:
-    """`input_ids` with other ids at the masked positions; slots without weight change nothing."""
-    beyond = batch["input_ids"].shape[-1]
-    columns = jnp.where(batch["masked_lm_weights"] > 0, batch["masked_lm_positions"], beyond)
-
-    def fill_in_row(row: jax.Array, columns: jax.Array, ids: jax.Array) -> jax.Array:
-        return row.at[columns].set(ids.astype(row.dtype), mode="drop")
-
-    return jax.vmap(fill_in_row)(batch["input_ids"], columns, ids_BP)

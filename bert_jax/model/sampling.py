@@ -1,7 +1,7 @@
-"""Tokens sampled from the logits of masked positions, as a function of key and sequence alone.
+"""Random choices of the model, as functions of key and sequence alone.
 
-The noise of a prediction comes from a hash of its sequence's tokens, not from its place in the batch. So the
-sample is the same however rows are spread over devices and micro-batches, and in packed rows.
+They come from a hash of a sequence's tokens, not from its place in the batch. So they are the same however
+rows are spread over devices and micro-batches, and in packed rows.
 Shapes: B batch, T length, P predictions, V vocabulary.
 """
 
@@ -39,17 +39,37 @@ def sample(logits_BPV: jax.Array, batch: Batch, key: jax.Array) -> jax.Array:
     return jnp.argmax(logits_BPV - jnp.log(-jnp.log(uniform)), axis=-1).astype(jnp.int32)
 
 
+def choose_sequences(batch: Batch, fraction: float) -> jax.Array:
+    """bool [B, T]: whether a position's sequence is among a fraction that its tokens choose.
+
+    Masks are drawn anew at each visit of a text, and so is the choice.
+    """
+    ids = batch["input_ids"]
+    columns = jnp.broadcast_to(jnp.arange(ids.shape[-1]), ids.shape)
+    return (_hash_sequences(batch, columns) >> 8) < round(fraction * 2**24)
+
+
 def _hash_slots(batch: Batch) -> jax.Array:
-    """uint32 [B, P] of each prediction: of the tokens of its sequence, in their order, and its position."""
-    ids, columns = batch["input_ids"], batch["masked_lm_positions"]
-    instances = instances_of(batch)
-    positions = jnp.broadcast_to(positions_of(ids.shape[-1], instances), ids.shape)
+    """uint32 [B, P] of each prediction: of its sequence, and of its position there."""
+    positions, columns = _positions(batch), batch["masked_lm_positions"]
+    places = jnp.take_along_axis(positions, columns, axis=1).astype(jnp.uint32)
+    return _hash_sequences(batch, columns) + (places + 1) * jnp.uint32(_STRIDE)
+
+
+def _hash_sequences(batch: Batch, columns: jax.Array) -> jax.Array:
+    """uint32 [B, Q] of the tokens, in their order, of the sequences to which the columns [B, Q] belong."""
+    ids, positions = batch["input_ids"], _positions(batch)
     zero = jnp.uint32(0)
     tokens, _ = threefry2x32((zero, zero), (ids.astype(jnp.uint32), positions.astype(jnp.uint32)), _ROUNDS)
-    counts_BPT = batch["input_mask"][:, None, :] > 0
+    counts_BQT = jnp.broadcast_to(batch["input_mask"][:, None, :] > 0, (*columns.shape, ids.shape[-1]))
+    instances = instances_of(batch)
     if instances is not None:
         own = jnp.take_along_axis(instances, columns, axis=1)
-        counts_BPT &= own[..., None] == instances[:, None, :]
-    sequences = jnp.where(counts_BPT, tokens[:, None, :], zero).sum(-1, dtype=jnp.uint32)
-    places = jnp.take_along_axis(positions, columns, axis=1).astype(jnp.uint32)
-    return sequences + (places + 1) * jnp.uint32(_STRIDE)
+        counts_BQT &= own[..., None] == instances[:, None, :]
+    return jnp.where(counts_BQT, tokens[:, None, :], zero).sum(-1, dtype=jnp.uint32)
+
+
+def _positions(batch: Batch) -> jax.Array:
+    """int [B, T], from the start of each sequence."""
+    ids = jnp.asarray(batch["input_ids"])
+    return jnp.broadcast_to(positions_of(ids.shape[-1], instances_of(batch)), ids.shape)

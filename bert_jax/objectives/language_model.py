@@ -72,6 +72,16 @@ def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Sum
     return {"lm_loss": (loss * weights).sum(), "lm_correct": (correct * weights).sum()}
 
 
+def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The next id of each position, int [B, T - 1], and float32 weights: 0 for padding, and for the first
+    token of the next instance in a packed row."""
+    targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype("float32")
+    instances = packed_rows.instances_of(batch)
+    if instances is not None:
+        weights *= instances[:, 1:] == instances[:, :-1]
+    return targets, weights
+
+
 def token_loss(sums: Sums, totals: Sums) -> jax.Array:
     """The mean of the sums of `token_sums` over `lm_weight` predictions."""
     return sums["lm_loss"] / (totals["lm_weight"] + _WEIGHT_EPSILON)

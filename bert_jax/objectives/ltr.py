@@ -18,7 +18,7 @@ from data_pipeline.errors import UserError
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
     import numpy as np
 
-    from bert_jax.model import packed_rows, pretraining
+    from bert_jax.model import pretraining
 
 if TYPE_CHECKING:
     import jax
@@ -47,10 +47,13 @@ class LeftToRight(Objective):
         return pretraining.BertForNextTokens(model)
 
     def denominators(self, batch: Batch) -> Sums:
-        return {"lm_weight": _targets(batch)[1].sum(), **language_model.count_examples(batch)}
+        return {
+            "lm_weight": language_model.next_tokens(batch)[1].sum(),
+            **language_model.count_examples(batch),
+        }
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs[0], *_targets(batch))
+        return language_model.token_sums(outputs[0], *language_model.next_tokens(batch))
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         return language_model.token_loss(sums, totals)
@@ -59,7 +62,7 @@ class LeftToRight(Objective):
         return language_model.token_means(sums, "lm")
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        targets, weights = _targets(batch)  # type: ignore[arg-type]
+        targets, weights = language_model.next_tokens(batch)  # type: ignore[arg-type]
         return {"lm_accuracy": (np.asarray(targets), np.asarray(weights) > 0)}
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
@@ -67,13 +70,3 @@ class LeftToRight(Objective):
 
     def num_parameters(self, model: ModelConfig) -> int:
         return language_model.num_parameters_with_heads(model)
-
-
-def _targets(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The next id of each position, int [B, T - 1], and float32 weights: 0 for padding, and for the first
-    token of the next instance in a packed row."""
-    targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype("float32")
-    instances = packed_rows.instances_of(batch)
-    if instances is not None:
-        weights *= instances[:, 1:] == instances[:, :-1]
-    return targets, weights

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from etils import epy
 
-from bert_jax.config import ModelConfig, check_not_negative
+from bert_jax.config import GeneratorEmbeddings, ModelConfig, check_not_negative
 from bert_jax.model.size import dense_parameters, encoder_flops, encoder_parameters, layers_parameters
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
@@ -56,6 +56,9 @@ class ReplacedTokenDetection(MaskedLM):
     the discriminator's; its heads are as wide."""
     weight: float = 50.0
     """Factor on the discriminator's loss."""
+    generator_embeddings: GeneratorEmbeddings = "shared"
+    """shared: the generator's embeddings, and its output layer, are those of
+    the discriminator. own: it has others, as wide."""
 
     def __post_init__(self) -> None:
         if not 0 < self.generator_size <= 1:
@@ -92,7 +95,7 @@ class ReplacedTokenDetection(MaskedLM):
         self.generator(model)
 
     def module(self, model: ModelConfig) -> ReplacedTokenModel:  # type: ignore[override]
-        return replaced_tokens.ReplacedTokenModel(model, self.generator(model))
+        return replaced_tokens.ReplacedTokenModel(model, self.generator(model), self.generator_embeddings)
 
     def numerators(self, outputs: Detection, batch: Batch) -> Sums:  # type: ignore[override]
         sums = language_model.token_sums(
@@ -133,4 +136,6 @@ class ReplacedTokenDetection(MaskedLM):
     def num_parameters(self, model: ModelConfig) -> int:
         width, generator = model.hidden_size, self.generator(model)
         discriminator = encoder_parameters(model) + dense_parameters(model, width, width) + width + 1
-        return discriminator + layers_parameters(generator) + language_model.head_parameters(generator)
+        has_own = self.generator_embeddings == "own"
+        layers = (encoder_parameters if has_own else layers_parameters)(generator)
+        return discriminator + layers + language_model.head_parameters(generator)

@@ -18,7 +18,9 @@ ROWS_OF_TOKENS: frozenset[Path] = frozenset(
     (
         ("encoder", "embeddings", "word_embeddings", "embedding"),
         ("language_model", "bias"),
+        ("next_token", "bias"),
         ("generator", "language_model", "bias"),
+        ("generator", "encoder", "embeddings", "word_embeddings", "embedding"),
     )
 )
 """Parameters with a row for each token, where a module has them. The embeddings are also the output layer."""

@@ -56,7 +56,6 @@ CASES: tuple[tuple[str, str], ...] = (
     *(("mlm_nsp", encoder) for encoder in ENCODERS),
     *((objective, "bert") for objective in OBJECTIVES if objective != "mlm_nsp"),
     ("ltr", "modern"),
-    ("rtd", "modern"),
     ("rtd", "albert_pre"),
 )
 """Objectives and encoders: each of both at least once, and those together that concern each other."""

@@ -221,6 +221,12 @@ def test_groups_of_layers_share_their_parameters_in_order() -> None:
     jax.tree.map(np.testing.assert_array_equal, states, expected)
 
 
+@pytest.mark.parametrize("changes", [{"embedding_size": 8}, {"layer_groups": 1}])
+def test_the_first_layer_keeps_its_normalization_where_none_stands_for_it(changes: dict) -> None:
+    model = dataclasses.replace(TINY, num_layers=2, normalization_place="pre", **changes)
+    assert "attention_layer_norm" in random_params(model)["encoder"]["layer_0"]
+
+
 def test_narrow_embeddings_are_normalized_and_then_widened() -> None:
     model = dataclasses.replace(TINY, embedding_size=6)
     params = random_params(model)

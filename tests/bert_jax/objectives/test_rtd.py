@@ -14,7 +14,9 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.model.replaced_tokens import Detection
 from bert_jax.objectives import ReplacedTokenDetection
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from data_pipeline.errors import UserError
+from tests.bert_jax.model.test_packed_rows import make_batches
 from tests.tiny_run import arguments, deterministic_rows, final_state
 
 
@@ -121,3 +123,39 @@ def test_another_objective_starts_from_the_discriminator(run: Path, corpus: Path
     found = final_state(tmp_path / "mlm")["['params']['encoder']['embeddings_project']['kernel']"]
     trained = open_model(run).params["encoder"]["embeddings_project"]["kernel"]
     np.testing.assert_array_equal(found, trained)  # the rate of the first step is 0
+
+
+def test_operations_are_those_that_the_compiler_counts() -> None:
+    model = ModelConfig(50, 2, 512, 8, 1024, 64, embedding_size=256, dropout_rate=0, attention_dropout_rate=0)
+    learns, length = ReplacedTokenDetection(generator_size=0.5), 64
+    task = PretrainingTask(learns, model)
+    # As many predictions as positions: the generator's last layer is then computed everywhere.
+    shapes = {**dict.fromkeys(learns.batch_arrays, jax.ShapeDtypeStruct((2, length), np.int32))}
+
+    def train(params: dict, batch: dict) -> dict:
+        def loss(params: dict) -> jax.Array:
+            sums = learns.numerators(task.module.apply({"params": params}, batch, True), batch)
+            return learns.loss(sums, learns.denominators(batch))
+
+        return jax.grad(loss)(params)
+
+    counted = jax.jit(train).lower(task.abstract_params(), shapes).compile().cost_analysis()["flops"]
+    assert counted == pytest.approx(2 * learns.flops(model, length, length, 1), rel=0.02)
+
+
+def test_a_generator_may_have_embeddings_of_its_own() -> None:
+    model = ModelConfig(50, 2, 16, 2, 24, 12, embedding_size=6)
+    learns = ReplacedTokenDetection(generator_embeddings="own")
+    params = PretrainingTask(learns, model).abstract_params()
+    assert params["generator"]["encoder"]["embeddings"]["word_embeddings"]["embedding"].shape == (50, 6)
+    assert learns.num_parameters(model) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    batch = make_batches()[0]
+    drawn = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.1, np.float32), params)
+
+    def loss(params: dict) -> jax.Array:
+        outputs = learns.module(model).apply({"params": params}, batch, True)
+        return learns.numerators(outputs, batch)["lm_loss"]
+
+    gradient = jax.grad(loss)(drawn)
+    assert not any(np.abs(leaf).max() for leaf in jax.tree.leaves(gradient["encoder"]))
+    assert np.abs(gradient["generator"]["language_model"]["bias"]).max() > 0
