@@ -15,7 +15,6 @@ NormalizationPlace = Literal["post", "pre", "normformer"]
 FurtherNormalization = Literal["same", "none"]
 FeedForward = Literal["dense", "geglu", "swiglu"]
 Biases = Literal["all", "norms", "none"]
-GeneratorEmbeddings = Literal["shared", "own"]
 Attention = Literal["bidirectional", "causal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
@@ -27,6 +26,7 @@ ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
 AttentionKernel = Literal["auto", "none"]
 Remat = Literal["none", "layers"]
+GeneratorEmbeddings = Literal["shared", "own"]
 
 _LONGEST_AXIS = 2**31 - 1
 MODEL_SIZES = {
