@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -111,9 +111,14 @@ def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[
         )
 
 
-def describe_start(model: PretrainedModel) -> str:
-    """One line that names the model that a run starts from, and the heads drawn from the seed."""
-    drawn = [head.replace("_", " ") for head in model.missing]
+def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
+    """One line that names the model that a run starts from, and what is drawn from the seed.
+
+    Args:
+      model: that the run starts from.
+      parts: top-level names of the run's parameters.
+    """
+    drawn = [part.replace("_", " ") for part in parts if part not in model.params]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
     assumed = (
         f"; its GELU is assumed to be {model.config.activation}, see --model.activation"

@@ -166,7 +166,7 @@ def _initial_state(
 ) -> TrainState:
     """The state at step 0 of a run that starts from a model."""
     new_rows = init_from.describe_new_rows(model, experiment.model.vocab_size, corpus.vocabulary)
-    for line in (init_from.describe_start(model), *new_rows):
+    for line in (init_from.describe_start(model, program.abstract_state().params), *new_rows):
         _say(line)
     return start_from(program, model.params, ROWS_OF_TOKENS)
 

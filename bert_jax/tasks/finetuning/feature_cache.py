@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -20,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ModelConfig
-from bert_jax.inference.padding import batches_by_length, padded_lengths
 from bert_jax.model.encoder import Encoder
 from bert_jax.task import Batch
+from bert_jax.tasks.finetuning.head import sequences_of
 from data_pipeline.atomic import atomically
+from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
 from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
 
 DIRECTORY = "features"
@@ -107,19 +108,20 @@ class FeatureCache:
     def _compute(self, rows: Rows, sizes: np.ndarray, features: np.ndarray) -> None:
         """Fills `features` [tokens, L, D]."""
         params = jax.device_put(self._params)
-        starts = np.cumsum(sizes) - sizes
-        (real,) = np.nonzero(sizes)
-        lengths = padded_lengths(max(int(sizes.max()), 1))
-        for indices, shape in batches_by_length(sizes[real], lengths, _TOKENS_IN_A_BATCH):
-            numbers = real[indices]
-            batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
-            for line, number in enumerate(numbers):
-                for name in ("input_ids", "segment_ids"):
-                    batch[name][line, : sizes[number]] = rows.tokens[name][number]
-                batch["input_mask"][line, : sizes[number]] = 1
-            states = np.asarray(_forward(self._config, self._layers, params, batch))
-            for line, number in enumerate(numbers):
-                features[starts[number] : starts[number] + sizes[number]] = states[line, : sizes[number]]
+        starts, width = np.cumsum(sizes) - sizes, rows.sequences_per_row
+        inputs = {name: rows.tokens[name] for name in ("input_ids", "segment_ids")}
+        longest = int(sizes.max())
+        batch_size = max(_TOKENS_IN_A_BATCH // (width * longest), 1)
+        for batch in evaluation_batches(
+            replace(rows, tokens=inputs, targets={}), batch_size, lengths_up_to(longest)
+        ):
+            sequences, count = sequences_of(cast(Batch, batch))
+            states = np.asarray(_forward(self._config, self._layers, params, sequences))
+            for line, row in enumerate(np.repeat(batch["row"], count)):
+                if row >= 0:
+                    sequence = row * width + line % count
+                    size = sizes[sequence]
+                    features[starts[sequence] : starts[sequence] + size] = states[line, :size]
 
 
 class _Layers(nn.Module):
