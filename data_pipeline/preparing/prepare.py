@@ -54,9 +54,8 @@ class PrepareSettings:
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt, a SentencePiece .model, or a directory whose vocabulary is passed to `prepare`. Give
-    exactly
-    one of `vocab` and `train_vocab`."""
+    """A vocab.txt, a SentencePiece .model, byte-level BPE's tokenizer.json or vocab.json, or a directory
+    whose vocabulary is passed to `prepare`. Give exactly one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
     """Most pieces to learn, with `train_vocab`."""
@@ -68,11 +67,13 @@ class PrepareSettings:
 
     def __post_init__(self) -> None:
         if (self.vocab is None) == (self.train_vocab is None):
-            raise UserError("give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece")
+            raise UserError(
+                "give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece|byte_bpe"
+            )
         if (self.train_vocab is None) != (self.vocab_size is None):
             raise UserError("--train-vocab needs --vocab-size N, and --vocab goes without it")
-        if self.vocab_size is not None:
-            check_vocab_size(self.vocab_size)
+        if self.train_vocab is not None and self.vocab_size is not None:
+            check_vocab_size(self.vocab_size, self.train_vocab)
         if not 0 <= self.holdout < 1:
             raise UserError(f"--holdout is {self.holdout}; it must be at least 0 and below 1")
         check_language(self.language)

@@ -307,7 +307,7 @@ def test_a_models_directory_that_does_not_do_is_one_line(tmp_path, text, model, 
     (model / "added_tokens.json").write_text(json.dumps({"covid": 5 + len(WORDS)}))
     assert main(flags) == 2
     said = capsys.readouterr().err
-    assert "is not BERT's WordPiece alone" in said
+    assert "is neither BERT's WordPiece nor byte-level BPE alone" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "made").exists()
 
@@ -362,9 +362,9 @@ def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
     assert open_corpus(tmp_path / "made", "train").tokenizer.token_to_id("q") is None
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "byte_bpe"])
 def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind):
-    settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
+    settings = settings_for(text, None, train_vocab=kind, vocab_size=100 if kind != "byte_bpe" else 300)
     manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
     corpus = open_corpus(tmp_path / "made", "train")
     assert corpus.tokenizer.kind == manifest["tokenizer"]["kind"] == kind
@@ -735,6 +735,7 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
             "--vocab-size is -5; it must be from",
         ),
         ({"vocab": None, "train_vocab": "wordpiece", "vocab_size": 10**18}, "it must be from 100 to 1000000"),
+        ({"vocab": None, "train_vocab": "byte_bpe", "vocab_size": 260}, "it must be from 261 to 1000000"),
         ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
         ({"language": "english"}, "--language is 'english'; it must be a code"),
     ],
