@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from data_pipeline.errors import UserError
 
-Pairing = Literal["next_sentence", "contiguous"]
+Pairing = Literal["next_sentence", "contiguous", "full_sentences"]
 MaskingUnit = Literal["token", "whole_word"]
 
 # Not a directory: `pretrain` makes the corpus of this name from the documentation of the installed
@@ -87,7 +87,8 @@ class DataConfig:
     corpus: str = ""
     """Directory made by `bert-jax prepare`, or a directory or glob of google-research/bert's TFRecords."""
     pairing: Pairing = "next_sentence"
-    """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP]."""
+    """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time. contiguous: [CLS] text [SEP], of one
+    document. full_sentences: whole sentences of one document after the other, [SEP] between documents."""
     random_next_prob: float = 0.5
     """Probability that B comes from another document (pairing next_sentence)."""
     short_seq_prob: float = 0.1
@@ -105,6 +106,12 @@ class DataConfig:
         if self.max_instances_per_row < 1:
             raise UserError(
                 f"data.max_instances_per_row is {self.max_instances_per_row}; it must be at least 1"
+            )
+        if self.pairing == "full_sentences" and (self.short_seq_prob, self.max_instances_per_row) != (0, 1):
+            raise UserError(
+                f"data.pairing full_sentences fills each row with one sequence, so data.short_seq_prob must "
+                f"be 0 and data.max_instances_per_row 1; they are {self.short_seq_prob:g} and "
+                f"{self.max_instances_per_row}"
             )
         if not self.phases:
             raise UserError("data.phases is empty; a run needs at least one phase")
