@@ -68,4 +68,5 @@ def _settings(args: Prepare, vocabulary: Vocabulary | None) -> PrepareSettings:
         casing=args.casing or (vocabulary.casing if vocabulary else "uncased"),
         language=args.language,
         holdout=args.holdout,
+        max_tokens_per_character=args.max_tokens_per_character,
     )

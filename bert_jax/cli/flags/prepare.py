@@ -59,6 +59,8 @@ class Prepare:
     jp). Unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
     """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
+    max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
+    """Leave out documents with more tokens for each of their characters, such as 0.3."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"
