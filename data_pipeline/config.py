@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from data_pipeline.errors import UserError
 
-Pairing = Literal["next_sentence", "sentence_order", "contiguous"]
+Pairing = Literal["next_sentence", "sentence_order", "contiguous", "full_sentences"]
 MaskingUnit = Literal["token", "whole_word"]
 
 # Not a directory: `pretrain` makes the corpus of this name from the documentation of the installed
@@ -89,7 +89,8 @@ class DataConfig:
     pairing: Pairing = "next_sentence"
     """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time.
     sentence_order: A and B follow each other, in the other order half of the
-    time. contiguous: [CLS] text [SEP]."""
+    time. contiguous: [CLS] text [SEP], of one document. full_sentences: whole
+    sentences of one document after the other, [SEP] between documents."""
     random_next_prob: float = 0.5
     """Probability that B comes from another document (pairing next_sentence),
     or that A and B are swapped (sentence_order)."""
@@ -108,6 +109,12 @@ class DataConfig:
         if self.max_instances_per_row < 1:
             raise UserError(
                 f"data.max_instances_per_row is {self.max_instances_per_row}; it must be at least 1"
+            )
+        if self.pairing == "full_sentences" and (self.short_seq_prob, self.max_instances_per_row) != (0, 1):
+            raise UserError(
+                f"data.pairing full_sentences fills each row with one sequence, so data.short_seq_prob must "
+                f"be 0 and data.max_instances_per_row 1; they are {self.short_seq_prob:g} and "
+                f"{self.max_instances_per_row}"
             )
         if not self.phases:
             raise UserError("data.phases is empty; a run needs at least one phase")

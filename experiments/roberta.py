@@ -2,12 +2,14 @@
 
     bert-jax pretrain roberta_base --workdir runs/roberta_base --data.corpus corpora/large
 
-Corpus in the paper: 160 GB of text, a byte-level BPE vocabulary of 50,000. Here the vocabulary is
-the corpus's own (WordPiece or SentencePiece): pass --model.vocab-size if it is not 30,522, and
-expect numbers to differ for that reason. 8,192 sequences of 512 a step, 500,000 steps.
+Corpus in the paper: 160 GB of text, and a byte-level BPE vocabulary of 50,000 (section 4.4), which
+`bert-jax prepare --train-vocab byte_bpe --vocab-size 50000 --casing cased` learns. The published model's
+has 50,265 ids with its special tokens: with that one (`prepare --vocab DIR`) pass --model.vocab-size 50265.
+8,192 sequences of 512 a step, 500,000 steps.
 Hardware in the paper: 1,024 V100, about a day for the first 100,000 steps of LARGE.
-An input never crosses into the next document (DOC-SENTENCES in its section 4.2), so the last input of a
-document is short; RoBERTa's inputs do cross (FULL-SENTENCES).
+Inputs are the FULL-SENTENCES of section 4.2. With --data.pairing contiguous an input never crosses into the
+next document, as in DOC-SENTENCES there, and the last input of a document is short.
+There are no segment embeddings, as in its training code.
 The decay from the end of warm-up and the bias-corrected moments are those of its training code.
 """
 
@@ -20,10 +22,10 @@ from experiments.base import BASE
 ROBERTA_BASE = replace(
     BASE,
     objective=MaskedLM(),
-    model=replace(BASE.model, activation="gelu_exact"),
+    model=replace(BASE.model, activation="gelu_exact", vocab_size=50_000, type_vocab_size=0),
     data=replace(
         BASE.data,
-        pairing="contiguous",
+        pairing="full_sentences",
         short_seq_prob=0.0,
         phases=(Phase(max_seq_length=512, max_predictions_per_seq=77),),
     ),

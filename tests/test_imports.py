@@ -27,7 +27,11 @@ SHARED = {
     "data_pipeline.corpus.vocabulary_file",
 }
 # What `bert_jax` may import besides, which needs the library `tokenizers`.
-TOKENIZING = {"data_pipeline.corpus.wordpiece", "data_pipeline.corpus.special_tokens"}
+TOKENIZING = {
+    "data_pipeline.corpus.byte_bpe",
+    "data_pipeline.corpus.special_tokens",
+    "data_pipeline.corpus.wordpiece",
+}
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]
 JOINING = {"cli", "pretraining", "studies", "tasks", "__init__.py"}
 MOST_LAYERS = 9

@@ -39,12 +39,12 @@ def _model_vocabulary(args: Prepare) -> Vocabulary | None:
 
 
 def _has_capitals(vocab: str) -> bool:
-    """Whether words of a readable WordPiece vocabulary have capitals; False for a SentencePiece model.
+    """Whether words of a readable WordPiece vocabulary have capitals; False for other kinds.
 
-    A SentencePiece model of the wrong casing is an error anyway.
+    Those are refused if their casing is wrong.
     """
     file = Path(vocab)
-    if file.suffix == ".model" or not file.is_file():
+    if file.suffix in (".model", ".json") or not file.is_file():
         return False
     with contextlib.suppress(UserError):
         return guess_casing(file.read_bytes(), file) == "cased"
@@ -68,4 +68,5 @@ def _settings(args: Prepare, vocabulary: Vocabulary | None) -> PrepareSettings:
         casing=args.casing or (vocabulary.casing if vocabulary else "uncased"),
         language=args.language,
         holdout=args.holdout,
+        max_tokens_per_character=args.max_tokens_per_character,
     )

@@ -12,11 +12,13 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax.config import ModelConfig
+from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, make_byte_bpe
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     FILES,
     LONGEST_WORD,
+    MASK,
     SEP,
     SPECIAL_TOKENS,
     UNK,
@@ -54,12 +56,23 @@ def make_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     if vocabulary.kind == "wordpiece":
         pieces = vocabulary.pieces(f"the model's {vocabulary.file_name}")
         tokenizer = make_wordpiece(pieces, vocabulary.casing)
+    elif vocabulary.kind == "byte_bpe":
+        tokenizer = make_byte_bpe(vocabulary.content)
     else:
         tokenizer = _sentencepiece(vocabulary)
     for token in SPECIAL_TOKENS:
         special_id(tokenizer, token)
     tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
+        [
+            # In byte-level BPE the blank before a masked word is a part of it, so [MASK] takes it along.
+            AddedToken(
+                token,
+                special=True,
+                normalized=False,
+                lstrip=vocabulary.kind == "byte_bpe" and token == MASK,
+            )
+            for token in SPECIAL_TOKENS
+        ]
     )
     tokenizer.post_processor = _bert_template(tokenizer)
     return tokenizer
@@ -74,7 +87,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
 
     Returns:
       The tokenizer, which neither truncates nor pads, and its vocabulary. The vocabulary is None if the
-      tokenizer is not plain BERT WordPiece and no SentencePiece model lies beside it.
+      tokenizer is neither plain BERT WordPiece nor byte-level BPE and no SentencePiece model lies beside it.
 
     Raises:
       UserError: there is no tokenizer, it is damaged, or there is no `tokenizer.json` and it is not BERT's;
@@ -123,7 +136,7 @@ def write_tokenizer(
     config = {**_class_settings(vocabulary, model), **known, **longest}
     for name, content in ((_SETTINGS_FILE, config), (_SPECIAL_FILE, known)):
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if vocabulary:
+    if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
         (directory / vocabulary.file_name).write_bytes(vocabulary.content)
 
 
@@ -140,7 +153,7 @@ def _class_settings(vocabulary: Vocabulary | None, model: ModelConfig) -> dict[s
         inputs = {"model_input_names": ["input_ids", "attention_mask"]}
     else:
         inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    if vocabulary is None or vocabulary.kind == "sentencepiece":
+    if vocabulary is None or vocabulary.kind != "wordpiece":
         return {"tokenizer_class": "PreTrainedTokenizerFast", **inputs}
     uncased = vocabulary.casing == "uncased"
     return {
@@ -271,6 +284,8 @@ def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None
     for kind, name in FILES.items():
         if kind == "sentencepiece" and (directory / name).is_file():
             return Vocabulary(kind, casing, (directory / name).read_bytes())
+    if find_fault(tokenizer) is None:
+        return as_vocabulary(tokenizer)
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}

@@ -67,7 +67,7 @@ def open_vocabulary(directory: Path) -> Vocabulary:
     _, vocabulary = read_tokenizer(find_trial(directory))
     if vocabulary is None:
         raise UserError(
-            f"the tokenizer of {directory} is not BERT's WordPiece alone: it is of another kind, has rules "
-            f"of its own, or tokens that were added; give a vocab.txt"
+            f"the tokenizer of {directory} is neither BERT's WordPiece nor byte-level BPE alone: it has "
+            f"other rules, or tokens that were added; give a vocab.txt, .model or tokenizer.json"
         )
     return vocabulary

@@ -38,7 +38,7 @@ def _pieces(drawn: Drawn, instance: int, source: CorpusSource) -> list[Text]:
     for position, (before, after) in enumerate(zip(was, now, strict=True), start):
         token = tokenizer.id_to_token(before)
         space = " " if token in SPECIAL_TOKENS or tokenizer.follows_space(token) else ""
-        piece = token.removeprefix("##").replace("▁", "")
+        piece = tokenizer.text_of(token)
         if position in predicted:
             mark = f"[{piece}→{'MASK' if after == tokenizer.mask_id else tokenizer.id_to_token(after)}]"
             pieces.append(Text(space).append(mark, style="bold magenta"))

@@ -90,6 +90,8 @@ def _print_summary(output: str, manifest: dict[str, Any], seconds: float) -> Non
         f"text: {_megabytes(text)} in {seconds:.1f} s, {text / 1e6 / seconds:.2f} MB/s",
         highlight=False,
     )
+    if manifest["settings"]["max_tokens_per_character"] is not None:
+        console.print(f"filtered: {manifest['filtered_documents']:,} documents", highlight=False)
     for line in warnings_about(manifest["statistics"]):
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
 

@@ -15,6 +15,7 @@ from data_pipeline.atomic import atomically
 from data_pipeline.errors import bad_input
 
 COLUMN = "documents"
+_FILTERED = "filtered_documents"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Shard:
     """int32 [sentences + 1]: the first token of each sentence, then the number of tokens."""
     document_starts: np.ndarray
     """int32 [documents + 1]: the first sentence of each document, then the number of sentences."""
+    filtered: int = 0
+    """Number of documents of its text that a filter left out."""
 
 
 def make_shard(documents: Sequence[Sequence[Sequence[int] | np.ndarray]], dtype: np.dtype) -> Shard:
@@ -46,7 +49,9 @@ def write_shard(path: Path, shard: Shard) -> None:
     """Writes `path` atomically, even if several processes do so; the same shard gives the same bytes."""
     sentences = pa.ListArray.from_arrays(pa.array(shard.sentence_starts), pa.array(shard.tokens))
     documents = pa.ListArray.from_arrays(pa.array(shard.document_starts), sentences)
-    batch = pa.record_batch([documents], names=[COLUMN])
+    # Kept in the shard, so that a restart knows it without reading the text again.
+    metadata = {_FILTERED: str(shard.filtered)} if shard.filtered else None
+    batch = pa.record_batch([documents], names=[COLUMN], metadata=metadata)
     with (
         atomically(path) as partial,
         partial.open("wb") as file,
@@ -62,14 +67,16 @@ def read_shard(path: Path) -> Shard:
     """
     try:
         with pa.memory_map(str(path)) as source:
-            documents = pa.ipc.open_file(source).get_batch(0).column(COLUMN)
+            batch = pa.ipc.open_file(source).get_batch(0)
+            documents = batch.column(COLUMN)
+            filtered = int((batch.schema.metadata or {}).get(_FILTERED.encode(), 0))
             sentences = documents.values
-            arrays = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
+            tokens, *starts = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
     except (OSError, pa.ArrowException, KeyError, AttributeError) as error:
         raise bad_input(
             error, path, f"{path} is not a whole shard; delete its directory and run `bert-jax prepare` again"
         ) from None
-    return Shard(*arrays)
+    return Shard(tokens, starts[0], starts[1], filtered)
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

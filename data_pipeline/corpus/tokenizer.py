@@ -1,10 +1,11 @@
-"""Text to ids and back: WordPiece (Hugging Face `tokenizers`) or SentencePiece, behind one interface.
+"""Text to ids and back: WordPiece, byte-level BPE and SentencePiece, behind one interface.
 
 Text never becomes a special token: a literal "[MASK]" is a bracket, a word and a bracket, so no document
 can smuggle a special token into a corpus. Code that means the token writes `mask_id`.
 """
 
 import abc
+import dataclasses
 import functools
 import hashlib
 import unicodedata
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from data_pipeline.corpus.byte_bpe import WORD_START as _BYTE_WORD_START
+from data_pipeline.corpus.byte_bpe import found_casing, make_byte_bpe, piece_bytes, read_byte_bpe
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     MASK,
@@ -68,6 +71,10 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def follows_space(self, token: str) -> bool:
         """Whether a piece, not a special one, begins a word: after a space or at the start of a text."""
+
+    @abc.abstractmethod
+    def text_of(self, token: str) -> str:
+        """The text of a piece, without a blank before it; U+FFFD for a part of a character."""
 
     def _continues(self, token: str) -> bool:
         return not self.follows_space(token)
@@ -155,6 +162,9 @@ class WordPiece(Tokenizer):
     def follows_space(self, token: str) -> bool:
         return not token.startswith("##")
 
+    def text_of(self, token: str) -> str:
+        return token.removeprefix("##")
+
     def _content(self) -> bytes:
         return "".join(f"{token}\n" for token in self._lines).encode()
 
@@ -201,24 +211,83 @@ class SentencePiece(Tokenizer):
     def follows_space(self, token: str) -> bool:
         return token.startswith(_WORD_START)
 
+    def text_of(self, token: str) -> str:
+        return token.replace(_WORD_START, "")
+
     def _continues(self, token: str) -> bool:
-        # Without spaces a whole sentence would be one word, too long to mask; so each piece is a word.
-        script = unicodedata.name(token[0], "").partition(" ")[0]
-        return super()._continues(token) and script not in _UNSPACED_SCRIPTS
+        return super()._continues(token) and not _is_unspaced(token[0])
 
     def _content(self) -> bytes:
         return self._model
 
 
+class ByteBPE(Tokenizer):
+    """Byte-level BPE; see `new_byte_bpe`."""
+
+    kind: TokenizerKind = "byte_bpe"
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Raises ValueError if the content is not a tokenizer. Its own normalisation decides the casing."""
+        self._file = vocabulary.content
+        self._tokenizer = make_byte_bpe(self._file)
+        self.casing = found_casing(self._tokenizer)
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.sha256 = hashlib.sha256(self._file).hexdigest()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return str(self._tokenizer.decoder.decode([self.id_to_token(index) for index in ids])).strip(" ")
+
+    def id_to_token(self, index: int) -> str:
+        token = self._tokenizer.id_to_token(int(index))
+        assert token is not None, "loading refuses vocabularies whose ids have gaps"
+        return token
+
+    def token_to_id(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+    def follows_space(self, token: str) -> bool:
+        return token.startswith(_BYTE_WORD_START)
+
+    def text_of(self, token: str) -> str:
+        return piece_bytes(token).decode(errors="replace").removeprefix(" ")
+
+    def _continues(self, token: str) -> bool:
+        # A piece may begin with a part of a character; its block tells the script.
+        beginning = (piece_bytes(token) + b"\x80\x80").decode(errors="replace")[0]
+        return super()._continues(token) and not _is_unspaced(beginning)
+
+    def _content(self) -> bytes:
+        return self._file
+
+
+def _is_unspaced(character: str) -> bool:
+    """Whether a character's script has no spaces.
+
+    There a whole sentence would be one word, too long to mask; so each piece is a word.
+    """
+    return unicodedata.name(character, "").partition(" ")[0] in _UNSPACED_SCRIPTS
+
+
 def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
-    """Loads a tokenizer from a vocab.txt (one piece per line) or a SentencePiece .model file.
+    """Loads a tokenizer from a file: a vocab.txt (one piece per line), a SentencePiece .model, or the
+    tokenizer.json or vocab.json of byte-level BPE.
 
     Raises:
       UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
         model of another casing, one that exports cannot rebuild, or one whose special tokens text can become.
     """
     if not file.is_file():
-        raise UserError(f"vocabulary {file} is not a file; give a vocab.txt or a SentencePiece .model")
+        raise UserError(
+            f"vocabulary {file} is not a file; give a vocab.txt, a SentencePiece .model, or "
+            f"byte-level BPE's tokenizer.json or vocab.json"
+        )
+    if file.suffix == ".json":
+        vocabulary = read_byte_bpe(file)
+        return take_vocabulary(dataclasses.replace(vocabulary, casing=casing), file)
     kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
     return take_vocabulary(Vocabulary(kind, casing, file.read_bytes()), file)
 
@@ -251,6 +320,11 @@ def _make_tokenizer(vocabulary: Vocabulary, file: Path) -> Tokenizer:
     tokenizer: Tokenizer
     if vocabulary.kind == "wordpiece":
         tokenizer = WordPiece(vocabulary.pieces(f"vocabulary {file}"), vocabulary.casing)
+    elif vocabulary.kind == "byte_bpe":
+        try:
+            tokenizer = ByteBPE(vocabulary)
+        except ValueError as error:
+            raise UserError(f"vocabulary {file} is not a tokenizer of byte-level BPE: {error}") from None
     else:
         try:
             tokenizer = SentencePiece(vocabulary.content)

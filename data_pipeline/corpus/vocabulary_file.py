@@ -15,14 +15,18 @@ from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
 Casing = Literal["cased", "uncased"]
-TokenizerKind = Literal["wordpiece", "sentencepiece"]
+TokenizerKind = Literal["wordpiece", "sentencepiece", "byte_bpe"]
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 TOKENIZER_DIRECTORY = "tokenizer"
 """Name of the vocabulary's directory, both in a corpus and in a run."""
 
-FILES: dict[TokenizerKind, str] = {"wordpiece": "vocab.txt", "sentencepiece": "spiece.model"}
+FILES: dict[TokenizerKind, str] = {
+    "wordpiece": "vocab.txt",
+    "sentencepiece": "spiece.model",
+    "byte_bpe": "tokenizer.json",
+}
 """File names, as in Hugging Face and google-research/bert."""
 
 # In characters. WordPiece makes a longer word one [UNK]. This is Hugging Face's limit, so that exports
@@ -45,7 +49,7 @@ class Vocabulary:
     kind: TokenizerKind
     casing: Casing
     content: bytes = dataclasses.field(repr=False)
-    """Content of `vocab.txt`, one piece per line, or of `spiece.model`."""
+    """Content of `vocab.txt`, one piece per line, of `spiece.model`, or of `tokenizer.json`."""
 
     @property
     def file_name(self) -> str:

@@ -245,7 +245,8 @@ class _Finish(_Step):
             # Over NFS a worker's view of the directory may be out of date. Written now, the shard would lack
             # the documents that another worker left out because it exists.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
-        yield split, finish_shard(path, work, self._tokenizer, job.language), text.size
+        most = job.max_tokens_per_character
+        yield split, finish_shard(path, work, self._tokenizer, job.language, most), text.size
 
 
 class _AddUp(beam.CombineFn):

@@ -52,7 +52,9 @@ def _make_shards(
         path = job.directory / text.file
         work = None if path.exists() else text.documents
         # The job itself stays here: it lists every input, which may be many thousands.
-        future = pool.submit(_finish_shard, path, work, job.tokenizer_directory, job.language)
+        future = pool.submit(
+            _finish_shard, path, work, job.tokenizer_directory, job.language, job.max_tokens_per_character
+        )
         under_way.append((text._replace(documents=[]), future))
         if len(under_way) > workers:
             done, future = under_way.popleft()
@@ -62,9 +64,9 @@ def _make_shards(
 
 
 def _finish_shard(
-    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str
+    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str, most: float | None
 ) -> ShardSummary:
-    return finish_shard(path, documents, _tokenizer(tokenizer_directory), language)
+    return finish_shard(path, documents, _tokenizer(tokenizer_directory), language, most)
 
 
 @functools.lru_cache(maxsize=1)

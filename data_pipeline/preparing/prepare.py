@@ -4,6 +4,7 @@ This module does what is done once; a runner makes the shards, on this machine o
 """
 
 import dataclasses
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -54,9 +55,8 @@ class PrepareSettings:
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt, a SentencePiece .model, or a directory whose vocabulary is passed to `prepare`. Give
-    exactly
-    one of `vocab` and `train_vocab`."""
+    """A vocab.txt, a SentencePiece .model, byte-level BPE's tokenizer.json or vocab.json, or a directory
+    whose vocabulary is passed to `prepare`. Give exactly one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
     """Most pieces to learn, with `train_vocab`."""
@@ -65,16 +65,23 @@ class PrepareSettings:
     """Code of the language whose rules split text into sentences."""
     holdout: float = 0.01
     """Fraction of the documents held out for evaluation."""
+    max_tokens_per_character: float | None = None
+    """Documents with more tokens for each of their characters are left out; None: none."""
 
     def __post_init__(self) -> None:
         if (self.vocab is None) == (self.train_vocab is None):
-            raise UserError("give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece")
+            raise UserError(
+                "give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece|byte_bpe"
+            )
         if (self.train_vocab is None) != (self.vocab_size is None):
             raise UserError("--train-vocab needs --vocab-size N, and --vocab goes without it")
-        if self.vocab_size is not None:
-            check_vocab_size(self.vocab_size)
+        if self.train_vocab is not None and self.vocab_size is not None:
+            check_vocab_size(self.vocab_size, self.train_vocab)
         if not 0 <= self.holdout < 1:
             raise UserError(f"--holdout is {self.holdout}; it must be at least 0 and below 1")
+        most = self.max_tokens_per_character
+        if most is not None and not 0 < most < math.inf:
+            raise UserError(f"--max-tokens-per-character is {most}; it must be above 0, such as 0.3")
         check_language(self.language)
 
 
@@ -111,7 +118,8 @@ def prepare(
         try:
             check_output(output, overwrite)  # another process may have made it before this one got the lock
             heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
-            job = ShardJob(directory, inputs, heldout_threshold, settings.language)
+            most = settings.max_tokens_per_character
+            job = ShardJob(directory, inputs, heldout_threshold, settings.language, most)
             manifest = _fill(job, settings, given, runner, on_progress)
         except Unfinished:
             raise
@@ -139,7 +147,7 @@ def _fill(
     tokenizer = _settle_tokenizer(job, settings, given, on_progress)
     totals = runner.make_shards(job, on_progress)
     splits = totals.splits()
-    _check_not_empty(splits, settings)
+    _check_not_empty(splits, settings, totals.filtered_documents)
     return {
         "format_version": FORMAT_VERSION,
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -152,6 +160,7 @@ def _fill(
             "sha256": tokenizer.sha256,
         },
         "text_bytes": totals.text_bytes,
+        "filtered_documents": totals.filtered_documents,
         "splits": splits,
         "statistics": totals.statistics(),
     }
@@ -199,8 +208,13 @@ def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) 
     }
 
 
-def _check_not_empty(splits: dict[Split, dict[str, Any]], settings: PrepareSettings) -> None:
+def _check_not_empty(splits: dict[Split, dict[str, Any]], settings: PrepareSettings, filtered: int) -> None:
     train, heldout = splits["train"]["documents"], splits["heldout"]["documents"]
+    if not train and filtered:
+        raise UserError(
+            f"--max-tokens-per-character {settings.max_tokens_per_character} leaves no document to train on "
+            f"({filtered} filtered); give a higher one"
+        )
     if not train and not heldout:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; its documents hold no token")
     if not train:

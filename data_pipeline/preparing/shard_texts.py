@@ -38,6 +38,8 @@ class ShardJob:
     """Documents with `Digest.split` below it are held out; the result of `find_heldout_threshold`."""
     language: str
     """Code of the language whose rules split text into sentences."""
+    max_tokens_per_character: float | None = None
+    """Documents with more tokens for each of their characters are left out; None: none."""
 
     @property
     def tokenizer_directory(self) -> Path:
@@ -166,10 +168,26 @@ def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -
 
 
 def finish_shard(
-    path: Path, documents: list[Document] | None, tokenizer: Tokenizer, language: str
+    path: Path,
+    documents: list[Document] | None,
+    tokenizer: Tokenizer,
+    language: str,
+    max_tokens_per_character: float | None,
 ) -> ShardSummary:
-    """Tokenises `documents` into the shard `path`, unless they are None, and summarises that shard."""
+    """Tokenises `documents` into the shard `path`, unless they are None, and summarises that shard.
+
+    Documents above `max_tokens_per_character` are left out, as in Geiping and Goldstein 2022 ("Cramming",
+    arXiv 2212.14034), section 4.4: text that compresses badly is seldom prose.
+    """
     if documents is not None:
         tokenized = [tokenize_document(document, tokenizer, language) for document in documents]
-        write_shard(path, make_shard(tokenized, tokenizer.id_dtype))
+        kept = tokenized
+        if max_tokens_per_character is not None:
+            kept = [
+                sentences
+                for document, sentences in zip(documents, tokenized, strict=True)
+                if sum(map(len, sentences)) <= max_tokens_per_character * len(as_text(document))
+            ]
+        shard = make_shard(kept, tokenizer.id_dtype)
+        write_shard(path, dataclasses.replace(shard, filtered=len(tokenized) - len(kept)))
     return summarize_shard(path, tokenizer.unk_id)

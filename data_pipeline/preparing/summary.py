@@ -38,6 +38,7 @@ class ShardSummary:
     tokens: int
     bytes: int
     sha256: str
+    filtered_documents: int
     one_sentence_documents: int
     unknown_tokens: int
     tokens_in_long_sentences: int
@@ -64,6 +65,7 @@ def summarize_shard(path: Path, unk_id: int) -> ShardSummary:
         tokens=len(shard.tokens),
         bytes=path.stat().st_size,
         sha256=checksum(path),
+        filtered_documents=shard.filtered,
         one_sentence_documents=int((np.diff(shard.document_starts) == 1).sum()),
         unknown_tokens=int((shard.tokens == unk_id).sum()),
         tokens_in_long_sentences=int(lengths[lengths > _LONGEST_SENTENCE].sum()),
@@ -110,6 +112,7 @@ class Totals:
     """Sums over the shards of all splits, which may be added in any order."""
 
     text_bytes: int = 0
+    filtered_documents: int = 0
     one_sentence_documents: int = 0
     unknown_tokens: int = 0
     tokens_in_long_sentences: int = 0
@@ -122,6 +125,7 @@ class Totals:
     def add(self, split: Split, shard: ShardSummary, text_bytes: int) -> None:
         """Adds a shard of `split`, made from `text_bytes` bytes of text."""
         self.text_bytes += text_bytes
+        self.filtered_documents += shard.filtered_documents
         self.one_sentence_documents += shard.one_sentence_documents
         self.unknown_tokens += shard.unknown_tokens
         self.tokens_in_long_sentences += shard.tokens_in_long_sentences
@@ -132,6 +136,7 @@ class Totals:
     def merge(self, other: "Totals") -> None:
         """Adds the sums of another `Totals`."""
         self.text_bytes += other.text_bytes
+        self.filtered_documents += other.filtered_documents
         self.one_sentence_documents += other.one_sentence_documents
         self.unknown_tokens += other.unknown_tokens
         self.tokens_in_long_sentences += other.tokens_in_long_sentences

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 
 import sentencepiece
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
-from data_pipeline.corpus.tokenizer import SentencePiece, Tokenizer, WordPiece
+from data_pipeline.corpus.byte_bpe import as_vocabulary, byte_normalizer, new_byte_bpe
+from data_pipeline.corpus.tokenizer import ByteBPE, SentencePiece, Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     MASK,
@@ -24,9 +25,17 @@ from data_pipeline.errors import UserError
 from data_pipeline.preparing.cutting import cut_line
 
 # Bytes of text to learn from. Counting words for WordPiece is cheap; SentencePiece's suffix array is not.
-SAMPLE_BYTES: dict[TokenizerKind, int] = {"wordpiece": 64 << 20, "sentencepiece": 16 << 20}
+SAMPLE_BYTES: dict[TokenizerKind, int] = {
+    "wordpiece": 64 << 20,
+    "sentencepiece": 16 << 20,
+    "byte_bpe": 64 << 20,
+}
 
-SMALLEST_VOCABULARY = 100
+SMALLEST_VOCABULARY: dict[TokenizerKind, int] = {
+    "wordpiece": 100,
+    "sentencepiece": 100,
+    "byte_bpe": len(SPECIAL_TOKENS) + 256,
+}
 LARGEST_VOCABULARY = 1_000_000
 """The trainer takes memory for as many pieces as it may learn."""
 
@@ -42,8 +51,13 @@ _MOST_BYTES = 4  # of a character
 
 def train_vocabulary(texts: Iterable[str], kind: TokenizerKind, vocab_size: int, casing: Casing) -> Tokenizer:
     """Learns at most `vocab_size` pieces from `texts`. Raises UserError if they are too few for the text."""
-    train = train_wordpiece if kind == "wordpiece" else train_sentencepiece
-    return train(texts, vocab_size, casing)
+    match kind:
+        case "wordpiece":
+            return train_wordpiece(texts, vocab_size, casing)
+        case "sentencepiece":
+            return train_sentencepiece(texts, vocab_size, casing)
+        case "byte_bpe":
+            return train_byte_bpe(texts, vocab_size, casing)
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, casing: Casing) -> WordPiece:
@@ -101,6 +115,19 @@ def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -
     return SentencePiece(model.getvalue())
 
 
+def train_byte_bpe(texts: Iterable[str], vocab_size: int, casing: Casing) -> ByteBPE:
+    """Learns byte-level BPE with Hugging Face's trainer; special tokens have ids 0 to 4, bytes the next."""
+    learner = new_byte_bpe(models.BPE(), byte_normalizer(casing))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL_TOKENS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learner.train_from_iterator(texts, trainer)
+    return ByteBPE(as_vocabulary(learner))
+
+
 def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
     """Returns the texts with the smallest hashes, about `limit` bytes at most, in their original order.
 
@@ -121,11 +148,12 @@ def sample_texts(texts: Iterable[tuple[int, str]], limit: int) -> list[str]:
     return [text for _, text in kept]
 
 
-def check_vocab_size(vocab_size: int) -> None:
+def check_vocab_size(vocab_size: int, kind: TokenizerKind) -> None:
     """Raises UserError if `vocab_size` is not one for which a vocabulary can be learned."""
-    if not SMALLEST_VOCABULARY <= vocab_size <= LARGEST_VOCABULARY:
+    smallest = SMALLEST_VOCABULARY[kind]
+    if not smallest <= vocab_size <= LARGEST_VOCABULARY:
         raise UserError(
-            f"--vocab-size is {vocab_size}; it must be from {SMALLEST_VOCABULARY} to {LARGEST_VOCABULARY}"
+            f"--vocab-size is {vocab_size}; it must be from {smallest} to {LARGEST_VOCABULARY} for {kind}"
         )
 
 

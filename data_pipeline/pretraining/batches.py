@@ -18,6 +18,7 @@ from data_pipeline.corpus.documents import Corpus
 from data_pipeline.corpus.store import Store, open_store
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batch_contract import batch_spec
+from data_pipeline.pretraining.full_sentences import cut_full_sentences, write_full_sentences
 from data_pipeline.pretraining.instances import Instances, cut_instances
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
 from data_pipeline.pretraining.order import draws_per_example, random_bits, shuffled_columns
@@ -146,7 +147,8 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
             f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
     target = phase.max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
-    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
+    cut = cut_full_sentences if data.pairing == "full_sentences" else cut_instances
+    instances = cut(corpus.sentence_starts, corpus.document_starts, target)
     if not len(instances):
         raise UserError(f"the {corpus.split} split of {corpus.directory} is empty; it gives no example")
     return CorpusSource(corpus, instances, data, phase)
@@ -207,7 +209,8 @@ class CorpusSource:
         """Makes the rows of the instances `numbers` [b, instances_per_row] from `bits` [b, num_draws]."""
         length, limit = self.phase.max_seq_length, self.instances_per_row
         spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
-        sequences = write_sequences(self.corpus, spans, length)
+        write = write_full_sentences if self.data.pairing == "full_sentences" else write_sequences
+        sequences = write(self.corpus, spans, length)
         bits = bits[places.rows, limit * PAIR_DRAWS :]
         if limit == 1:
             return Drawn(spans, places, sequences, self._mask(sequences, bits, None))

@@ -6,8 +6,10 @@ vocabulary either: corpora made from the same text with two vocabularies have th
 the same words chosen in them.
 
 The text is what the ids say. Lost are, for WordPiece, which blanks there were; for uncased vocabularies case
-and accents; and the text of unknown pieces ([UNK], and SentencePiece's bytes). A word with an unknown piece
-is not chosen; in another vocabulary, which knows it, it may be.
+and accents; and the text of unknown pieces ([UNK], SentencePiece's bytes, parts of characters in byte-level
+BPE). A word with an unknown piece
+is not chosen; in another vocabulary, which knows it, it may be. Pieces of byte-level BPE may hold more than a
+word: the "t" of "don't" is chosen together with its apostrophe.
 
 Shapes: N sequences, T columns.
 """
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipeline.config import MaskingConfig
+from data_pipeline.corpus.byte_bpe import piece_bytes
 from data_pipeline.corpus.documents import Corpus
 from data_pipeline.corpus.tokenizer import Tokenizer
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
@@ -144,11 +147,20 @@ def _spellings(tokenizer: Tokenizer) -> list[str]:
 
 def _spelling(tokenizer: Tokenizer, token: str) -> str:
     if token in SPECIAL_TOKENS:
-        # SentencePiece's unknown piece is a part of a word, WordPiece's a whole one.
-        return _UNKNOWN if tokenizer.kind == "sentencepiece" else f" {_UNKNOWN}"
+        # WordPiece's unknown piece is a whole word, others are a part of one.
+        return f" {_UNKNOWN}" if tokenizer.kind == "wordpiece" else _UNKNOWN
+    if tokenizer.kind == "byte_bpe":
+        return _text_of_bytes(token)
     if tokenizer.kind == "sentencepiece":
         return _UNKNOWN if _BYTE_PIECE.fullmatch(token) else token.replace("\u2581", " ")
     return f" {token}" if tokenizer.follows_space(token) else token.removeprefix("##")
+
+
+def _text_of_bytes(token: str) -> str:
+    try:
+        return piece_bytes(token).decode()
+    except UnicodeDecodeError:
+        return _UNKNOWN  # a part of a character
 
 
 def _choose_words(

@@ -1,4 +1,4 @@
-"""Instances: runs of consecutive sentences of one document that fill a sequence.
+"""Instances: runs of consecutive sentences, of one document but for FULL-SENTENCES, that fill a sequence.
 
 They depend on sentence lengths alone and tile the corpus, so an array of their first sentences describes
 them all. It is made when a run starts; there is no cache that could go stale.
@@ -41,12 +41,12 @@ def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: i
     dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
     firsts = [
         _cut_block(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
-        for lo, hi in _document_blocks(document_starts)
+        for lo, hi in document_blocks(document_starts)
     ]
     return Instances(np.concatenate([*firsts, np.array([document_starts[-1]], dtype)]))
 
 
-def _document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
+def document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
     """Returns ranges of documents: at most _SENTENCES_PER_BLOCK sentences each, or one longer document."""
     blocks, lo, documents = [], 0, len(document_starts) - 1
     while lo < documents:
@@ -58,21 +58,30 @@ def _document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
 
 
 def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
-    """Returns the first sentences of the instances of a block of documents, in order.
+    """Returns the first sentences of the instances of a block of documents, in order."""
+    starts = sentence_starts[documents[0] : documents[-1] + 1]
+    beginnings = documents - documents[0]
+    filled = np.searchsorted(starts, starts[:-1] + target_tokens)
+    ahead = np.minimum(filled, np.repeat(beginnings[1:], np.diff(beginnings)))
+    return follow(ahead, beginnings) + documents[0]
+
+
+def follow(ahead: Ints, beginnings: Ints) -> Ints:
+    """The first sentences of the instances of a block, in order.
+
+    Args:
+      ahead: [S], the sentence after the instance that would begin at each sentence, S after the last.
+      beginnings: the sentences, at most S, where an instance begins whatever is before it.
 
     Where an instance begins depends on where the one before ended. To follow these links without a
     loop over sentences, `ahead` is doubled: after r rounds it leads 2**r instances on, and `reached`
     marks the first 2**r of each document. A link out of a document leads to where the next begins,
     which is marked anyway.
     """
-    starts = sentence_starts[documents[0] : documents[-1] + 1]
-    beginnings = documents - documents[0]
-    filled = np.searchsorted(starts, starts[:-1] + target_tokens)
-    ahead = np.minimum(filled, np.repeat(beginnings[1:], np.diff(beginnings)))
     ahead = np.append(ahead, len(ahead))
-    reached = np.zeros(len(starts), bool)
+    reached = np.zeros(len(ahead), bool)
     reached[beginnings] = True
     while not reached[further := ahead[reached]].all():
         reached[further] = True
         ahead = ahead[ahead]
-    return np.flatnonzero(reached[:-1]) + documents[0]
+    return np.flatnonzero(reached[:-1])

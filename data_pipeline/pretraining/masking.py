@@ -92,10 +92,11 @@ def mask_sequences(
 
 def text_positions(sequences: Sequences) -> Flags:
     """[b, T]: True at tokens of the text, False at [CLS], [SEP] and padding."""
-    numbers = np.arange(len(sequences.input_ids))
-    is_text = np.arange(sequences.input_ids.shape[1], dtype=np.int32) < sequences.ends[:, np.newaxis] - 1
+    ids = sequences.input_ids
+    is_text = np.arange(ids.shape[1], dtype=np.int32) < sequences.ends[:, np.newaxis] - 1
     is_text[:, 0] = False
-    is_text[numbers, sequences.second_starts - 1] = False
+    # Text never becomes [SEP], which every sequence ends with.
+    is_text &= ids != ids[np.arange(len(ids)), sequences.ends - 1][:, np.newaxis]
     return is_text
 
 

@@ -5,6 +5,7 @@ Everything is computed for a whole batch at once, from the tables of sentence an
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,12 @@ _CUT_A, _CUT_B = 8, 12
 PAIR_DRAWS = 16
 
 # [CLS] A [SEP] B [SEP], [CLS] text [SEP]
-NUM_SPECIAL_TOKENS: dict[Pairing, int] = {"next_sentence": 3, "sentence_order": 3, "contiguous": 2}
+NUM_SPECIAL_TOKENS: dict[Pairing, int] = {
+    "next_sentence": 3,
+    "sentence_order": 3,
+    "contiguous": 2,
+    "full_sentences": 2,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Spans:
 
     @property
     def lengths(self) -> Ints:
-        """Number of tokens in each sequence, special ones counted."""
+        """Number of tokens in each sequence, special ones counted but for those between documents."""
         return self.a_length + 2 + np.where(self.b_length > 0, self.b_length + 1, 0)
 
 
@@ -87,7 +93,7 @@ def choose_spans(
     """
     limit = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
-    if data.pairing == "contiguous":
+    if data.pairing in ("contiguous", "full_sentences"):
         return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)
     if data.pairing == "sentence_order":
         return _in_either_order(
@@ -229,12 +235,14 @@ def write_sequences(corpus: Corpus, spans: Spans, max_seq_length: int) -> Sequen
     ids[:, 0] = special.cls_id
     ids[rows, second_starts - 1] = special.sep_id
     ids[rows, ends - 1] = special.sep_id
-    _copy(corpus, ids, np.ones_like(second_starts), spans.a_start, spans.a_length)
-    _copy(corpus, ids, second_starts, spans.b_start, spans.b_length)
+    copy_tokens(corpus, ids, np.ones_like(second_starts), spans.a_start, spans.a_length)
+    copy_tokens(corpus, ids, second_starts, spans.b_start, spans.b_length)
     return Sequences(ids, second_starts.astype(np.int32), ends.astype(np.int32), spans.label)
 
 
-def _copy(corpus: Corpus, ids: NDArray[np.int32], columns: Ints, starts: Ints, lengths: Ints) -> None:
+def copy_tokens(
+    corpus: Corpus, ids: Iterable[NDArray[np.int32]], columns: Ints, starts: Ints, lengths: Ints
+) -> None:
     """Writes the tokens [starts, starts + lengths) of the corpus into the rows of `ids` from `columns` on."""
     # Same as Corpus.read, but looks up the shards of all rows at once.
     shards = np.searchsorted(corpus.shard_starts, starts, side="right") - 1

@@ -19,7 +19,7 @@ from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
-from data_pipeline.preparing.vocabulary import train_sentencepiece
+from data_pipeline.preparing.vocabulary import train_byte_bpe, train_sentencepiece
 from tests.bert_jax.encoders import ENCODERS
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
@@ -37,6 +37,8 @@ def make_tokenizer(kind: str, casing: Casing) -> Tokenizer:
     """A vocabulary of a few dozen pieces that covers most of `TEXTS`."""
     if kind == "sentencepiece":
         return train_sentencepiece([*TEXTS[:4], WORDS] * 20, 120, casing)
+    if kind == "byte_bpe":
+        return train_byte_bpe([*TEXTS[:4], WORDS] * 20, 300, casing)
     letters = "abcdefghijklmnopqrstuvwxyz.,;![]CITY北京"
     pieces = [*letters, *(f"##{letter}" for letter in letters), *WORDS.split(), "The", "[unused]"]
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(pieces)], casing)

@@ -44,21 +44,23 @@ class Prepare:
     paragraphs. auto: WikiExtractor, JSONL, TSV, CSV or Parquet, detected by
     name or first line."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
-    """A vocab.txt, a SentencePiece .model, or a model's directory, whose casing
-    is used too. Give either this or --train-vocab."""
+    """A vocab.txt, a SentencePiece .model, a tokenizer.json or vocab.json of
+    byte-level BPE, or a model's directory, whose casing is used too. Give either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
-    """Learn the vocabulary from the text."""
+    """Learn the vocabulary from the text; byte_bpe is byte-level BPE."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Most pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
     """uncased: lowercase, and strip accents (WordPiece) or fold case
-    (SentencePiece). By default that of the model in --vocab; without a
+    (SentencePiece; byte-level BPE lowercases alone). By default that of the model in --vocab; without a
     model, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Language whose rules split text into sentences: an ISO 639 code (ja, not
     jp). Unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
     """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
+    max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
+    """Leave out documents with more tokens for each of their characters, such as 0.3."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"

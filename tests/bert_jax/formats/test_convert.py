@@ -13,6 +13,7 @@ from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.names import ModelFormat
 from bert_jax.training.checkpoints import load_params
+from data_pipeline.corpus.vocabulary_file import read_vocabulary
 from data_pipeline.errors import UserError
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_finetuned import make_trial
@@ -36,12 +37,12 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("casing", ["cased", "uncased"])
-@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "byte_bpe"])
 def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: str, casing: str) -> None:
     experiment, tokenizer = make_run(tmp_path / "run", kind=kind, casing=casing)
     output = tmp_path / "deep" / "model"
     convert(tmp_path / "run", output)
-    vocabulary = "vocab.txt" if kind == "wordpiece" else "spiece.model"
+    vocabulary = read_vocabulary(tmp_path / "run" / "tokenizer").file_name
     assert {path.name for path in output.iterdir()} == {*FILES, vocabulary}
     assert [path.name for path in output.parent.iterdir()] == ["model"]
     exported = Tokenizer.from_file(str(output / "tokenizer.json"))

@@ -97,7 +97,7 @@ def test_long_texts_are_cut_and_counted(model: Bert) -> None:
     assert encoded.tokens[1] == ["[CLS]", *["b"] * 16, "[SEP]", "c", "[SEP]"]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "byte_bpe"])
 def test_long_pairs_are_cut_as_others_are(kind: str, tmp_path: Path) -> None:
     draw = random.Random(0)
     make_text_tokenizer(kind, "uncased").save(tmp_path)

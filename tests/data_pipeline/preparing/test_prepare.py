@@ -307,7 +307,7 @@ def test_a_models_directory_that_does_not_do_is_one_line(tmp_path, text, model, 
     (model / "added_tokens.json").write_text(json.dumps({"covid": 5 + len(WORDS)}))
     assert main(flags) == 2
     said = capsys.readouterr().err
-    assert "is not BERT's WordPiece alone" in said
+    assert "is neither BERT's WordPiece nor byte-level BPE alone" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "made").exists()
 
@@ -362,14 +362,36 @@ def test_nothing_is_learned_from_what_is_held_out(tmp_path, text):
     assert open_corpus(tmp_path / "made", "train").tokenizer.token_to_id("q") is None
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "byte_bpe"])
 def test_learns_the_vocabulary_from_the_training_documents(tmp_path, text, kind):
-    settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
+    settings = settings_for(text, None, train_vocab=kind, vocab_size=100 if kind != "byte_bpe" else 300)
     manifest = prepare(settings, tmp_path / "made", runner=LocalRunner(1))
     corpus = open_corpus(tmp_path / "made", "train")
     assert corpus.tokenizer.kind == manifest["tokenizer"]["kind"] == kind
     assert manifest["statistics"]["unknown_tokens"] == 0
     assert corpus.tokenizer.decode(corpus.read(0, int(corpus.sentence_starts[1])))
+
+
+def test_documents_of_many_tokens_are_filtered_and_counted_whatever_the_workers(
+    tmp_path, vocabulary, capsys, monkeypatch
+):
+    monkeypatch.setattr("data_pipeline.preparing.shard_texts.SHARD_TEXT_BYTES", 600)
+    text = tmp_path / "mixed.txt"
+    # Each letter, digit or mark that is no word of the vocabulary is a token.
+    text.write_text("".join(f"the cat sat {number}\n\n!?!?!?!? {number}\n\n" for number in range(60)))
+    flags = ["prepare", str(text), "--format", "sentences", "--vocab", str(vocabulary), "--holdout", "0.1"]
+    flags += ["--max-tokens-per-character", "0.5"]
+    for workers in (1, 2):
+        output = tmp_path / f"made-{workers}"
+        assert main([*flags, "--workers", str(workers), "--output", str(output)]) == 0
+        assert "filtered: 60 documents" in capsys.readouterr().out
+    assert shards(tmp_path / "made-1") == shards(tmp_path / "made-2")
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["filtered_documents"] == 60
+    assert sum(split["documents"] for split in manifest["splits"].values()) == 60
+    assert main([*flags[:-1], "0.01", "--output", str(tmp_path / "none")]) == 2
+    assert "0.01 leaves no document to train on (120 filtered)" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "none").exists()
 
 
 def test_shard_texts_depend_on_the_documents_alone(monkeypatch):
@@ -735,7 +757,9 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
             "--vocab-size is -5; it must be from",
         ),
         ({"vocab": None, "train_vocab": "wordpiece", "vocab_size": 10**18}, "it must be from 100 to 1000000"),
+        ({"vocab": None, "train_vocab": "byte_bpe", "vocab_size": 260}, "it must be from 261 to 1000000"),
         ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
+        ({"max_tokens_per_character": 0.0}, r"--max-tokens-per-character is 0\.0; it must be above 0"),
         ({"language": "english"}, "--language is 'english'; it must be a code"),
     ],
 )
