@@ -42,7 +42,7 @@ ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
 """Rows of tables that are other experiments: their names, and those of the experiments."""
 
 SUMMARIES: dict[str, str] = {
-    "quickstart": "a small model of today's parts on the installed documentation",
+    "quickstart": "a small model on the installed documentation",
     "quickstart_bert": "BERT as published, at quickstart's size",
     "base": "BERT-BASE as published",
     "large": "BERT-LARGE as published",
