@@ -8,8 +8,9 @@ drawn short, 125,000 steps by LAMB at the rate 0.00176.
 Encoder and pooler have 11.7 M parameters, the paper's 12 M.
 Expected: SQuAD 1.1 F1 89.3, MNLI 81.6, SST-2 90.3, RACE 64.0 (Table 2, after these 125,000 steps).
 
-Warm-up over 3,125 steps is the default of the authors' `run_pretraining.py`; 77 predictions a sequence are the 15%
-of the paper, where that program's default is 20. There, masks cover up to three words in a row; here each token is masked on its own.
+Warm-up over 3,125 steps is the default of the authors' `run_pretraining.py`; 77 predictions a sequence are
+the paper's 15%, where that program's default is 20. There, masks cover up to three words in a row; here each
+token is masked on its own.
 This has not been tried at full size.
 """
 
