@@ -9,8 +9,8 @@ gives: on other data and of other models, so that the effect need not be the sam
 
 from dataclasses import replace
 
-from bert_jax.objectives import MaskedLM
-from bert_jax.studies.study import Arm, Changes, Scale, Study
+from bert_jax.objectives import HybridLanguageModel, MaskedLM, MaskedLMAndSOP, ReplacedTokenDetection
+from bert_jax.studies.study import Arm, Changes, Measure, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
 from experiments.base import BASE
 from experiments.measures import (
@@ -36,13 +36,18 @@ _MUON: Changes = {"optimizer.name": "muon", "optimizer.bias_correction": "adam"}
 _COSINE: Changes = {"optimizer.decay_shape": "cosine"}
 
 
-def _arms(width: int, phases: tuple[Phase, ...]) -> dict[str, Arm]:
+def _arms(
+    hidden: int, width: int, phases: tuple[Phase, ...], finetuned: tuple[Measure, ...]
+) -> dict[str, Arm]:
     """The arms for a model.
 
     Args:
+      hidden: its `model.hidden_size`.
       width: its `model.intermediate_size`.
       phases: its `data.phases`.
+      finetuned: the measures of models that are no masked language models.
     """
+    names = tuple(measure.name for measure in finetuned)
     # As many parameters as the dense layer, since a gated one has three matrices.
     gated: Changes = {"model.intermediate_size": 8 * round(width / 12)}
     geglu: Changes = {**gated, "model.feed_forward": "geglu"}
@@ -64,7 +69,31 @@ def _arms(width: int, phases: tuple[Phase, ...]) -> dict[str, Arm]:
         "geglu": Arm(BASE, geglu, claim="better than GELU (LTG-BERT)"),
         "swiglu": Arm(BASE, {**gated, "model.feed_forward": "swiglu"}),
         "no_biases": Arm(BASE, _NO_BIASES),
+        "shared_layers": Arm(BASE, {"model.layer_groups": 1}, claim="SQuAD and MNLI lower (ALBERT)"),
+        "narrow_embeddings": Arm(BASE, {"model.embedding_size": 8 * round(hidden / 48)}),
         "no_nsp": Arm(BASE, _NO_NSP),
+        "full_sentences": Arm(
+            BASE,
+            {"objective": MaskedLM(), "data.pairing": "full_sentences", "data.short_seq_prob": 0.0},
+            claim="MNLI +0.7 against NSP (RoBERTa, Table 2)",
+        ),
+        "sentence_order": Arm(
+            BASE,
+            {"objective": MaskedLMAndSOP(), "data.pairing": "sentence_order"},
+            claim="better than NSP (ALBERT, Table 5)",
+        ),
+        "rtd": Arm(
+            BASE,
+            {"objective": ReplacedTokenDetection()},
+            measured=names,
+            claim="GLUE +4.8 of a small model at equal FLOPs (ELECTRA, Table 1)",
+        ),
+        "hybrid": Arm(
+            BASE,
+            {"objective": HybridLanguageModel(causal_fraction=0.125), "data.pairing": "contiguous"},
+            measured=names,
+            claim="at 1 to 7 BLiMP +0.5, MNLI the same (GPT-BERT)",
+        ),
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
         ),
@@ -94,13 +123,21 @@ def _arms(width: int, phases: tuple[Phase, ...]) -> dict[str, Arm]:
     return alone | chain
 
 
+def _tiny_arms(changes: Changes, finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
+    """The arms for the model of a scale's settings."""
+    model = changes["model.hidden_size"], changes["model.intermediate_size"]
+    return _arms(*model, changes["data.phases"], finetuned)
+
+
 _NOTE_ON_ARMS = " The chain begins with rotary, and each of its arms has all that the one before has."
 
 DEPARTURES = Study(
     name="departures",
     title="Departures from BERT, alone and one after the other",
     base="base",
-    arms=_arms(BASE.model.intermediate_size, BASE.data.phases),
+    arms=_arms(
+        BASE.model.hidden_size, BASE.model.intermediate_size, BASE.data.phases, (MNLI, MRPC, SST2, SQUAD_F1)
+    ),
     measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
     scales={
         # What BASE spends, in all of its steps.
@@ -109,14 +146,14 @@ DEPARTURES = Study(
             seeds=3,
             changes=SMALL,
             budget_flops=8.3803e13,
-            arms=_arms(SMALL["model.intermediate_size"], SMALL["data.phases"]),
+            arms=_tiny_arms(SMALL, (SMALL_SICK, SMALL_SST2)),
             measures=(PERPLEXITY, BITS, SMALL_SICK, SMALL_SST2, BLIMP),
             note=SMALL_NOTE + _NOTE_ON_ARMS,
         ),
         "smoke": Scale(
             seeds=2,
             changes=SMOKE,
-            arms=_arms(SMOKE["model.intermediate_size"], SMOKE["data.phases"]),
+            arms=_tiny_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
             measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
             note=SMOKE_NOTE + _NOTE_ON_ARMS,
