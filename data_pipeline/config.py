@@ -35,15 +35,36 @@ class MaskingConfig:
     """token: each word piece on its own. whole_word: all pieces of a word or
     none; in text without spaces between words, SentencePiece's pieces are
     the words."""
+    last_rate: float | None = None
+    """Rate at the end of the run, towards which it changes step by step in a
+    straight line, and with which held-out text is masked; None: always the
+    same."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
+        if self.last_rate is not None and not (self.rate and 0 < self.last_rate < 1):
+            raise UserError(
+                f"data.masking.last_rate is {self.last_rate}; it must be above 0 and below 1, and "
+                f"data.masking.rate, which is {self.rate}, above 0"
+            )
         fractions = (self.mask, self.same, self.random)
         if not (min(fractions) >= 0 and abs(sum(fractions) - 1) <= 1e-6):  # in this form it refuses NaN too
             raise UserError(
                 f"data.masking.mask, same and random are {fractions}; they must be fractions that add up to 1"
             )
+
+    def at(self, progress: float) -> "MaskingConfig":
+        """The settings when a fraction of the run is done, from 0 to 1, which are the same from then on."""
+        if self.last_rate is None:
+            return self
+        rate = self.rate + progress * (self.last_rate - self.rate)
+        return dataclasses.replace(self, rate=rate, last_rate=None)
+
+    @property
+    def highest_rate(self) -> float:
+        """The largest rate of the run."""
+        return max(self.rate, self.last_rate or 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

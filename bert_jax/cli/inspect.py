@@ -80,7 +80,8 @@ def _show_step(console: Console, experiment: Experiment, directory: str, step: i
     count = min(examples, size)
     source = make_corpus_source(open_corpus(directory, "train"), data, phase)
     console.print(f"step {step}, length {phase.max_seq_length}: {count} of {size} rows")
-    _print_examples(console, source, experiment.seed, stream, (step - start) * size, count)
+    progress = step / experiment.num_train_steps
+    _print_examples(console, source, experiment.seed, stream, (step - start) * size, count, progress)
 
 
 def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
@@ -92,7 +93,7 @@ def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
             raise UserError("--max-predictions-per-seq goes with --max-seq-length only")
         return data
     if slots is None:
-        slots = round(args.max_seq_length * data.masking.rate)
+        slots = round(args.max_seq_length * data.masking.highest_rate)
     return dataclasses.replace(data, phases=(Phase(args.max_seq_length, slots),))
 
 
@@ -103,11 +104,17 @@ def _open_verified(directory: str, split: Split) -> Corpus:
 
 
 def _print_examples(
-    console: Console, source: CorpusSource, seed: int, stream: int, first: int, count: int
+    console: Console,
+    source: CorpusSource,
+    seed: int,
+    stream: int,
+    first: int,
+    count: int,
+    progress: float = 1.0,
 ) -> None:
     if not count:
         return
-    drawn = draw_examples(source, seed, stream, first, count)
+    drawn = draw_examples(source, seed, stream, first, count, progress)
     for instance in np.lexsort((drawn.places.starts, drawn.places.rows)):
         console.print()
         console.print(example_text(drawn, instance, source))

@@ -37,7 +37,7 @@ class LeftToRight(Objective):
     transformers_class = "BertLMHeadModel"
 
     def required_data(self, data: DataConfig) -> DataConfig:
-        return dataclasses.replace(data, masking=dataclasses.replace(data.masking, rate=0.0))
+        return dataclasses.replace(data, masking=dataclasses.replace(data.masking, rate=0.0, last_rate=None))
 
     def check(self, data: DataConfig) -> None:
         if data.masking.rate:

@@ -140,7 +140,7 @@ def make_data(program: Program, experiment: Experiment, corpus: Description) -> 
 
 def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
     """Notes the phases with clearly fewer slots than the masking rate asks for in a full sequence."""
-    rate = experiment.data.masking.rate
+    rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
         if slots < _FEW_SLOTS * wanted:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.documents import Corpus
 from data_pipeline.corpus.store import Store, open_store
 from data_pipeline.errors import UserError
@@ -51,7 +51,8 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws]) -> keys of `batch_spec`.
+        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws], progress float64 []) -> keys of
+        `batch_spec`; the last is the fraction of the run that was done before the batch.
 
         The dataset does not keep the source alive: TensorFlow never releases a Python function that it was
         given, so a function that held a corpus would keep it mapped until the process ends.
@@ -94,7 +95,8 @@ def training_batches(
             source = make_source(store, data, phase)
             steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)
             firsts = steps.map(lambda step: step * global_batch_size)
-            examples = _place(firsts, source, rows or ((0, global_batch_size),), seed, stream)
+            placed = _place(firsts, source, rows or ((0, global_batch_size),), seed, stream)
+            examples = _with_progress(placed, steps, start, num_train_steps)
             datasets.append(_iterate(_run_ahead(source.make_batches(examples), num_threads), source))
     return itertools.chain.from_iterable(datasets)
 
@@ -121,7 +123,8 @@ def evaluation_batches(
     rows = rows or ((0, batch_size),)
     size = sum(stop - start for start, stop in rows)
     placed = _spread(firsts, source, rows, wanted)
-    batches = source.make_batches(placed).map(lambda batch: _fill_up(batch, size))
+    at_the_end = placed.map(lambda numbers, bits: (numbers, bits, tf.constant(1, tf.float64)))
+    batches = source.make_batches(at_the_end).map(lambda batch: _fill_up(batch, size))
     return _iterate(_run_ahead(batches, 0), source)
 
 
@@ -193,34 +196,45 @@ class CorpusSource:
         types = [tf.as_dtype(array.dtype) for array in arrays.values()]
         source = weakref.proxy(self)
 
-        def make(numbers: np.ndarray, bits: np.ndarray) -> list[np.ndarray]:
-            batch = source.draw(numbers, bits).batch
+        def make(numbers: np.ndarray, bits: np.ndarray, progress: np.ndarray) -> list[np.ndarray]:
+            batch = source.draw(numbers, bits, float(progress)).batch
             return [batch[key] for key in arrays]
 
-        def make_batch(numbers: tf.Tensor, bits: tf.Tensor) -> dict[str, tf.Tensor]:
-            values = tf.numpy_function(make, [numbers, bits], types, stateful=False)
+        def make_batch(numbers: tf.Tensor, bits: tf.Tensor, progress: tf.Tensor) -> dict[str, tf.Tensor]:
+            values = tf.numpy_function(make, [numbers, bits, progress], types, stateful=False)
             for value, array in zip(values, arrays.values(), strict=True):
                 value.set_shape([None, *array.shape])
             return dict(zip(arrays, values, strict=True))
 
         return examples.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
-    def draw(self, numbers: np.ndarray, bits: np.ndarray) -> Drawn:
-        """Makes the rows of the instances `numbers` [b, instances_per_row] from `bits` [b, num_draws]."""
+    def draw(self, numbers: np.ndarray, bits: np.ndarray, progress: float = 1.0) -> Drawn:
+        """Makes the rows of the instances `numbers` [b, instances_per_row] from `bits` [b, num_draws].
+
+        Args:
+          numbers: int64.
+          bits: uint32.
+          progress: fraction of the run that was done before, on which the masking rate may depend.
+        """
+        masking = self.data.masking.at(progress)
         length, limit = self.phase.max_seq_length, self.instances_per_row
         spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
         write = write_full_sentences if self.data.pairing == "full_sentences" else write_sequences
         sequences = write(self.corpus, spans, length)
         bits = bits[places.rows, limit * PAIR_DRAWS :]
         if limit == 1:
-            return Drawn(spans, places, sequences, self._mask(sequences, bits, None))
+            return Drawn(spans, places, sequences, self._mask(sequences, bits, masking, None))
         text_tokens = spans.a_length + spans.b_length
-        slots_before = places.before(prediction_counts(sequences.ends, text_tokens, self.data.masking.rate))
+        slots_before = places.before(prediction_counts(sequences.ends, text_tokens, masking.rate))
         bits = share_draws(bits, places.starts, slots_before, self.phase)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
-        return Drawn(spans, places, sequences, join_rows(self._mask(sequences, bits, room), places, limit))
+        return Drawn(
+            spans, places, sequences, join_rows(self._mask(sequences, bits, masking, room), places, limit)
+        )
 
-    def _mask(self, sequences: Sequences, bits: np.ndarray, room: np.ndarray | None) -> NumpyBatch:
+    def _mask(
+        self, sequences: Sequences, bits: np.ndarray, masking: MaskingConfig, room: np.ndarray | None
+    ) -> NumpyBatch:
         """Returns the keys of an unpacked batch, a row for each instance."""
         columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
         is_token = columns < sequences.ends[:, np.newaxis]
@@ -228,7 +242,7 @@ class CorpusSource:
         masked = mask_sequences(
             sequences,
             bits,
-            self.data.masking,
+            masking,
             self.phase.max_predictions_per_seq,
             self.corpus.tokenizer.continues_word,
             self.corpus.tokenizer.mask_id,
@@ -261,7 +275,7 @@ class RecordSource:
         def read(numbers: np.ndarray) -> np.ndarray:
             return records.read(numbers)
 
-        def parse(numbers: tf.Tensor, _: Any) -> dict[str, tf.Tensor]:
+        def parse(numbers: tf.Tensor, _: Any, __: Any) -> dict[str, tf.Tensor]:
             return parse_records(tf.numpy_function(read, [numbers[:, 0]], tf.string, stateful=False), phase)
 
         return examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -279,6 +293,14 @@ def _place(
         return shuffled_columns(seed, stream, positions, len(source), source.instances_per_row), bits
 
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _with_progress(
+    placed: tf.data.Dataset, steps: tf.data.Dataset, start: int, num_train_steps: int
+) -> tf.data.Dataset:
+    """Adds to each element the fraction of the run that is done before it, float64 []."""
+    done = steps.map(lambda step: tf.cast(start + step, tf.float64) / num_train_steps)
+    return tf.data.Dataset.zip((placed, done)).map(lambda examples, progress: (*examples, progress))
 
 
 def _spread(firsts: tf.data.Dataset, source: Source, rows: RowRanges, wanted: int) -> tf.data.Dataset:

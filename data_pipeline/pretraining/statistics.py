@@ -65,12 +65,14 @@ class Statistics:
         ]
 
 
-def draw_examples(source: CorpusSource, seed: int, stream: int, first: int, size: int) -> Drawn:
-    """Draws the rows at positions first, ..., first + size - 1 of a stream."""
+def draw_examples(
+    source: CorpusSource, seed: int, stream: int, first: int, size: int, progress: float = 1.0
+) -> Drawn:
+    """Draws the rows at positions first, ..., first + size - 1 of a stream, at a fraction of the run."""
     positions = tf.range(first, first + size, dtype=tf.int64)
     numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
     bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws).numpy()
-    return source.draw(numbers, bits)
+    return source.draw(numbers, bits, progress)
 
 
 def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:
@@ -82,7 +84,7 @@ def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Stat
 def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
     """Compares what was drawn with what the settings of `source` promise."""
     ends = np.concatenate([d.sequences.ends for d in drawn])
-    phase, masking = source.phase, source.data.masking
+    phase, masking = source.phase, source.data.masking.at(1.0)  # as `draw_examples` draws
     wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
     # The instances of a row share its slots.
     wanted_in_row = _sum_rows(drawn, wanted)

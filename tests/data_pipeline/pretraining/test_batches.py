@@ -86,6 +86,32 @@ def test_a_resumed_run_sees_sentences_in_the_order_that_it_would_have_seen(corpu
     assert_same(train(corpus, data, first_step=7, rows=((1, 5),)), [rows_of(b, ((1, 5),)) for b in whole[7:]])
 
 
+@pytest.mark.parametrize("max_instances", [1, 3])
+def test_the_masking_rate_falls_from_step_to_step_also_when_resumed(corpus, max_instances):
+    masking = MaskingConfig(rate=0.5, last_rate=0.1)
+    phases = (Phase(48, 24, 0.5), Phase(96, 48, 0.5))
+    data = DataConfig(phases=phases, masking=masking, max_instances_per_row=max_instances)
+    whole = train(corpus, data)
+    for step, batch in enumerate(whole):
+        rate = batch["masked_lm_weights"].sum() / batch["input_mask"].sum()
+        assert rate == pytest.approx(0.5 - 0.4 * step / STEPS, abs=0.015)
+    assert_same(train(corpus, data, first_step=7), whole[7:])
+
+
+def test_a_rate_that_does_not_change_gives_the_same_masks(corpus, batches):
+    data = DataConfig(phases=PHASES, masking=MaskingConfig(last_rate=0.15))
+    assert_same(train(corpus, data), batches)
+
+
+def test_held_out_text_is_masked_at_the_last_rate(tmp_path):
+    kept = str(write_corpus(tmp_path, [random_documents(3)], [random_documents(4)]))
+    changing, constant = (
+        next(evaluation_batches(kept, DataConfig(masking=masking), Phase(48, 24), batch_size=8, examples=8))
+        for masking in (MaskingConfig(rate=0.5, last_rate=0.1), MaskingConfig(rate=0.1))
+    )
+    assert_same([changing], [constant])
+
+
 @pytest.mark.parametrize("first_step", [1, 5, 6, 7, 11, 12])
 def test_a_resumed_run_sees_what_it_would_have_seen(corpus, batches, first_step):
     assert_same(train(corpus, first_step=first_step), batches[first_step:])
