@@ -138,7 +138,8 @@ def test_gradients_are_those_of_transformers(tmp_path: Path, model_type: str) ->
     for name, gradient in ours.items():
         expected = found[name][-len(gradient) :]  # without rows of the position table that no token reads
         largest = np.abs(expected).max()
-        np.testing.assert_allclose(gradient, expected, atol=1e-4 * largest + 1e-7, rtol=0, err_msg=name)
+        # Small gradients are what is left of larger terms, so that float32 rounds them by up to 1.1e-7 here.
+        np.testing.assert_allclose(gradient, expected, atol=1e-4 * largest + 3e-7, rtol=0, err_msg=name)
         assert gradient.ndim == 1 or largest > 2e-6, name  # a key's bias has none
 
 
