@@ -119,6 +119,11 @@ class Leases:
             return None
         finally:
             beside.unlink(missing_ok=True)
+        newest = self._newest(job)
+        if newest is not None and newest[0] > generation:
+            # Since this worker looked, others had the job and removed the file of this generation.
+            path.unlink(missing_ok=True)
+            return None
         for older in range(1, generation):
             (self._directory / f"{_stem(job)}.{older}").unlink(missing_ok=True)
         return path

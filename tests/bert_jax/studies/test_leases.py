@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from bert_jax.studies.leases import Leases, _process_began
 
@@ -90,26 +91,38 @@ def test_a_worker_that_loses_its_lease_is_told(tmp_path: Path) -> None:
         assert lost.wait(5)
 
 
-def _take(directory: Path, start: float, taken: "multiprocessing.Queue[bool]") -> None:
+def _take(directory: Path, start: Any, taken: "multiprocessing.Queue[bool]", answered: Any) -> None:
     mine = leases(directory)
-    time.sleep(max(start - time.monotonic(), 0))
+    start.wait()
     with mine.hold(JOB, never) as has:
         taken.put(has)
-        time.sleep(1.0)
+        answered.wait()  # a job that is given back at once would be another worker's next
 
 
 def test_of_many_that_take_a_job_at_once_one_has_it(tmp_path: Path) -> None:
     dead(tmp_path, {})
     context = multiprocessing.get_context("fork")
     taken: multiprocessing.Queue[bool] = context.Queue()
-    start = time.monotonic() + 0.3
-    workers = [context.Process(target=_take, args=(tmp_path, start, taken)) for _ in range(8)]
+    start, answered = context.Barrier(8), context.Event()
+    workers = [context.Process(target=_take, args=(tmp_path, start, taken, answered)) for _ in range(8)]
     for worker in workers:
         worker.start()
-    answers = [taken.get(timeout=20) for _ in workers]
+    answers = [taken.get(timeout=60) for _ in workers]
+    answered.set()
     for worker in workers:
         worker.join()
     assert sorted(answers) == [False] * 7 + [True]
+
+
+def test_a_worker_that_looked_long_ago_does_not_take_a_generation_that_has_passed(tmp_path: Path) -> None:
+    slow = leases(tmp_path)
+    dead(tmp_path, {})  # the slow worker sees generation 1, and wants to make generation 2
+    for _ in range(2):  # meanwhile another one has the job, and then a third one, which removes generation 2
+        dead(tmp_path, {})
+    with leases(tmp_path).hold(JOB, never) as has:
+        assert has
+        assert slow._create(JOB, 2) is None
+        assert [path.suffix for path in tmp_path.glob("base--*")] == [".4"]
 
 
 def test_a_zombie_is_gone(tmp_path: Path) -> None:
