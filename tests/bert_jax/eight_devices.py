@@ -11,6 +11,7 @@ It writes these arrays:
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
     MODE/OBJECTIVE/ENCODER/params        params after a step with Muon, for each of `encoders.CASES`
+    MODE/OBJECTIVE/ENCODER/resumed       whether the step after is the same, to the bit, from a checkpoint
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
@@ -21,10 +22,13 @@ Several processes that find each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCE
 can run it together; each has its share of the devices.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 os.environ.setdefault("JAX_NUM_PROCESSES", "1")
 os.environ["XLA_FLAGS"] = (
@@ -51,7 +55,9 @@ from bert_jax.parallel import processes
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.task import Batch
 from bert_jax.tasks.squad import Spans
+from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.program import Program, make_program
+from bert_jax.training.retention import Kept
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
@@ -227,14 +233,25 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
 ) -> dict[str, np.ndarray]:
-    """Parameters of two layers after a step."""
+    """Parameters of two layers after a step, and whether the next step is the same from a checkpoint."""
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
     experiment = experiment.with_objective(OBJECTIVES[objective]())
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
     state = program.train_step(program.init(), put(program, 0), RATE)
-    return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
+    params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
+    arrays = {f"params/{name}": array for name, array in params.items()}
+    with tempfile.TemporaryDirectory() as directory:
+        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
+            checkpoints.save(1, state)
+        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
+            restored = checkpoints.restore_newest(program.abstract_state())
+    after, resumed = (
+        jax.tree.leaves(jax.device_get(program.train_step(begun, put(program, 1), RATE)))
+        for begun in (state, restored)
+    )
+    return arrays | {"resumed": np.array(all(map(np.array_equal, after, resumed)))}
 
 
 def main(output: str, *wanted: str) -> None:
@@ -276,9 +293,8 @@ def main(output: str, *wanted: str) -> None:
         for mode in ENCODED:
             count, parallel = MODES[mode]
             for case in CASES:
-                params = learn(*case, parallel, jax.devices()[:count])
-                prefix = "/".join((mode, *case, "params"))
-                arrays |= {f"{prefix}/{name}": array for name, array in params.items()}
+                learnt = learn(*case, parallel, jax.devices()[:count])
+                arrays |= {"/".join((mode, *case, name)): array for name, array in learnt.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

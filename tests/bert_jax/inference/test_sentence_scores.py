@@ -1,6 +1,7 @@
 """Scores of sentences, and the command that compares pairs of them."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.config import ModelConfig
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.sentence_scores import default_scoring, sentence_scores
@@ -61,8 +63,13 @@ def log_probability(model: PretrainedModel, ids: list[int], column: int, masked_
     hidden = [*ids]
     hidden[column:masked_until] = [model.tokenizer.token_to_id("[MASK]")] * (masked_until - column)
     batch = {**whole_row(hidden), "masked_lm_positions": jnp.array([[column]])}
-    logits, _ = BertForPreTraining(model.config).apply({"params": model.params}, batch, True)
-    return float(jax.nn.log_softmax(logits[0, 0])[ids[column]])
+    return float(predict(model.config, model.params, batch)[ids[column]])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def predict(config: ModelConfig, params: dict, batch: dict[str, jax.Array]) -> jax.Array:
+    logits, _ = BertForPreTraining(config).apply({"params": params}, batch, True)
+    return jax.nn.log_softmax(logits[0, 0])
 
 
 def by_hand(model: PretrainedModel, sentence: str, scoring: SentenceScoring) -> float:
@@ -93,9 +100,8 @@ def test_scores_of_a_left_to_right_model_are_log_likelihoods(ltr: PretrainedMode
     expected = []
     for sentence in SENTENCES:
         ids = ltr.tokenizer.encode(sentence).ids
-        logits = BertForPreTraining(ltr.config).apply(
-            {"params": ltr.params}, whole_row(ids), method=logits_everywhere
-        )
+        apply = jax.jit(functools.partial(BertForPreTraining(ltr.config).apply, method=logits_everywhere))
+        logits = apply({"params": ltr.params}, whole_row(ids))
         by_column = jax.nn.log_softmax(logits[0])
         # [SEP], the last token, is not counted.
         expected.append(sum(float(by_column[i, ids[i + 1]]) for i in range(len(ids) - 2)))

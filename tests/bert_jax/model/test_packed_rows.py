@@ -20,6 +20,8 @@ CONFIG = dataclasses.replace(TINY, num_layers=2, dropout_rate=0.0, attention_dro
 LENGTH, SLOTS, INSTANCES = 12, 5, 3
 # Lengths of the instances in each row; the second row has padding, the third is full.
 ROWS = ((4, 5, 3), (6, 3), (12,), (5, 7))
+# Each is compiled twice; the others are for `-m slow`.
+IN_EVERY_RUN = (("mlm_nsp", "bert"), ("mlm_nsp", "modern"), ("ltr", "modern"), ("rtd", "albert_pre"))
 
 Batch = dict[str, np.ndarray]
 
@@ -72,7 +74,10 @@ def sums_and_gradient(task: PretrainingTask, params: dict, batch: Batch) -> tupl
     return sums, gradient
 
 
-@pytest.mark.parametrize(("objective", "encoder"), CASES)
+@pytest.mark.parametrize(
+    ("objective", "encoder"),
+    [pytest.param(*case, marks=() if case in IN_EVERY_RUN else pytest.mark.slow) for case in CASES],
+)
 def test_packed_rows_give_the_sums_and_gradients_of_single_ones(objective: str, encoder: str) -> None:
     kind = OBJECTIVES[objective]
     config = dataclasses.replace(CONFIG, attention=kind.attention, **ENCODERS[encoder])

@@ -175,7 +175,7 @@ def test_a_gate_multiplies(kind: config.FeedForward, bend: typing.Callable) -> N
     own = {name: params[name] for name in ("gate", "intermediate", "output")}
     gate, wide = (x @ own[name]["kernel"] + own[name]["bias"] for name in ("gate", "intermediate"))
     expected = (bend(gate) * wide) @ own["output"]["kernel"] + own["output"]["bias"]
-    np.testing.assert_allclose(Scope().apply({"params": own}, x), expected, rtol=1e-4)
+    np.testing.assert_allclose(Scope().apply({"params": own}, x), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])

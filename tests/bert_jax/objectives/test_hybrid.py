@@ -1,6 +1,7 @@
 """Causal and masked sequences in one batch: what each sees, what is predicted, how often each occurs."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ BATCH = make_batches()[0]
 IS_CAUSAL = np.asarray(choose_sequences(BATCH, 0.4))[:, 0]
 
 
+@jax.jit
 def outputs() -> jax.Array:
     return PretrainingTask(HYBRID, MODEL).module.apply({"params": PARAMS}, BATCH, deterministic=True)
 
@@ -51,7 +53,8 @@ def test_causal_rows_are_those_of_a_causal_model_and_others_of_a_masked_one() ->
         ("bidirectional", BATCH["input_ids"], ~IS_CAUSAL),
     ):
         config = dataclasses.replace(MODEL, attention=attention)
-        states = Encoder(config).apply({"params": PARAMS["encoder"]}, {**BATCH, "input_ids": ids}, True)
+        encode = jax.jit(functools.partial(Encoder(config).apply, deterministic=True))
+        states = encode({"params": PARAMS["encoder"]}, {**BATCH, "input_ids": ids})
         logits = LanguageModelHead(config).apply({"params": PARAMS["next_token"]}, states[:, :-1], table)
         np.testing.assert_allclose(outputs()[rows], logits[rows], rtol=1e-4, atol=1e-4)
 

@@ -156,6 +156,6 @@ def test_a_generator_may_have_embeddings_of_its_own() -> None:
         outputs = learns.module(model).apply({"params": params}, batch, True)
         return learns.numerators(outputs, batch)["lm_loss"]
 
-    gradient = jax.grad(loss)(drawn)
+    gradient = jax.jit(jax.grad(loss))(drawn)
     assert not any(np.abs(leaf).max() for leaf in jax.tree.leaves(gradient["encoder"]))
     assert np.abs(gradient["generator"]["language_model"]["bias"]).max() > 0

@@ -75,6 +75,15 @@ def test_every_objective_and_encoder_learns_as_on_one_device(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["one_device", "pmap", "tensor_accumulated"])
+@pytest.mark.parametrize(("objective", "encoder"), CASES)
+def test_every_objective_and_encoder_resumes_to_the_bit(
+    results: dict[str, np.ndarray], objective: str, encoder: str, mode: str
+) -> None:
+    assert results[f"{mode}/{objective}/{encoder}/resumed"]
+
+
+@pytest.mark.slow
 def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
     assert results["one_device/sums/steps"] == 2
     assert results["one_device/sums/examples"] == 2 * 14
