@@ -94,6 +94,7 @@ def _arms(
             measured=names,
             claim="at 1 to 7 BLiMP +0.5, MNLI the same (GPT-BERT)",
         ),
+        "z_loss": Arm(BASE, {"objective.z_loss": 1e-4}),
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
         ),

@@ -47,6 +47,7 @@ class HybridLanguageModel(MaskedLM):
     """Fraction of the sequences that are causal, and weight of their loss."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.causal_fraction < 1:
             raise UserError(
                 f"objective.causal_fraction is {self.causal_fraction:g}; it must be above 0 and below 1; "
@@ -63,18 +64,21 @@ class HybridLanguageModel(MaskedLM):
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:  # type: ignore[override]
         targets, masked, causal = self._targets(batch)
-        of_masked = language_model.token_sums(outputs, targets, masked)
+        of_masked = language_model.token_sums(outputs, targets, masked, self.z_loss)
         renamed = {f"m{name}": value for name, value in of_masked.items()}
-        return renamed | language_model.token_sums(outputs, targets, causal)
+        return renamed | language_model.token_sums(outputs, targets, causal, self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         masked, causal = (
-            language_model.token_loss(_of(sums, kind), _of(totals, kind)) for kind in ("mlm", "lm")
+            language_model.token_loss(_of(sums, kind), _of(totals, kind), self.z_loss)
+            for kind in ("mlm", "lm")
         )
         return (1 - self.causal_fraction) * masked + self.causal_fraction * causal
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        masked, causal = (language_model.token_means(_of(sums, kind), kind) for kind in ("mlm", "lm"))
+        masked, causal = (
+            language_model.token_means(_of(sums, kind), kind, self.z_loss) for kind in ("mlm", "lm")
+        )
         loss = (1 - self.causal_fraction) * masked["loss"] + self.causal_fraction * causal["loss"]
         return {**masked, **causal, "loss": loss}
 
@@ -101,6 +105,6 @@ def _of(sums: Mapping[str, T], kind: str) -> dict[str, T]:
     """The sums of `mlm` or `lm` under the names of one language model."""
     return {
         f"lm_{name}": sums[f"{kind}_{name}"]
-        for name in ("loss", "correct", "weight")
+        for name in ("loss", "correct", "squared_log_z", "weight")
         if f"{kind}_{name}" in sums
     }

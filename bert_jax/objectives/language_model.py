@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -19,11 +18,10 @@ from bert_jax.model.size import (
 from bert_jax.task import Batch, Metric, Sums
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax
+
     from bert_jax import cross_entropy
     from bert_jax.model import packed_rows
-
-if TYPE_CHECKING:
-    import jax
 
 # Keeps the mean finite in a batch without predictions (run_pretraining.py:279).
 _WEIGHT_EPSILON = 1e-5
@@ -54,22 +52,26 @@ def count_examples(batch: Batch) -> Sums:
     }
 
 
-def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Sums:
+def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss: float = 0.0) -> Sums:
     """Summed cross-entropies (nats) and numbers of correct predictions.
 
     Args:
       logits: float32 [B, P, V].
       targets: int [B, P], the right ids.
       weights: float32 [B, P], 1 for real predictions and 0 for empty slots.
+      z_loss: as of `token_loss`.
 
     Returns:
-      float32 scalars `lm_loss`, `lm_correct`.
+      float32 scalars `lm_loss`, `lm_correct` and, with a z-loss, `lm_squared_log_z`.
     """
     # As rows [B x P, V]: TPUs lay out [B, P, V] in tiles of eight, into which P rarely divides, and
     # XLA would copy all logits from one layout to the other.
-    targets, weights = targets.reshape(-1), weights.reshape(-1)
-    loss, correct = cross_entropy.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
-    return {"lm_loss": (loss * weights).sum(), "lm_correct": (correct * weights).sum()}
+    logits, targets, weights = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), weights.reshape(-1)
+    loss, correct = cross_entropy.cross_entropy(logits, targets)
+    sums = {"lm_loss": (loss * weights).sum(), "lm_correct": (correct * weights).sum()}
+    if z_loss:
+        sums["lm_squared_log_z"] = (jax.nn.logsumexp(logits, axis=-1) ** 2 * weights).sum()
+    return sums
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -82,17 +84,30 @@ def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
     return targets, weights
 
 
-def token_loss(sums: Sums, totals: Sums) -> jax.Array:
-    """The mean of the sums of `token_sums` over `lm_weight` predictions."""
-    return sums["lm_loss"] / (totals["lm_weight"] + _WEIGHT_EPSILON)
+def token_loss(sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:
+    """The mean of the sums of `token_sums` over `lm_weight` predictions.
+
+    Args:
+      sums: of `token_sums`.
+      totals: with `lm_weight`.
+      z_loss: factor on the mean of log(Z)^2, Z being the sum of the exponentials of a prediction's logits: it
+        keeps logits from drifting (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 5).
+    """
+    total = sums["lm_loss"]
+    if z_loss:
+        total += z_loss * sums["lm_squared_log_z"]
+    return total / (totals["lm_weight"] + _WEIGHT_EPSILON)
 
 
-def token_means(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `prefix`."""
+def token_means(sums: Mapping[str, float], prefix: str, z_loss: float = 0.0) -> dict[str, float]:
+    """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `prefix`.
+
+    The z-loss is part of `loss`, not of the cross-entropy `PREFIX_loss`.
+    """
     weight = max(sums["lm_weight"], 1.0)
     loss = sums["lm_loss"] / weight
     return {
-        "loss": loss,
+        "loss": loss + z_loss * sums.get("lm_squared_log_z", 0.0) / weight,
         f"{prefix}_loss": loss,
         f"{prefix}_perplexity": math.exp(min(loss, _LARGEST_LOSS)),
         f"{prefix}_accuracy": sums["lm_correct"] / weight,

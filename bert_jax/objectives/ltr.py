@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import ModelConfig, check_not_negative
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import Objective, register
 from bert_jax.task import Batch, Sums
@@ -36,6 +36,13 @@ class LeftToRight(Objective):
     trained_parts = frozenset(("encoder", "language_model"))
     transformers_class = "BertLMHeadModel"
 
+    z_loss: float = 0.0
+    """Factor on the mean of log(Z)^2, which keeps logits from drifting (PaLM
+    has 1e-4); Z is the sum of the exponentials of a prediction's logits."""
+
+    def __post_init__(self) -> None:
+        check_not_negative("objective.z_loss", self.z_loss)
+
     def required_data(self, data: DataConfig) -> DataConfig:
         return dataclasses.replace(data, masking=dataclasses.replace(data.masking, rate=0.0, last_rate=None))
 
@@ -53,13 +60,13 @@ class LeftToRight(Objective):
         }
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs[0], *language_model.next_tokens(batch))
+        return language_model.token_sums(outputs[0], *language_model.next_tokens(batch), self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return language_model.token_loss(sums, totals)
+        return language_model.token_loss(sums, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return language_model.token_means(sums, "lm")
+        return language_model.token_means(sums, "lm", self.z_loss)
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         targets, weights = language_model.next_tokens(batch)  # type: ignore[arg-type]

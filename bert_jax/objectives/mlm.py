@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import ModelConfig, check_not_negative
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import Objective, register
 from bert_jax.task import Batch, Metric, Sums
@@ -37,6 +37,13 @@ class MaskedLM(Objective):
     trained_parts = frozenset(("encoder", "language_model"))
     transformers_class: ClassVar[str | None] = "BertForMaskedLM"
 
+    z_loss: float = 0.0
+    """Factor on the mean of log(Z)^2, which keeps logits from drifting (PaLM
+    has 1e-4); Z is the sum of the exponentials of a prediction's logits."""
+
+    def __post_init__(self) -> None:
+        check_not_negative("objective.z_loss", self.z_loss)
+
     def required_data(self, data: DataConfig) -> DataConfig:
         masking = data.masking if data.masking.rate else MaskingConfig()
         return dataclasses.replace(data, masking=masking)
@@ -58,13 +65,14 @@ class MaskedLM(Objective):
         return {"lm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs[0], batch["masked_lm_ids"], batch["masked_lm_weights"])
+        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+        return language_model.token_sums(outputs[0], targets, weights, self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return language_model.token_loss(sums, totals)
+        return language_model.token_loss(sums, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return language_model.token_means(sums, "mlm")
+        return language_model.token_means(sums, "mlm", self.z_loss)
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return {"mlm_accuracy": (batch["masked_lm_ids"], batch["masked_lm_weights"] > 0)}

@@ -61,6 +61,7 @@ class ReplacedTokenDetection(MaskedLM):
     the discriminator. own: it has others, as wide."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.generator_size <= 1:
             raise UserError(
                 f"objective.generator_size is {self.generator_size:g}; it must be above 0 and at most 1, a "
@@ -99,7 +100,7 @@ class ReplacedTokenDetection(MaskedLM):
 
     def numerators(self, outputs: Detection, batch: Batch) -> Sums:  # type: ignore[override]
         sums = language_model.token_sums(
-            outputs.token_logits, batch["masked_lm_ids"], batch["masked_lm_weights"]
+            outputs.token_logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss
         )
         logits, real = outputs.replaced_logits, batch["input_mask"].astype(jnp.float32)
         said, true = logits > 0, outputs.is_replaced

@@ -233,11 +233,11 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
 ) -> dict[str, np.ndarray]:
-    """Parameters of two layers after a step, and whether the next step is the same from a checkpoint."""
+    """Parameters of two layers after a step with a z-loss; whether the next is the same from a checkpoint."""
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
-    experiment = experiment.with_objective(OBJECTIVES[objective]())
+    experiment = experiment.with_objective(OBJECTIVES[objective](z_loss=0.1))
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
     state = program.train_step(program.init(), put(program, 0), RATE)
     params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
