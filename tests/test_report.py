@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
 from bert_jax.workdir.grid import write_trials
-from bert_jax.workdir.record import RunRecord, write_record
+from bert_jax.workdir.record import Pretraining, RunRecord, hash_of_settings, write_record
+from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_experiment
 
 RULES = str.maketrans("", "", "│┃")
@@ -46,12 +48,14 @@ def finetuned(
     in_percent: bool = False,
     metric: str = "accuracy",
     vocabulary: str = "",
+    features: Mapping[str, Any] | None = None,
     **record: Any,
 ) -> Path:
     """An output directory whose trials had these scores, a tuple of seeds for each learning rate."""
     trial = directory / "trials" / "a"
     trial.mkdir(parents=True)
-    config = FineTuningConfig(model=make_experiment("mlm_nsp", 50).model)
+    model_config = make_experiment("mlm_nsp", 50).model
+    config = FineTuningConfig(model=model_config, features=FeatureConfig(**features or {}))
     record = {"settings": {}, "trained_from": name, "model_fingerprint": model, "data": data, **record}
     write_finetuning_record(trial, FineTuningRecord(task, config, ("a", "b"), **record))
     (trial / "tokenizer.json").write_text(vocabulary)
@@ -174,6 +178,58 @@ def test_a_model_of_two_names_is_one_and_repeats_of_an_experiment_are_told_apart
     lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
     assert ["base-0", "0.5000", "0.7000"] in lines
     assert ["base-1", "0.3000"] in lines
+
+
+def test_seeds_of_a_pretraining_share_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(seed: int, experiment: str, scores: tuple[float, ...], settings: str = "a") -> Path:
+        known = Pretraining(experiment, seed, 10, settings, "corpus")
+        directory = tmp_path / f"{experiment}{seed}{settings}"
+        return finetuned(directory, "cola", {2e-5: scores}, f"m{directory.name}", pretraining=known)
+
+    runs = [run(seed, "mine", (value, value)) for seed, value in enumerate((0.5, 0.6, 0.7))]
+    lines = shown(capsys, *runs, run(0, "other", (0.4,)), "--csv", str(tmp_path / "out.csv"))
+    at = lines.index(["mine", "0.6000", "±", "0.1000"])
+    assert lines[at + 1 : at + 3] == [["3", "pretrainings"], ["2", "seeds", "each", "±", "0.2500"]]
+    assert ["other", "0.4000"] in lines
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(row["experiment"], row["pretraining_seed"], row["seed"]) for row in rows] == [
+        *(("mine", str(seed), str(n)) for seed in range(3) for n in range(2)),
+        ("other", "0", "0"),
+    ]
+    # An experiment of one name with other settings is another one; the model's name tells them apart.
+    known = Pretraining("mine", 0, 10, "b", "corpus")
+    changed = finetuned(tmp_path / "changed", "cola", {2e-5: (0.3,)}, "z", "narrow", pretraining=known)
+    lines = shown(capsys, *runs, changed)
+    assert ["export", "0.6000", "±", "0.1000"] in lines
+    assert ["narrow", "0.3000"] in lines
+
+
+def test_ways_of_fine_tuning_have_lines_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = Pretraining("mine", 0, 10, "a", "corpus")
+    plain = finetuned(tmp_path / "1", "cola", {2e-5: (0.5,)}, "m", pretraining=known)
+    features = {"layers": (-2, -1), "lstm_layers": 2}
+    bilstm = finetuned(tmp_path / "2", "cola", {2e-5: (0.6,)}, "m", pretraining=known, features=features)
+    lines = shown(capsys, plain, bilstm, "--csv", str(tmp_path / "out.csv"))
+    assert ["mine", "0.5000"] in lines
+    assert ["mine", "0.6000"] in lines
+    variants = [row["variant"] for row in read_csv(tmp_path / "out.csv")]
+    assert variants == ["", "features.layers -2 -1, features.lstm_layers 2"]
+
+
+def test_the_papers_number_is_beside_its_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = EXPERIMENTS["base"]
+
+    def run(name: str, experiment: Experiment) -> list[list[str]]:
+        known = Pretraining("base", 0, experiment.num_train_steps, hash_of_settings(experiment), "corpus")
+        grid = finetuned(tmp_path / name, "mnli", {2e-5: (0.8,)}, "m", pretraining=known)
+        return shown(capsys, grid)
+
+    assert ["paper", "0.8440"] in run("published", dataclasses.replace(base, seed=7, checkpoint_every=5))
+    assert ["paper", "0.8440"] not in run("shorter", dataclasses.replace(base, num_train_steps=5))
 
 
 def test_tasks_are_averaged_if_all_models_have_them(

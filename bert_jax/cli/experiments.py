@@ -1,7 +1,5 @@
 """`bert-jax experiments [NAME]`: lists the named experiments, or shows one in full."""
 
-from collections.abc import Iterator
-
 from rich.console import Console
 from rich.table import Table
 
@@ -9,6 +7,7 @@ from bert_jax.cli.flags.experiments import Experiments
 from bert_jax.cli.parsing import check_name
 from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.studies.study import published_of
 from bert_jax.training.accounting import run_flops, run_tokens
 from bert_jax.workdir.config_text import flatten
 from experiments import EXPERIMENTS, STUDIES
@@ -25,23 +24,14 @@ def run(args: Experiments) -> None:
         return
     check_name(args.name, EXPERIMENTS, "experiment")
     print(describe(EXPERIMENTS[args.name]), end="")
-    for line in published(EXPERIMENTS[args.name]):
-        print(line)
+    for study, _, column, value in published_of(EXPERIMENTS[args.name], STUDIES.values()):
+        print(f"published {study.name} {column} = {value:g}")
 
 
 def describe(experiment: Experiment) -> str:
     """All values of an experiment, one `path = value` per line, and its number of parameters."""
     lines = [f"{path} = {value!r}" for path, value in flatten(experiment).items()]
     return "\n".join([*lines, f"parameters = {experiment.objective.num_parameters(experiment.model)}"]) + "\n"
-
-
-def published(experiment: Experiment) -> Iterator[str]:
-    """What papers report for an experiment, as the named studies say: one `study column = value` per line."""
-    for study in STUDIES.values():
-        for name, row in study.published.items():
-            arm = study.arms[name]
-            if arm.experiment == experiment and not arm.finetuning:
-                yield from (f"published {study.name} {column} = {value:g}" for column, value in row.items())
 
 
 def _print_table() -> None:

@@ -12,11 +12,14 @@ from rich.table import Table
 from bert_jax.cli.flags.report import Report
 from bert_jax.report import curves, finetuning, pretraining
 from bert_jax.report.curves import check_plot
-from bert_jax.report.finetuning import Score, by_model, find_columns, read_score
+from bert_jax.report.finetuning import Cell, Score, by_line, find_columns, read_score
 from bert_jax.report.pretraining import Group, group_runs, notes, read_run, settings_that_differ
+from bert_jax.studies.study import Finetuned, published_of
 from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY, not_finished
+from bert_jax.workdir.record import hash_of_settings
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+from experiments import EXPERIMENTS, STUDIES
 
 
 def run(args: Report) -> None:
@@ -99,15 +102,15 @@ def _print_groups(groups: "Sequence[Group]") -> None:
 
 def _print_scores(scores: "Sequence[Score]") -> None:
     columns = find_columns(scores)
-    models = by_model(scores, columns)
-    # A mean over tasks is meaningful only if every model has a score in each, and all are on the same scale.
-    has_all = all(len(of_model) == len(columns) for of_model in models.values())
+    lines = by_line(scores, columns)
+    # A mean over tasks is meaningful only if every line has a score in each, and all are on the same scale.
+    has_all = all(len(of_line) == len(columns) for of_line in lines.values())
     averaged = len(columns) > 1 and has_all and len({score.metric.in_percent for score in scores}) == 1
     rows = []
-    for model, of_model in models.items():
-        row = [model, *(_score(of_model.get(column)) for column in columns)]
+    for name, of_line in lines.items():
+        row = [name, *(_show(of_line.get(column)) for column in columns)]
         if averaged:
-            row.append(f"{sum(score.row['mean'] for score in of_model.values()) / len(of_model):.4f}")
+            row.append(f"{sum(cell.mean for cell in of_line.values()) / len(of_line):.4f}")
         rows.append(row)
     headings = [
         "\n".join(filter(None, (column.task, column.name, column.metric.name.replace("_", " "))))
@@ -116,11 +119,39 @@ def _print_scores(scores: "Sequence[Score]") -> None:
     _print_table("development set", ["model", *headings, *(["mean\nof tasks"] if averaged else [])], rows)
 
 
-def _score(score: "Score | None") -> str:
-    if score is None:
+def _show(cell: "Cell | None") -> str:
+    """Mean and deviation over pretraining seeds, then over fine-tuning seeds, then the paper's number."""
+    if cell is None:
         return ""
-    mean, seeds = f"{score.row['mean']:.4f}", score.row["seeds"]
-    return mean if seeds == 1 else f"{mean} ± {score.row['stdev']:.4f}\n{seeds} seeds"
+    lines = [f"{cell.mean:.4f}"]
+    finetuning_seeds = max(score.row["seeds"] for score in cell.scores)
+    of_finetuning = "" if cell.finetuning_stdev is None else f" ± {cell.finetuning_stdev:.4f}"
+    if cell.stdev is not None:
+        lines[0] += f" ± {cell.stdev:.4f}"
+        lines.append(f"{len(cell.scores)} pretrainings")
+        if finetuning_seeds > 1:
+            lines.append(f"{finetuning_seeds} seeds each{of_finetuning}")
+    elif finetuning_seeds > 1:
+        lines[0] += of_finetuning
+        lines.append(f"{finetuning_seeds} seeds")
+    published = _published(cell.scores[0])
+    return "\n".join([*lines, *([] if published is None else [f"paper {published:.4f}"])])
+
+
+def _published(score: "Score") -> float | None:
+    """What a paper reports for a score's experiment as it is, in the unit of its metric; None if nothing."""
+    known = score.pretraining
+    if known is None or score.variant or known.experiment not in EXPERIMENTS:
+        return None
+    experiment = EXPERIMENTS[known.experiment]
+    if (known.settings, known.step) != (hash_of_settings(experiment), experiment.num_train_steps):
+        return None
+    for _, measure, _, value in published_of(experiment, STUDIES.values()):
+        if not isinstance(measure, Finetuned) or measure.variant:
+            continue
+        if (measure.task, measure.metric) == (score.task, score.metric.name):
+            return value if score.metric.in_percent else value / 100
+    return None
 
 
 def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -7,6 +7,7 @@ from bert_jax.formats import google_tf1, huggingface, npz
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.names import ModelFormat
+from bert_jax.workdir.record import write_pretraining
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 
@@ -48,4 +49,6 @@ def convert(
     with atomically(output) as partial:
         partial.mkdir()
         _WRITERS[output_format](partial, model)
+        if model.pretraining is not None:
+            write_pretraining(partial, model.pretraining)
     return model

@@ -1,5 +1,6 @@
 """Opens a model by its directory, whatever format it is in."""
 
+import dataclasses
 from pathlib import Path
 
 from bert_jax.config import Activation
@@ -7,7 +8,7 @@ from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.workdir.grid import find_trial
-from bert_jax.workdir.record import read_record
+from bert_jax.workdir.record import read_pretraining, read_record
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 
@@ -51,6 +52,8 @@ def open_model(
             f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
             f"model) nor bert_config.json (a checkpoint of google-research/bert)"
         )
+    if model.pretraining is None:
+        model = dataclasses.replace(model, pretraining=read_pretraining(directory))
     return model if activation is None else model.with_activation(activation)
 
 

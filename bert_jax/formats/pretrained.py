@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from bert_jax.config import Activation, ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, TransformersHead
 from bert_jax.objectives import OBJECTIVES, Objective
+from bert_jax.workdir.record import Pretraining
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 
@@ -60,6 +61,8 @@ class PretrainedModel:
     """Names of tensors in the directory that are not part of a pretrained BERT, such as a classifier's."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What is known of its training, for a model card."""
+    pretraining: Pretraining | None = None
+    """Which run it comes from; None if that is not known, or if it was trained further since."""
     head: TaskHead | None = None
     """The head that fine-tuning added; further fine-tuning starts without it unless `with_head` is used."""
 

@@ -10,7 +10,7 @@ from bert_jax.task import Metric
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.directory import CORPUS_DIRECTORY
-from bert_jax.workdir.record import CONFIG_FILE, RunRecord, read_record
+from bert_jax.workdir.record import CONFIG_FILE, RunRecord, pretraining_of, read_record
 from data_pipeline.corpus.vocabulary_file import (
     FILES,
     TOKENIZER_DIRECTORY,
@@ -49,6 +49,7 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
         vocabulary=vocabulary,
         objective=objective,
         facts=_facts(workdir, record, step),
+        pretraining=pretraining_of(record, step),
     )
     if model.tokens_without_embedding:
         raise UserError(

@@ -1,17 +1,25 @@
-"""Fine-tuned models side by side: what each pretrained model reached on each task."""
+"""Fine-tuned models side by side: what each pretraining reached on each task, over all its seeds.
+
+Pretrainings that differ in nothing but the seed share a line, as far as it is known where a model comes from.
+"""
 
 import dataclasses
 import hashlib
 import json
+import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.task import Metric
+from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.finetuning import FineTuningRecord, read_record
 from bert_jax.workdir.grid import RESULTS_FILE, find_trial, warn_if_unfinished
+from bert_jax.workdir.record import Pretraining
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
@@ -29,6 +37,10 @@ class Score:
     """Name of the pretrained model: its directory's name."""
     fingerprint: str
     """Hash of the pretrained parameters; names can be equal, since many directories are called `export`."""
+    pretraining: Pretraining | None
+    """Which run the pretrained model comes from; None if that is not known."""
+    variant: str
+    """What the head sees and what is frozen, where that is not the last layer of a fine-tuned encoder."""
     data: str
     """Name of the data set: the last part of `--data`."""
     dev_fingerprint: str
@@ -52,6 +64,34 @@ class Column:
     name: str
     """Name that distinguishes it from other columns of the task; empty if there are none."""
     scores: list[Score]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """The scores of one line in one column, one for each pretraining seed."""
+
+    scores: list[Score]
+
+    @property
+    def mean(self) -> float:
+        """Over pretraining seeds, of means over fine-tuning seeds."""
+        return statistics.fmean(score.row["mean"] for score in self.scores)
+
+    @property
+    def stdev(self) -> float | None:
+        """Sample standard deviation over pretraining seeds; None with fewer than two."""
+        means = [score.row["mean"] for score in self.scores]
+        return statistics.stdev(means) if len(means) > 1 else None
+
+    @property
+    def finetuning_stdev(self) -> float | None:
+        """Sample standard deviation of fine-tuning seeds, pooled over pretraining seeds; None without
+        repeats."""
+        repeated = [score.row for score in self.scores if score.row["seeds"] > 1]
+        if not repeated:
+            return None
+        squares = sum((row["seeds"] - 1) * row["stdev"] ** 2 for row in repeated)
+        return math.sqrt(squares / sum(row["seeds"] - 1 for row in repeated))
 
 
 def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
@@ -85,6 +125,8 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
         task=record.task,
         model=record.trained_from,
         fingerprint=record.model_fingerprint,
+        pretraining=record.pretraining,
+        variant=_variant(record.config),
         data=_data_name(record),
         dev_fingerprint=record.dev_fingerprint,
         encoding=_encoding(trial, record),
@@ -110,6 +152,19 @@ def _data_name(record: FineTuningRecord) -> str:
     """The last part of `--data` and, if the development set was a fold of one file, which."""
     name, fold = Path(record.data).name, record.settings.get("dev_fold")
     return f"{name} fold {fold}" if name and fold else name
+
+
+def _variant(config: FineTuningConfig) -> str:
+    """The settings of features and layer rates that are not the default, as `name value, name value`."""
+    usual = flatten(FineTuningConfig().features, "features") | flatten(FineTuningConfig().rates)
+    settings = flatten(config.features, "features") | flatten(config.rates)
+    if not config.features.lstm_layers:
+        del settings["features.lstm_width"]  # it has no effect
+    if config.features.layers != FineTuningConfig().features.layers:
+        layers = " ".join(map(str, config.features.layers))
+        settings = {n: v for n, v in settings.items() if not n.startswith("features.layers")}
+        settings = {"features.layers": layers, **settings}
+    return ", ".join(f"{name} {value}" for name, value in settings.items() if value != usual.get(name))
 
 
 def _encoding(trial: Path, record: FineTuningRecord) -> str:
@@ -160,27 +215,57 @@ def _name(group: Sequence[Score], namesakes: Sequence[Sequence[Score]]) -> str:
     return str(group[0].directory)
 
 
-def by_model(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dict[Column, Score]]:
-    """Model -> column -> score; a model with two scores in a column counts as two, named by their
-    directories.
+def by_line(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dict[Column, Cell]]:
+    """Name of a line -> column -> its scores.
 
-    A model with several names, such as copies in other directories, is listed under the first.
+    A line is a pretraining, whatever its seed, and a way of fine-tuning. Where it is not known which
+    pretraining a model comes from, the model stands for it; one with several names, such as copies in other
+    directories, is listed under the first. Two scores of one seed in a column make two lines, named by their
+    directories.
     """
     column_of = {score.directory: column for column in columns for score in column.scores}
-    times = Counter((score.fingerprint, column_of[score.directory]) for score in scores)
-    names: dict[str, str] = {}
+    lines: dict[tuple[Any, ...], list[Score]] = {}
     for score in scores:
-        names.setdefault(score.fingerprint, score.model)
-    namesakes = Counter(names.values())
-    found: dict[str, dict[Column, Score]] = {}
-    for score in scores:
-        name, column = names[score.fingerprint], column_of[score.directory]
-        if namesakes[name] > 1:
-            name += f" {score.fingerprint[:8]}"
-        if times[score.fingerprint, column] > 1:
-            name += f" ({score.directory})"
-        found.setdefault(name, {})[column] = score
+        lines.setdefault(_line(score), []).append(score)
+    names = _distinct_names([of_line[0] for of_line in lines.values()])
+    found: dict[str, dict[Column, Cell]] = {}
+    for name, of_line in zip(names, lines.values(), strict=True):
+        times = Counter((column_of[score.directory], score.fingerprint) for score in of_line)
+        for score in of_line:
+            column = column_of[score.directory]
+            is_double = times[column, score.fingerprint] > 1
+            cells = found.setdefault(f"{name} ({score.directory})" if is_double else name, {})
+            cells.setdefault(column, Cell([])).scores.append(score)
     return found
+
+
+def _line(score: Score) -> tuple[Any, ...]:
+    """What scores of one line have in common."""
+    known = score.pretraining
+    if known is None:
+        return (score.fingerprint, score.variant)
+    return (known.experiment, known.step, known.settings, known.given, score.variant)
+
+
+def _distinct_names(firsts: Sequence[Score]) -> list[str]:
+    """A name for each line: of the experiment or the model, then the variant, and what else tells it apart.
+
+    Args:
+      firsts: the first score of each line.
+    """
+    ways: tuple[Callable[[Score], str], ...] = (
+        lambda score: score.pretraining.experiment if score.pretraining else score.model,
+        lambda score: score.model,
+        lambda score: f"{score.model} {score.fingerprint[:8]}",
+    )
+    names = [""] * len(firsts)
+    for way in ways:
+        tried = [(way(score), score.variant) for score in firsts]
+        for number, name in enumerate(tried):
+            text = "\n".join(filter(None, name))
+            if not names[number] and tried.count(name) == 1 and text not in names:
+                names[number] = text
+    return [name or str(first.directory) for name, first in zip(names, firsts, strict=True)]
 
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
@@ -190,6 +275,9 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
             "run": str(score.directory),
             "model": score.model,
             "model_fingerprint": score.fingerprint[:12],
+            "experiment": score.pretraining.experiment if score.pretraining else "",
+            "pretraining_seed": score.pretraining.seed if score.pretraining else "",
+            "variant": score.variant,
             "task": score.task,
             "data": score.data,
             "dev_fingerprint": score.dev_fingerprint[:12],

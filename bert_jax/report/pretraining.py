@@ -13,11 +13,7 @@ from typing import Any
 from bert_jax.objectives import Objective
 from bert_jax.task import Metric
 from bert_jax.training.metric_log import heldout_rows
-from bert_jax.workdir.config_text import flatten
-from bert_jax.workdir.record import MAY_CHANGE, RunRecord, read_record
-
-# Settings on which the metrics do not depend, except for rounding. They depend on the two excluded here.
-_DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
+from bert_jax.workdir.record import RunRecord, counted_settings, read_record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +44,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """Dotted path -> value of everything but the seed that the metrics may depend on."""
-        settings = flatten(self.record.experiment)
-        return {name: value for name, value in settings.items() if name not in _DOES_NOT_COUNT} | {
+        return counted_settings(self.record.experiment) | {
             "corpus": self.record.corpus_fingerprint[:12],
             "init_from": self.record.init_fingerprint[:12] or "unset",
         }

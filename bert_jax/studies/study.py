@@ -7,7 +7,7 @@ are changed by their dotted names, as flags do: {"model.num_layers": 4} is --mod
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from bert_jax.config import check_above_zero, check_positive
@@ -183,3 +183,20 @@ class Study:
     def measures_at(self, scale: Scale) -> tuple[Measure, ...]:
         """The measures of a scale, one for each column."""
         return self.measures if scale.measures is None else scale.measures
+
+
+def published_of(
+    experiment: Experiment, studies: Iterable[Study]
+) -> Iterator[tuple[Study, Measure | None, str, float]]:
+    """What papers report for an experiment: the study, the measure, its column and the value.
+
+    The measure is None where the study itself does not measure that column. Arms that change something in
+    their experiment or its fine-tuning are others.
+    """
+    for study in studies:
+        measures = {measure.column: measure for measure in study.measures}
+        for name, row in study.published.items():
+            arm = study.arms[name]
+            if arm.experiment == experiment and not arm.finetuning and not arm.changes:
+                for column, value in row.items():
+                    yield study, measures.get(column), column, value

@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.workdir.config_text import differences, flatten, from_json
-from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE
+from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE, Pretraining
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
@@ -45,6 +45,8 @@ class FineTuningRecord:
     """The family of transformers' models that it was read as; None if it was not read as one of theirs."""
     model_fingerprint: str = ""
     """Hash of the pretrained parameters."""
+    pretraining: Pretraining | None = None
+    """Which run the pretrained model comes from; None if that is not known."""
     data: str = ""
     """The value of --data."""
     data_fingerprint: str = ""
@@ -73,7 +75,12 @@ def read_record(directory: Path) -> FineTuningRecord:
         fields = load_json(path)
         head = fields["exports_as"]
         exports_as = head and TransformersHead(head["class_name"], head["problem_type"])
-        made = {"config": from_json(FineTuningConfig, fields["config"]), "exports_as": exports_as}
+        pretraining = fields.get("pretraining")
+        made = {
+            "config": from_json(FineTuningConfig, fields["config"]),
+            "exports_as": exports_as,
+            "pretraining": pretraining and from_json(Pretraining, pretraining),
+        }
         tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
         return FineTuningRecord(**{**fields, **made, **tuples})
     except UserError:

@@ -14,8 +14,10 @@ class Report:
     """Compare runs: the final metrics of each, and the settings that differ.
 
     For pretraining runs it shows the last held-out metrics; runs that differ only in the seed share a
-    line. For fine-tuned models it shows the score on the development set by model, task and data, with the
-    hyperparameters that are best on average. Metrics of several seeds are mean ± standard deviation.
+    line. For fine-tuned models it shows the score on the development set by pretraining, way of fine-tuning,
+    task and data, with the hyperparameters that are best on average over fine-tuning seeds; pretrainings that
+    differ only in the seed share a line. Metrics of several seeds are mean ± standard deviation. The paper's
+    number is below that of a named experiment as it is.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]

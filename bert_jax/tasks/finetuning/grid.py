@@ -281,6 +281,7 @@ class Grid:
             trained_from=self.model.name,
             family=self.model.family,
             model_fingerprint=self.model_fingerprint,
+            pretraining=self.model.pretraining,
             data=self.args.data,
             data_fingerprint=self.data_fingerprint,
             dev_fingerprint=self.dev_fingerprint,

@@ -23,6 +23,7 @@ FILES = {
     "README.md",
     "config.json",
     "model.safetensors",
+    "pretraining.json",
     "special_tokens_map.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -100,6 +101,8 @@ def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFor
     experiment, _ = make_run(tmp_path / "run", objective=objective)
     convert(tmp_path / "run", tmp_path / "model", output_format, step=10)
     read = open_model(tmp_path / "model")
+    assert read.pretraining == open_model(tmp_path / "run").pretraining
+    assert (read.pretraining.seed, read.pretraining.step) == (experiment.seed, 10)
     _, params = load_params(tmp_path / "run")
     untrained = () if objective == "mlm_nsp" else ("pooler", "next_sentence")
     assert read.missing == untrained
