@@ -13,10 +13,8 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.objectives import MaskedLM
 from tests.bert_jax.formats.family_directories import TEXTS, small_model
 
-MODEL_TYPES = ("roberta", "modernbert")
 
-
-@pytest.fixture(params=MODEL_TYPES)
+@pytest.fixture(params=["modernbert", pytest.param("roberta", marks=pytest.mark.slow)])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A small masked language model of a family."""
     made = tmp_path / request.param

@@ -78,6 +78,7 @@ def test_it_learns_and_the_best_trial_is_kept(directory: Path) -> None:
     assert Path(record.data) == directory / "data"
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_is_applied_once_to_each_split(
     directory: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_grid_does_not_grow_on_another_development_set(
     assert "other settings or data: development data " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_grid_grows_in_a_layout_that_its_trials_could_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -89,6 +89,7 @@ def write_files(directory: Path) -> Path:
     return files
 
 
+@pytest.mark.slow
 def test_the_outcome_is_that_of_the_files(directory: Path) -> None:
     files = write_files(directory)
     for task, name, kept in (

@@ -40,6 +40,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(said)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str], tmp_path: Path) -> None:
     read_until(process, "Finished jaxpr to MLIR module conversion jit(train_step)")
     time.sleep(0.5)  # until Python has done its part and XLA is compiling

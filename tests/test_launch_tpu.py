@@ -471,6 +471,7 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     assert ("config.json names no commit: another slice would get HEAD" in watch.stdout) == (not recorded)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_shared_disk_is_watched_as_one_in_a_bucket(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -546,6 +547,7 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     assert noted("--commit", "HEAD") == ""
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_taken_away_while_it_is_installed_is_replaced(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -566,6 +568,7 @@ def test_a_setup_that_fails_on_a_slice_that_is_there_rents_no_other(
     assert (train.returncode, laptop.rented()) == (1, 1), train.stdout + train.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_was_not_installed_to_the_end_is_installed_again(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -616,6 +619,7 @@ def test_a_setup_is_run_only_in_a_checkout(laptop: Laptop, source: tuple[str, ..
     assert [(home / "set-up").exists() for home in homes] == [True, False]
 
 
+@pytest.mark.slow
 def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...], tmp_path: Path) -> None:
     for bucket in ("bucket", "models", "runs"):
         model = laptop.cloud.buckets / bucket / "bert"
@@ -666,6 +670,7 @@ def write_endings(endings: list[str], laptop: Laptop, tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_all_hosts_have_the_corpus_before_any_of_them_waits_for_the_others(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -765,6 +770,7 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Lapto
     assert (laptop.cloud.state("a"), list(laptop.cloud.queue.iterdir())) == (None, [])
 
 
+@pytest.mark.slow
 def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(laptop: Laptop) -> None:
     create = laptop.start("create", "a", *PLACE, *TYPE, "--queued", "--poll-seconds", "600")
     waits = "slice a: none; its request in the queue: "

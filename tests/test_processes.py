@@ -286,9 +286,10 @@ def test_several_processes_start_from_a_model(directory: Path, undisturbed: Path
     ("flags", "difference"),
     [
         (["--seed", "1"], "seed 1 instead of 0"),
-        (
+        pytest.param(
             ["--optimizer.decay-exclusions", "bias", "layer_norm", "embeddings"],
             "optimizer.decay_exclusions.2 embeddings instead of None",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -305,6 +306,7 @@ def test_processes_that_disagree_are_named(
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.slow
 def test_a_coordinator_out_of_reach_is_named(directory: Path) -> None:
     line = command(*arguments(directory / "alone", directory / "corpus", "--distributed"))
     variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "BERT_JAX_CONNECT_SECONDS": "2"}

@@ -55,6 +55,7 @@ def test_frozen_layers_stay_exactly_as_they_are() -> None:
     assert changes["classifier"] > 1e-3
 
 
+@pytest.mark.slow
 def test_the_last_normalization_is_frozen_with_the_last_layer() -> None:
     model = dataclasses.replace(TWO_LAYERS, **ENCODERS["modern"])
     changes = moved(LayerRates(frozen_layers=1), model=model)

@@ -42,7 +42,7 @@ def compilations() -> Iterator[list[float]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("mode", ["jit", "pmap"])
+@pytest.mark.parametrize("mode", ["jit", pytest.param("pmap", marks=pytest.mark.slow)])
 def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
     program = make_program(TASK, experiment)

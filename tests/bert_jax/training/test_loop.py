@@ -146,6 +146,7 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up(
         assert evaluated() == list(range(1, last + 1))
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_fails_does_not_cost_the_checkpoint(
     finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +220,7 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert deterministic_rows(a) == deterministic_rows(b)
 
 
+@pytest.mark.slow
 def test_a_few_steps_are_recorded_for_the_profiler(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +258,7 @@ def test_other_settings_are_refused_and_a_longer_run_is_not(
     assert "parallel.accumulation_steps 1 -> 2; parallel.remat none -> layers: the run goes on" in said
 
 
+@pytest.mark.slow
 def test_going_on_without_a_flag_deletes_nothing_that_was_kept(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,7 +173,7 @@ def test_a_mesh_that_does_not_fit_is_refused() -> None:
         make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
 
 
-@pytest.mark.parametrize("mode", ["jit", "pmap"])
+@pytest.mark.parametrize("mode", ["jit", pytest.param("pmap", marks=pytest.mark.slow)])
 def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) -> None:
     model = ModelConfig(
         vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, attention="causal"

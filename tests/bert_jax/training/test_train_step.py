@@ -82,6 +82,7 @@ def test_a_bad_step_changes_nothing_and_is_named(bad: float) -> None:
     assert int(good.first_nonfinite_step) == -1
 
 
+@pytest.mark.slow
 def test_computing_again_what_was_not_kept_changes_nothing() -> None:
     config = dataclasses.replace(CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3)
     state, step, _ = compiled(config)
