@@ -130,6 +130,18 @@ def test_the_process_that_waits_longest_for_its_data_is_named(directory: Path) -
 
 
 @pytest.mark.slow
+def test_one_that_hangs_is_named_and_all_say_where_and_end(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Less than that is no sign of a hang: the first step compiles.
+    monkeypatch.setenv("BERT_JAX_HANG_SECONDS", "40")
+    with pod(directory, "hanging", 2, seconds_per_step=(0.0, 100_000.0)) as processes:
+        assert set(processes.wait()) <= {69, -signal.SIGABRT}
+        assert "process 1 is behind the others" in processes.said(0)
+        assert "in training_batches" in processes.said(1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])
 def test_steps_of_several_processes_equal_those_of_one(directory: Path, count: int) -> None:
     ours = steps(directory, count, "pmap", "tensor_accumulated", "tensor_everywhere")

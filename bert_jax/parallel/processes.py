@@ -16,8 +16,11 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.exit_status import MAY_PASS
 from bert_jax.parallel import interrupt
@@ -34,6 +37,9 @@ _LOSS = re.compile(
 """What a JaxRuntimeError says when another process is gone."""
 
 _CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_HEARTBEAT_SECONDS"
+_CONNECT_SECONDS, _HEARTBEAT_SECONDS = 300, 100
+_STEPS_KEY = "bert_jax/steps"
+"""Where the coordinator keeps the steps of each process."""
 
 
 class RefusedByAllError(UserError):
@@ -158,6 +164,39 @@ def all_reduce_max(value: float) -> tuple[float, int]:
     return float(values.max()), int(values.argmax())
 
 
+def meet(what: str) -> None:
+    """Waits until all processes are here, through the coordinator and for as long as at the start.
+
+    On CPUs the processes that exchange something for the first time wait only 30 s for each other, which a
+    busy machine takes longer to compile. Where something is compiled first, they meet before it is run.
+
+    Args:
+      what: a name for this place, another one each time.
+    """
+    if count() > 1:
+        wait = ocp.multihost.get_barrier_sync_fn(processes=set(range(count())))
+        wait(key=f"bert_jax/{what}", timeout_ms=1000 * seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS))
+
+
+def publish_step(step: int) -> None:
+    """Tells the others how many steps this process has done, if they can still be reached."""
+    if count() > 1:
+        client = ocp.multihost.get_jax_distributed_client()
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            client.key_value_set(f"{_STEPS_KEY}/{jax.process_index()}", str(step), allow_overwrite=True)
+
+
+def published_steps() -> dict[int, int]:
+    """Number of a process -> its steps, as it last told; nothing if it cannot be asked."""
+    if count() == 1:
+        return {}
+    try:
+        told = ocp.multihost.get_jax_distributed_client().key_value_dir_get(_STEPS_KEY)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return {int(key.rpartition("/")[2]): int(step) for key, step in told}
+
+
 def listen() -> contextlib.AbstractContextManager[Interrupt]:
     """As `interrupt.listen`, but processes that have met stop after the same step."""
     # `count` does not decide: SIGTERM goes to jax in a run of --distributed with one process, too.
@@ -193,6 +232,15 @@ class _SharedInterrupt(Interrupt):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def seconds_from(variable: str, default: int) -> int:
+    """The whole number of seconds in an environment variable, or the default where it is not set.
+
+    Raises UserError if it is something else.
+    """
+    seconds = _number(variable)
+    return default if seconds is None else seconds
+
+
 def start() -> None:
     """Joins the run's processes; discards the standard output of all but process 0.
 
@@ -202,7 +250,7 @@ def start() -> None:
       UserError: jax does not find them, and the environment variables do not name them.
       Unfinished: another process was lost meanwhile.
     """
-    seconds = _seconds(_CONNECT_VARIABLE, 300)
+    seconds = seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS)
     watch = threading.Timer(seconds, _give_up, (seconds,))
     watch.daemon = True
     watch.start()
@@ -212,7 +260,7 @@ def start() -> None:
             process_id=_number("JAX_PROCESS_ID"),
             # Later than `_give_up`, because jax ends the process with a stack trace.
             initialization_timeout=2 * seconds,
-            heartbeat_timeout_seconds=_seconds(_HEARTBEAT_VARIABLE, 100),
+            heartbeat_timeout_seconds=seconds_from(_HEARTBEAT_VARIABLE, _HEARTBEAT_SECONDS),
         )
     except (RuntimeError, ValueError) as error:
         if _is_loss(error):
@@ -223,8 +271,22 @@ def start() -> None:
         ) from None
     finally:
         watch.cancel()
+    _connect()
     if not is_first():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _connect() -> None:
+    """Exchanges something for the first time, which is when the processes connect to each other."""
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec())
+    ones = jax.make_array_from_callback(
+        (jax.device_count(),),
+        NamedSharding(everywhere.mesh, PartitionSpec("devices")),
+        lambda _: np.ones(1, np.int32),
+    )
+    add = jax.jit(jnp.sum, out_shardings=everywhere).lower(ones).compile()
+    meet("start")
+    jax.block_until_ready(add(ones))
 
 
 def _give_up(seconds: int) -> None:
@@ -289,11 +351,6 @@ def _number(variable: str) -> int | None:
     if not text.isdigit():
         raise UserError(f"the environment variable {variable} is {text!r}; it must be a whole number")
     return int(text)
-
-
-def _seconds(variable: str, default: int) -> int:
-    seconds = _number(variable)
-    return default if seconds is None else seconds
 
 
 def _is_loss(error: BaseException) -> bool:

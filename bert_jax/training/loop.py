@@ -18,6 +18,7 @@ import numpy as np
 
 from bert_jax.parallel import processes
 from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.watchdog import Watchdog, watch
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.log import TrainingLog
@@ -118,11 +119,12 @@ def train(
             contextlib.closing(StepTrace(workdir / TENSORBOARD_DIRECTORY, first, num_recorded, say)) as trace,
             contextlib.closing(TrainingLog(workdir, program, first, work_left, clock)) as log,
             contextlib.closing(Prefetch(data.training(first), program.put)) as batches,
+            watch(first) as watchdog,
         ):
             # The evaluation that a stop left out, or that of the start.
             was_due = _is_due(first, run.eval_every, last) if first else evaluate_start
             if evaluation and was_due and not log.evaluated_at(first):
-                _evaluate(evaluation, state, first, log)
+                _evaluate(evaluation, state, first, log, watchdog)
 
             shapes_compiled: set[tuple[int, ...]] = set()
             under_way: collections.deque[jax.Array] = collections.deque()
@@ -143,6 +145,7 @@ def train(
                 under_way.append(state.step + 0)
                 if len(under_way) > _STEPS_AHEAD:
                     under_way.popleft().block_until_ready()
+                watchdog.report(step)
 
                 stopping = interrupt.requested_after(step - first) and step < last
                 logs = _is_due(step, run.log_every, last)
@@ -163,7 +166,7 @@ def train(
                     checkpoints.save(step, state)
                     log.note_saving(time.perf_counter() - began)
                 if evaluation and evaluates:
-                    _evaluate(evaluation, state, step, log)
+                    _evaluate(evaluation, state, step, log, watchdog)
                 if stopping:
                     checkpoints.wait()
                     say(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save")
@@ -181,6 +184,9 @@ def _compile_and_step(
     """Runs the first step of a shape, which compiles; waits, so that its time can be told from others'."""
     jax.block_until_ready(state.step)
     began = time.perf_counter()
+    if program.run.parallel.mode == "jit" and processes.count() > 1:
+        program.lower_train_step(batch).compile()  # kept until the step is called
+        processes.meet(f"step {step}")
     state = program.train_step(state, batch, rate)
     compiled = time.perf_counter()  # the call returns when the step is under way
     jax.block_until_ready(state.step)
@@ -188,10 +194,13 @@ def _compile_and_step(
     return state
 
 
-def _evaluate(evaluation: Evaluation, state: TrainState, step: int, log: TrainingLog) -> None:
+def _evaluate(
+    evaluation: Evaluation, state: TrainState, step: int, log: TrainingLog, watchdog: Watchdog
+) -> None:
     jax.block_until_ready(state.step)
     began = time.perf_counter()
-    metrics = evaluation(state.params, step)
+    with watchdog.paused():
+        metrics = evaluation(state.params, step)
     log.evaluation_row(step, metrics, time.perf_counter() - began)
 
 

@@ -1,0 +1,60 @@
+"""A run that makes no step for too long is ended, and one that is busy otherwise is not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax.parallel.watchdog import describe
+from tests.tiny_run import environment
+
+HANGS = """
+import time
+from bert_jax.parallel.watchdog import watch
+
+def wait_for_a_device():
+    time.sleep({seconds})
+
+with watch(7) as watchdog:
+    watchdog.report(8)
+    {happens}
+print("done")
+"""
+
+
+def ends(happens: str, allowed: str = "1") -> tuple[int, str]:
+    """Exit status and standard error of a process in which something happens after step 8."""
+    program = HANGS.format(happens=happens, seconds=60 if "paused" not in happens else 3)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(), "BERT_JAX_HANG_SECONDS": allowed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_process_that_hangs_says_where_and_ends() -> None:
+    status, said = ends("wait_for_a_device()")
+    assert status == 69
+    assert "in wait_for_a_device" in said
+    assert said.splitlines()[-1].startswith("bert-jax: error: no step in 1 s, after step 8;")
+
+
+def test_one_that_evaluates_does_not_hang() -> None:
+    assert ends("with watchdog.paused(): wait_for_a_device()") == (0, "")
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    status, said = ends("pass", allowed="soon")
+    assert status == 1
+    assert "BERT_JAX_HANG_SECONDS is 'soon'; it must be a whole number" in said
+
+
+@pytest.mark.parametrize(
+    ("steps", "named"),
+    [({}, ""), ({0: 9, 1: 9}, ""), ({0: 9, 1: 4, 2: 8}, "; process 1, 2 is behind the others")],
+)
+def test_processes_behind_the_others_are_named(steps: dict[int, int], named: str) -> None:
+    assert describe(30, 9, steps).startswith(f"no step in 30 s, after step 9{named}; the stacks")
