@@ -130,18 +130,6 @@ def test_the_process_that_waits_longest_for_its_data_is_named(directory: Path) -
 
 
 @pytest.mark.slow
-def test_one_that_hangs_is_named_and_all_say_where_and_end(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Less than that is no sign of a hang: the first step compiles.
-    monkeypatch.setenv("BERT_JAX_HANG_SECONDS", "40")
-    with pod(directory, "hanging", 2, seconds_per_step=(0.0, 100_000.0)) as processes:
-        assert set(processes.wait()) <= {69, -signal.SIGABRT}
-        assert "process 1 is behind the others" in processes.said(0)
-        assert "in training_batches" in processes.said(1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=long)])
 def test_steps_of_several_processes_equal_those_of_one(directory: Path, count: int) -> None:
     ours = steps(directory, count, "pmap", "tensor_accumulated", "tensor_everywhere")
@@ -197,6 +185,41 @@ def test_a_process_that_fails_is_told_from_those_that_lose_it(
         assert "lost the other processes" in pod.said(0)
         assert said in pod.said(1)
         assert "lost the other processes" not in pod.said(1)
+
+
+HANGS = """
+import sys, time, jax
+from bert_jax.exit_status import report
+from bert_jax.parallel import processes
+from bert_jax.parallel.watchdog import watch
+
+def wait_for_a_disk():
+    time.sleep(100)
+
+def run():
+    with watch(7) as watchdog:
+        if jax.process_index() == 1:
+            wait_for_a_disk()
+        watchdog.report(8)
+        processes.run_on_all(lambda: None)
+    return 0
+
+sys.exit(processes.run_distributed(run, report))
+"""
+"""A run of two processes, of which one does not come to the exchange after step 8."""
+
+
+@pytest.mark.slow
+def test_all_say_where_they_hang_and_who_is_behind(directory: Path, tmp_path: Path) -> None:
+    with Pod(
+        [[sys.executable, "-c", HANGS]] * 2,
+        tmp_path / "log",
+        {**environment(), "BERT_JAX_HANG_SECONDS": "10"},
+    ) as pod:
+        assert set(pod.wait()) <= {69, -signal.SIGABRT}, pod.said(0) + pod.said(1)
+        assert "in run_on_all" in pod.said(0)
+        assert "in wait_for_a_disk" in pod.said(1)
+        assert "no step in 10 s, after step 8; process 1 is behind the others" in pod.said(0)
 
 
 FULL_DISK = """
