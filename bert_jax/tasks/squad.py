@@ -295,5 +295,5 @@ def _find(data: str, split: SplitName, task: str) -> Path | TfdsSplit:
             return file
     if file := find_split(data, split, (f"*{other}*.json",)):
         theirs = "squad" if task == "squad2" else "squad2"
-        raise UserError(f"{file} is of SQuAD {other}, which is the task {theirs}; {task} needs {version}")
+        raise UserError(f"{file} is a file of SQuAD {other}, for the task {theirs}; {task} needs {version}")
     return require_split(data, split, suffixes)

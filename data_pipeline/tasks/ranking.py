@@ -154,7 +154,7 @@ def split_queries(file: Path, more: Sequence[str] = (), encoding: str = "utf-8")
         found = list(group)
         if name in seen:
             raise UserError(
-                f"{found[0].place}: query_id {name} came before; the rows of a query must stand together"
+                f"{found[0].place}: query_id {name} came before; the rows of a query must be consecutive"
             )
         seen.add(name)
         yield found

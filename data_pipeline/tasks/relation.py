@@ -158,7 +158,7 @@ def _check_entities(place: Place, text: str, head: Entity, tail: Entity) -> None
                 f"the text has {len(text)} characters"
             )
     if head.start < tail.stop and tail.start < head.stop:
-        raise UserError(f"{place}: the two entities overlap; they must lie apart")
+        raise UserError(f"{place}: the two entities overlap; they must not")
 
 
 @dataclasses.dataclass(frozen=True)
