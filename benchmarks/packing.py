@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Rows over which the fraction of real positions is measured. A step takes equally long whatever its rows hold,
-# so these may be more rows than are timed.
+# Rows over which the fraction of real positions is measured. A step takes equally long whatever its rows
+# hold, so these may be more rows than are timed.
 ROWS_COUNTED = 4096
 
 
@@ -57,7 +57,7 @@ def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
 
 
 def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[int], float], float]:
-    """A function that does the steps of a turn and returns its seconds, and the fraction of real positions."""
+    """A function that does the steps of a turn and returns its seconds; the fraction of real positions."""
     import jax
     import numpy as np
 

@@ -129,8 +129,8 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
         return vocabulary
     raise UserError(
         f"no tokenizer of this run in {', '.join(map(str, places))}; copy the directory `tokenizer` of its "
-        f"corpus to {places[0]}, or, if the corpus is of TFRecords, put the {FILES['wordpiece']} that they were made "
-        f"with into {records_directory(corpus)}"
+        f"corpus to {places[0]}, or, if the corpus is of TFRecords, put the {FILES['wordpiece']} that they "
+        f"were made with into {records_directory(corpus)}"
     )
 
 
