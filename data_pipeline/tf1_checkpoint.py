@@ -31,7 +31,8 @@ def read_checkpoint(prefix: str, file: Path) -> None:
         if _OBJECTS in names:
             raise UserError(
                 f"checkpoint {prefix} was written by TensorFlow 2 (Model Garden), with other names of "
-                "variables; give one of google-research/bert (TensorFlow 1), or the model in Hugging Face's form"
+                "variables; give one of google-research/bert (TensorFlow 1), or the model in Hugging Face's "
+                "form"
             )
         # An optimizer's moments are stored below the name of their variable, such as `.../kernel/adam_m`.
         kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]
