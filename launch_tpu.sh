@@ -199,13 +199,21 @@ take_commit() {
   [ -n "$given" ] || note_uncommitted
 }
 
+# read_from_bucket FILE: prints a file; nothing if there is none. Listing objects succeeds where there are none,
+# so that the exit status tells a missing file from one that cannot be read.
+read_from_bucket() {
+  local found
+  found=$(ask "$1" storage objects list "$1" --format='value(name)') || return
+  [ -z "$found" ] || ask '' storage cat "$1"
+}
+
 # Sets `commit` to the one a resumed run was last started with, which `bert-jax pretrain` recorded in the
 # work directory.
 take_commit_of_run() {
   local file=$workdir/config.json found
   [ -z "$commit" ] || return 0
   case $workdir in
-    gs://*) found=$(ask '' storage cat "$file" 2>&1) || [[ $found == *"matched no objects"* ]] ;;
+    gs://*) found=$(read_from_bucket "$file" 2>&1) ;;
     *) found=$(on_hosts '' "[ ! -e$(quote "$file") ] || cat$(quote "$file")" 2>&1) ;;
   esac || {
     say "error: cannot read $file, which names the run's commit (${found##*$'\n'}); try again, or pass --commit" >&2
@@ -479,7 +487,7 @@ train() {
 }
 
 leave() {
-  say "$2. What there is of the slice stays, and costs: launch_tpu.sh delete $itself"
+  say "$2. The slice, or what is left of it, stays, and costs: launch_tpu.sh delete $itself"
   exit "$1"
 }
 

@@ -70,7 +70,7 @@ def run_job(args: argparse.Namespace, task: str, side: str, seed: int) -> dict[s
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Summary of one side's runs of one task."""
     metric = runs[0]["metric"]
-    scores = [run["figures"][metric] for run in runs]
+    scores = [run["metrics"][metric] for run in runs]
     spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
     medians = (
         "train_rows_per_second",

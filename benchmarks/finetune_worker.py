@@ -140,6 +140,7 @@ def train_theirs(job: Job) -> Trained:
 
     torch.manual_seed(job.seed)
     has_spans = "start_positions" in job.data.train.targets
+    model: Any
     if has_spans:
         model = transformers.BertForQuestionAnswering.from_pretrained(job.model)
     else:

@@ -103,10 +103,10 @@ def open_ours(corpus: str, first_step: int) -> Iterator[dict[str, Any]]:
 def make_collators(corpus: str) -> dict[str, tuple[Callable[[int], None], int]]:
     """transformers' collator, returning numpy and returning torch, on full rows that need no padding."""
     try:
-        from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
+        from transformers import BertTokenizer, DataCollatorForLanguageModeling
     except ImportError:
         return {}
-    tokenizer = BertTokenizerFast(vocab=os.path.join(corpus, "tokenizer", "vocab.txt"))
+    tokenizer = BertTokenizer(vocab=os.path.join(corpus, "tokenizer", "vocab.txt"))
     batch = ready_made_rows(corpus)
     sides: dict[str, tuple[Callable[[int], None], int]] = {}
     for name, tensors in (("collator_numpy", "np"), ("collator_torch", "pt")):

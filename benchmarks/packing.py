@@ -4,7 +4,7 @@
 
 CORPUS is a directory made by `bert-jax prepare`. Both sides train the same small model on the same device, in
 turns, on batches that were made before. `gain` is the ratio of their tokens a second. `expected_gain` is
-the ratio of their shares of real tokens: the gain if a packed row took as long as any other.
+the ratio of their fractions of real tokens: the gain if a packed row took as long as any other.
 Prints JSON.
 """
 
@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Rows over which the share of real positions is measured. A step takes equally long whatever its rows hold,
-# so these may be more rows than are timed.
+# Rows over which the fraction of real positions is measured. A step takes equally long whatever its rows
+# hold, so these may be more rows than are timed.
 ROWS_COUNTED = 4096
 
 
@@ -57,7 +57,7 @@ def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
 
 
 def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[int], float], float]:
-    """A function that does the steps of a turn and returns its seconds, and the share of real positions."""
+    """A function that does the steps of a turn and returns its seconds; the fraction of real positions."""
     import jax
     import numpy as np
 

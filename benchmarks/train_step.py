@@ -6,7 +6,7 @@ same work: masked LM + next sentence loss, dropout 0.1, gradient clipping, AdamW
 transformers is compiled by torch.compile. Its attention is PyTorch's own choice of kernel (sdpa) unless
 --attention names another; all rows are full, so it is given no mask, which would keep PyTorch from its
 fastest kernel. The report names the device; where jax and torch see a GPU the same commands measure the GPU.
-Speeds are also given as a share of what large matrix products reach on the same device in the same run.
+Speeds are also given as a fraction of what large matrix products reach on the same device in the same run.
 
     python benchmarks/train_step.py
     python benchmarks/train_step.py --layers 4 --hidden 256 --heads 4 --batch 32
@@ -137,7 +137,7 @@ def model_config(args: argparse.Namespace) -> Any:
 def make_theirs(args: argparse.Namespace) -> Side:
     """The same step with `transformers.BertForPreTraining` and `torch.optim.AdamW`."""
     import torch
-    from transformers import BertConfig, BertForPreTraining
+    from transformers import AutoModelForPreTraining, BertConfig
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config = BertConfig(
@@ -147,9 +147,9 @@ def make_theirs(args: argparse.Namespace) -> Side:
         num_attention_heads=args.heads,
         intermediate_size=4 * args.hidden,
         hidden_act="gelu_pytorch_tanh",
-        attn_implementation=args.attention,
     )
-    model = BertForPreTraining(config).to(device).train()
+    model: Any = AutoModelForPreTraining.from_config(config, attn_implementation=args.attention)
+    model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
     batches = random_batches(args)
     loss = torch.zeros(())
@@ -167,10 +167,9 @@ def make_theirs(args: argparse.Namespace) -> Side:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
+    here: tuple[str, str, Callable[[], int]] = ("cpu", "cpu", peak_of_process)
     if device == "cuda":
         here = (torch.cuda.get_device_name(), "gpu", torch.cuda.max_memory_allocated)
-    else:
-        here = ("cpu", "cpu", peak_of_process)
     return Side(step, lambda: float(loss.detach()), *here)
 
 

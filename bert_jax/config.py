@@ -361,7 +361,8 @@ class OptimizerConfig:
             check_not_negative(f"optimizer.{name}", getattr(self, name))
         if self.decay_shape != "polynomial" and self.decay_power != 1:
             raise UserError(
-                f"optimizer.decay_power is of optimizer.decay_shape polynomial; {self.decay_shape} has none"
+                "optimizer.decay_power goes with optimizer.decay_shape polynomial; "
+                f"{self.decay_shape} has none"
             )
         if isinstance(self.decay_start, int):
             check_not_negative("optimizer.decay_start", self.decay_start)

@@ -30,8 +30,9 @@ def read_checkpoint(prefix: str, file: Path) -> None:
         names = set(reader.get_variable_to_shape_map())
         if _OBJECTS in names:
             raise UserError(
-                f"checkpoint {prefix} is of TensorFlow 2 (Model Garden), whose names are others; give one of "
-                "google-research/bert (TensorFlow 1), or the model in Hugging Face's form"
+                f"checkpoint {prefix} was written by TensorFlow 2 (Model Garden), with other names of "
+                "variables; give one of google-research/bert (TensorFlow 1), or the model in Hugging Face's "
+                "form"
             )
         # An optimizer's moments are stored below the name of their variable, such as `.../kernel/adam_m`.
         kept = [n for n in names if n.rpartition("/")[0] not in names and n != "global_step"]

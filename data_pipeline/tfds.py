@@ -71,7 +71,7 @@ def open_tfds(
         builder.download_and_prepare()
     except Exception as error:  # TFDS raises whatever its network and file layers raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{source} cannot be had ({reason}); {advice}") from error
+        raise UserError(f"{source} is not available ({reason}); {advice}") from error
     return builder
 
 

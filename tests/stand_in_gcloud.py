@@ -217,6 +217,13 @@ def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
         print(f"{args.source.rstrip('/')}/{path.name}{'/' if path.is_dir() else ''}")
 
 
+def find_object(cloud: Cloud, args: argparse.Namespace) -> None:
+    if cloud.bucket(args.source).is_file():
+        print(args.source.removeprefix("gs://").partition("/")[2])
+    else:
+        print("Listed 0 items.", file=sys.stderr)
+
+
 def rsync(cloud: Cloud, args: argparse.Namespace) -> None:
     source, destination = (
         cloud.bucket(place) if place.startswith("gs://") else Path(place)
@@ -267,6 +274,7 @@ COMMANDS = {
     "storage cat": (cat, "source"),
     "storage cp": (accept, "source destination"),
     "storage ls": (list_objects, "source"),
+    "storage objects list": (find_object, "source --format="),
     "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
     "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
     "compute tpus tpu-vm create": (create, f"name {WHERE} --accelerator-type! --version! --spot {NETWORK}"),

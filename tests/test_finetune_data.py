@@ -230,7 +230,7 @@ def test_the_other_version_of_squad_is_not_taken_for_the_tasks(tmp_path: Path, t
     settings: Any = TASKS[task].settings()
     for part in ("train", "dev"):
         (tmp_path / f"{part}-{other}.json").write_text(squad("b"))
-    with pytest.raises(UserError, match=rf"train-{other}\.json is of SQuAD {other[1:]}, which is the task"):
+    with pytest.raises(UserError, match=rf"train-{other}\.json is a file of SQuAD {other[1:]}, for the task"):
         settings.load(task, str(tmp_path), tokenizer)
     for part in ("train", "dev"):
         (tmp_path / f"{part}_mine.json").write_text(squad("c"))

@@ -1,4 +1,4 @@
-"""`--metric` chooses the best trial, and which figures `bert-jax report` shows."""
+"""`--metric` chooses the best trial, and which metrics `bert-jax report` shows."""
 
 import csv
 import json
@@ -107,7 +107,7 @@ def test_a_report_shows_the_one_that_is_asked_for(grid: Path, capsys: pytest.Cap
     assert (first["metric"], first["score"]) == ("macro_f1", "-1.0")
     for word, message in (
         ("classify=f1", f"{run} has no metric 'f1'; valid: accuracy, macro_f1, matthews"),
-        ("mrpc=accuracy", "--metric names mrpc, of which no run was given"),
+        ("mrpc=accuracy", "--metric names mrpc, but no run of that task was given"),
         ("accuracy", "--metric accuracy: give a task and its metric, such as mrpc=accuracy"),
     ):
         assert main(["report", run, "--metric", word]) == 2

@@ -118,7 +118,9 @@ def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
     sets = {"dev", "dev_mismatched", "test", "test_mismatched"}
     monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:none")
     assert glue.Settings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated.keys() == sets
-    assert capsys.readouterr().out.startswith("the diagnostic set is not predicted: tfds:none cannot be had")
+    assert capsys.readouterr().out.startswith(
+        "the diagnostic set is not predicted: tfds:none is not available"
+    )
     monkeypatch.setattr(glue, "_DIAGNOSTIC", "tfds:tiny_ax")
     found = glue.Settings().load("mnli", "tfds:tiny_mnli", tokenizer).evaluated
     assert found.keys() == sets | {"diagnostic"}
@@ -138,7 +140,7 @@ def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
         ("mrpc", "tfds:tiny_table", "tfds:tiny_table has no column sentence1"),
         ("mnli", "tfds:tiny_pairs", "tfds:tiny_pairs has no split train or train_matched; it has validation"),
         ("squad2", "tfds:squad", "tfds:squad is squad/v1.1; for squad2 give tfds:squad/v2.0"),
-        ("classify", "tfds:none", "tfds:none cannot be had"),
+        ("classify", "tfds:none", "tfds:none is not available"),
         ("classify", "tfds:latin_table", "tfds:latin_table validation, line 2 is not UTF-8"),
         ("cola", "tfds:latin_cola", "tfds:latin_cola dev, line 7 is not UTF-8"),
     ],

@@ -17,7 +17,6 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.pretraining.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
-from data_pipeline.config import Phase
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
@@ -185,14 +184,16 @@ def test_the_vocabulary_size_holds_model_and_corpus(
     rows: int, flag: int | None, expected: int, longer: Path, model: Path
 ) -> None:
     named = EXPERIMENTS["quickstart_bert"]
-    data = dataclasses.replace(named.data, corpus=str(longer), phases=(Phase(16, 4),))
+    vocabulary_size = describe(str(longer)).vocabulary_size
+    assert vocabulary_size is not None
     wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
-    experiment = dataclasses.replace(named, data=data, model=wanted)
+    experiment = dataclasses.replace(named, model=wanted)
     given = {"model.vocab_size"} if flag else ()
-    assert take_shape(experiment, given, with_rows(model, rows)).model.vocab_size == expected
+    shaped = take_shape(experiment, given, with_rows(model, rows), vocabulary_size)
+    assert shaped.model.vocab_size == expected
     fewer = dataclasses.replace(experiment, model=dataclasses.replace(wanted, vocab_size=19))
     with pytest.raises(UserError, match=r"model\.vocab_size is 19, not 24; leave"):
-        take_shape(fewer, {"model.vocab_size"}, with_rows(model, 24))
+        take_shape(fewer, {"model.vocab_size"}, with_rows(model, 24), vocabulary_size)
 
 
 @pytest.mark.parametrize("flag", ["--model.num-layers", "--model.num_layers"])

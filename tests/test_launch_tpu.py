@@ -492,12 +492,18 @@ def test_a_run_on_a_shared_disk_is_watched_as_one_in_a_bucket(
 
 def test_watch_does_not_take_silence_for_no_commit(laptop: Laptop) -> None:
     laptop.cloud.add_slice("a")
+    run = laptop.cloud.bucket("gs://bucket/runs/a")
+    run.mkdir(parents=True)
+    write_json(run / "config.json", {"starts": []})
+    watch_from_bucket = ("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
+    laptop.cloud.fail("storage objects list", times=1)
+    not_listed = laptop.launch(*watch_from_bucket)
     laptop.cloud.fail("storage cat", times=1)
-    from_bucket = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *RUN)
+    not_read = laptop.launch(*watch_from_bucket)
     laptop.cloud.preempt("a")
     on_disk = ("--workdir", "/shared/a", "--corpus", "/corpora/a", "--", "quickstart_bert")
     from_hosts = laptop.launch("watch", "a", *PLACE, *TYPE, "--repository", str(ROOT), *on_disk)
-    for watch in (from_bucket, from_hosts):
+    for watch in (not_listed, not_read, from_hosts):
         assert (watch.returncode, laptop.created()) == (69, 0), watch.stderr
         assert "config.json, which names the run's commit (" in watch.stderr
 

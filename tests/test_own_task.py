@@ -26,6 +26,7 @@ from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.tasks.classify import TextExample, read_table, text_example, text_rows
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
+from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.labels import label_targets
 from data_pipeline.tasks.finetuning.records import Record, read_records
 from data_pipeline.tasks.finetuning.splits import require_split
@@ -70,11 +71,16 @@ def unlabelled(record: Record) -> TextExample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
+class Flags(TaskFlags):
     """A directory with train and dev."""
 
     max_seq_length: int = 16
     """Most tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Flags, TaskSettings):
+    """Texts, and a number for each."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
         plain = make_task_tokenizer(tokenizer)
@@ -95,9 +101,10 @@ class Settings(TaskSettings):
 
 @pytest.fixture
 def own_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = types.ModuleType("bert_jax.tasks.counting")
-    module.Settings = Settings
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for package, held in {"data_pipeline": Flags, "bert_jax": Settings}.items():
+        module = types.ModuleType(f"{package}.tasks.counting")
+        setattr(module, held.__name__, held)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(TASKS, "count", Task("counting", "how many words"))
 
 

@@ -32,8 +32,8 @@ def pretrained(
     write_record(directory, RunRecord("tiny", experiment, "fingerprint"))
     rows = [{"step": 1, "split": "train", "mlm_accuracy": 0.0}]
     for step, accuracy in accuracies.items():
-        figures = {"mlm_accuracy": accuracy, "mlm_guess_accuracy": 0.01, "mlm_perplexity": 8.0}
-        rows.append({"step": step, "split": "heldout", "max_seq_length": 16, **figures})
+        metrics = {"mlm_accuracy": accuracy, "mlm_guess_accuracy": 0.01, "mlm_perplexity": 8.0}
+        rows.append({"step": step, "split": "heldout", "max_seq_length": 16, **metrics})
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return directory
 
@@ -355,7 +355,7 @@ def test_a_wrong_row_of_metrics_is_named(
     assert "metrics.jsonl, line 3 is not a row of metrics; remove the line" in refused(capsys, str(run))
 
 
-def test_evaluations_that_lack_figures_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluations_that_lack_metrics_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [pretrained(tmp_path / f"run-{seed}", {10: 0.5}, seed=seed) for seed in (1, 2)]
     with (runs[1] / "metrics.jsonl").open("a") as file:
         file.write('{"step": 10, "split": "heldout", "mlm_perplexity": 8.0}\n')

@@ -1,13 +1,16 @@
 """`bert-jax finetune TASK --model DIR --data DIR --output DIR`: trains a head on a pretrained model."""
 
+import dataclasses
 from typing import Any
 
 from bert_jax.cli.model_source import open_source
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.run import check_directories, finetune
 
 
 def run(args: Finetune[Any]) -> int:
     """Trains every unfinished trial. Returns, and raises, as `finetune` and `check_directories` do."""
+    args = dataclasses.replace(args, settings=TASKS[args.task].settings(args.settings))
     check_directories(args)
     return finetune(args, open_source(args.source))

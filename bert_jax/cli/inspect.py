@@ -59,7 +59,7 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     workdir = Path(args.corpus)
     if not (workdir / CONFIG_FILE).exists():
         if args.step is not None:
-            raise UserError(f"--step is of a run, and {args.corpus} is not the work directory of one")
+            raise UserError(f"--step goes with the work directory of a run, which {args.corpus} is not")
         check_name(args.experiment or "base", EXPERIMENTS, "experiment")
         experiment, directory = EXPERIMENTS[args.experiment or "base"], args.corpus
     elif args.experiment is not None:

@@ -32,7 +32,7 @@ _IN_PLAIN_WORDS = (
     (r"no type matching .*? instantiated from \[(.*?)\]\..*", r"invalid value \1"),
     (r"\. Expected 1 values\.", ""),
 )
-"""What tyro writes, and what its place is taken by."""
+"""Patterns in tyro's messages, and what replaces them."""
 
 
 def parse_flags(

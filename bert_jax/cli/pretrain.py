@@ -4,6 +4,7 @@ from bert_jax.cli.showcase import show
 from bert_jax.exit_status import report
 from bert_jax.parallel import processes
 from bert_jax.pretraining.arguments import Pretrain
+from bert_jax.pretraining.init_from import open_initial
 from bert_jax.pretraining.run import pretrain
 
 
@@ -19,7 +20,12 @@ def run(args: Pretrain) -> int:
 
 
 def _run(args: Pretrain) -> int:
-    status = pretrain(args)
+    args, model = processes.run_on_all(lambda: open_initial(args, _say))
+    status = pretrain(args, model)
     if status == 0:
         processes.broadcast_from_first(lambda: show(args.workdir))
     return status
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

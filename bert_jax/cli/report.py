@@ -35,7 +35,7 @@ def run(args: Report) -> None:
     groups = group_runs(map(read_run, pretrained))
     scores = [read_score(directory, args.metrics) for directory in finetuned]
     if unused := args.metrics.keys() - {score.task for score in scores}:
-        raise UserError(f"--metric names {min(unused)}, of which no run was given")
+        raise UserError(f"--metric names {min(unused)}, but no run of that task was given")
     if groups:
         _print_groups(groups)
     if scores:

@@ -7,6 +7,7 @@ from bert_jax.config import Activation
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.workdir.directory import find_vocabulary
 from bert_jax.workdir.grid import find_trial
 from bert_jax.workdir.record import read_pretraining, read_record
 from data_pipeline.corpus.vocabulary_file import Vocabulary
@@ -64,7 +65,7 @@ def open_vocabulary(directory: Path) -> Vocabulary:
       UserError: the tokenizer is missing or damaged, or a vocabulary and a casing do not define it.
     """
     if run.recognises(directory):
-        return run.find_vocabulary(directory, read_record(directory))
+        return find_vocabulary(directory, read_record(directory))
     if google_tf1.recognises(directory) and not huggingface.recognises(directory):
         return google_tf1.read_vocabulary(directory)
     _, vocabulary = read_tokenizer(find_trial(directory))

@@ -9,16 +9,8 @@ from bert_jax.objectives import Objective
 from bert_jax.task import Metric
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import heldout_rows
-from bert_jax.workdir.directory import CORPUS_DIRECTORY
+from bert_jax.workdir.directory import find_vocabulary
 from bert_jax.workdir.record import CONFIG_FILE, RunRecord, pretraining_of, read_record
-from data_pipeline.corpus.vocabulary_file import (
-    FILES,
-    TOKENIZER_DIRECTORY,
-    Vocabulary,
-    read_records_vocabulary,
-    read_vocabulary,
-    records_directory,
-)
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import read_object
 
@@ -57,27 +49,6 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
             f"embeddings: it is not the one that the run was trained with"
         )
     return model
-
-
-def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
-    """The vocabulary that a run was trained with.
-
-    Raises:
-      UserError: it is neither in the work directory nor in the corpus, which may have been removed.
-    """
-    corpus = record.experiment.data.corpus
-    places = [workdir / TOKENIZER_DIRECTORY, Path(corpus) / TOKENIZER_DIRECTORY]
-    places.append(workdir / CORPUS_DIRECTORY / TOKENIZER_DIRECTORY)
-    for place in places:
-        if place.is_dir():
-            return read_vocabulary(place)
-    if vocabulary := read_records_vocabulary(corpus):
-        return vocabulary
-    raise UserError(
-        f"no tokenizer of this run in {', '.join(map(str, places))}; copy the directory `tokenizer` of its "
-        f"corpus to {places[0]}, or if that is of TFRecords put the {FILES['wordpiece']} that they were made "
-        f"with into {records_directory(corpus)}"
-    )
 
 
 def _name(workdir: Path, step: int | None) -> str:

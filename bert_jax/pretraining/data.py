@@ -6,14 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bert_jax.formats import run
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.pretraining.preparation import make_corpus
 from bert_jax.training.accounting import flops_left
 from bert_jax.training.loop import TrainingData
 from bert_jax.training.program import Program
-from bert_jax.workdir.directory import CORPUS_DIRECTORY
+from bert_jax.workdir.directory import CORPUS_DIRECTORY, find_vocabulary
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.documents import MANIFEST_FILE
@@ -96,7 +95,7 @@ def check_same_vocabulary(corpus: Description, workdir: Path, record: RunRecord)
     ours = corpus.vocabulary
     if ours is None:
         return  # TFRecords do not tell
-    expected = run.find_vocabulary(workdir, record)
+    expected = find_vocabulary(workdir, record)
     if not corpus.is_prepared:  # whose casing is a guess
         ours = dataclasses.replace(ours, casing=expected.casing)
     if ours != expected:

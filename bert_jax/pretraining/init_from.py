@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -12,6 +11,7 @@ from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.arguments import Pretrain
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description, describe
 from data_pipeline.corpus.vocabulary_file import Vocabulary
@@ -21,30 +21,38 @@ from data_pipeline.errors import UserError
 _SHOWN = 3
 
 
-def open_initial(
-    directory: Path, experiment: Experiment, given: Collection[str]
-) -> tuple[PretrainedModel, Experiment]:
-    """Reads the model that a run starts from, and gives the experiment its shape.
+def open_initial(args: Pretrain, say: Callable[[str], None]) -> tuple[Pretrain, PretrainedModel | None]:
+    """Reads the model of --init-from, gives the experiment its shape, and checks that the corpus fits it.
 
     Args:
-      directory: a directory that `bert_jax.formats.open_model` takes.
-      experiment: the experiment with the flags' settings.
-      given: names of the fields that flags set, such as `model.num_layers`.
+      args: the flags.
+      say: prints one line.
+
+    Returns:
+      The flags with the model's shape, and the model; without --init-from the flags as they are, and None.
 
     Raises:
       UserError: the directory is not a model, or the experiment cannot start from this model.
     """
+    if args.init_from is None:
+        return args, None
+    experiment = args.experiment
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
         raise UserError(
             "--init-from needs a corpus that was made with the model's vocabulary: pass --data.corpus DIR"
         )
-    model = open_model(directory)
-    if model.has_assumed_activation and "model.activation" in given:
+    model = open_model(args.init_from)
+    if model.has_assumed_activation and "model.activation" in args.given:
         model = model.with_activation(experiment.model.activation)
-    return model, take_shape(experiment, given, model)
+    corpus = describe(experiment.data.corpus)
+    experiment = take_shape(experiment, args.given, model, corpus.vocabulary_size or 0)
+    check_vocabulary(model, corpus, say)
+    return dataclasses.replace(args, experiment=experiment), model
 
 
-def take_shape(experiment: Experiment, given: Collection[str], model: PretrainedModel) -> Experiment:
+def take_shape(
+    experiment: Experiment, given: Collection[str], model: PretrainedModel, vocabulary_size: int
+) -> Experiment:
     """The experiment with the shape of the model that it starts from.
 
     There may be more word embeddings than the model has: as many as a flag asks for, or else as many as
@@ -54,18 +62,16 @@ def take_shape(experiment: Experiment, given: Collection[str], model: Pretrained
       experiment: the experiment with the flags' settings.
       given: names of the fields that flags set.
       model: the model that it starts from.
+      vocabulary_size: number of ids of the corpus's vocabulary; 0 if that is not known.
 
     Raises:
-      UserError: a flag asks for another shape than the model's, a phase has longer sequences than the model
-        takes, or the corpus does not exist.
+      UserError: a flag asks for another shape than the model's, or a phase has longer sequences than the
+        model takes.
     """
     theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
     wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
     asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
-    if "vocab_size" in asked:
-        rows = wanted["vocab_size"]
-    else:
-        rows = describe(experiment.data.corpus).vocabulary_size or 0
+    rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
     shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
     differing = [
         f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]

@@ -4,7 +4,6 @@ All processes of a run pass through the same functions. `processes.run_on_all` m
 `broadcast_from_first` says what process 0 does alone.
 """
 
-import dataclasses
 import functools
 import sys
 import time
@@ -47,12 +46,15 @@ from bert_jax.workdir.record import RunRecord
 from data_pipeline.corpus.store import Description, verify
 
 
-def pretrain(args: Pretrain) -> int:
+def pretrain(args: Pretrain, model: PretrainedModel | None = None) -> int:
     """Trains in a work directory; returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN.
 
     All processes of a run call this.
+
+    Args:
+      args: the flags.
+      model: the model of --init-from, and `args` with its shape, both from `init_from.open_initial`.
     """
-    model, args = processes.run_on_all(lambda: _open_initial(args))
     workdir, experiment = args.workdir, args.experiment
     check_same_command(args.name, workdir, experiment)
     # Only process 0 looks: over NFS, one that looks before the directory is made would miss it for a while.
@@ -61,14 +63,6 @@ def pretrain(args: Pretrain) -> int:
         token = processes.broadcast_from_first(lambda: directory.mark(workdir))
         processes.run_on_all(lambda: directory.check_mark(workdir, token))
         return _pretrain_in_workdir(args, model)
-
-
-def _open_initial(args: Pretrain) -> tuple[PretrainedModel | None, Pretrain]:
-    """The model of --init-from, if any, and the arguments with its shape."""
-    if args.init_from is None:
-        return None, args
-    model, experiment = init_from.open_initial(args.init_from, args.experiment, args.given)
-    return model, dataclasses.replace(args, experiment=experiment)
 
 
 def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
@@ -109,8 +103,6 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     corpus = find_corpus(args.workdir, experiment, args.distributed)
     note_few_slots(experiment, _say)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
-    if model is not None:
-        init_from.check_vocabulary(model, corpus, _say)
     check_vocabulary_size(corpus, experiment.model.vocab_size, _say)
     return corpus, program, make_record(args.name, experiment, corpus, model)
 

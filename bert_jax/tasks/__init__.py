@@ -1,7 +1,7 @@
 """The tasks of `bert-jax finetune`.
 
-A task is a module here (flags, head, loss, metrics, predictions, what it exports as), a module or directory
-of the same name in `data_pipeline/tasks/` (files, rows, scores), and a line of `TASKS`.
+A task is a module here (head, loss, metrics, predictions, what it exports as), a module or directory of the
+same name in `data_pipeline/tasks/` (flags, files, rows, scores), and a line of `TASKS`.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bert_jax.tasks.finetuning.task import TaskSettings
+    from data_pipeline.tasks.finetuning.flags import TaskFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +19,17 @@ class Task:
     """A task that can be named on the command line."""
 
     module: str
-    """Name of the module here; several tasks may share one."""
+    """Name of its modules, here and in `data_pipeline/tasks/`; several tasks may share them."""
     summary: str
 
-    def settings(self) -> "TaskSettings":
-        """The task's flags with their defaults. Imports the module, and jax with it."""
-        return importlib.import_module(f"bert_jax.tasks.{self.module}").Settings()
+    def flags(self) -> "TaskFlags":
+        """The task's flags with their defaults, without importing jax."""
+        return importlib.import_module(f"data_pipeline.tasks.{self.module}").Flags()
+
+    def settings(self, flags: "TaskFlags | None" = None) -> "TaskSettings":
+        """The task with these flags; None: with their defaults. Imports the module, and jax with it."""
+        module = importlib.import_module(f"bert_jax.tasks.{self.module}")
+        return module.Settings(**vars(flags or self.flags()))
 
 
 TASKS: Mapping[str, Task] = {

@@ -18,7 +18,6 @@ from bert_jax.model.dropout import Dropout
 from bert_jax.model.packed_rows import is_instance
 from bert_jax.task import Batch, Sums
 from bert_jax.tasks.finetuning.features import pooled_features
-from bert_jax.tasks.finetuning.folds import FoldSettings
 from bert_jax.tasks.finetuning.head import (
     IMPOSSIBLE,
     Head,
@@ -31,10 +30,11 @@ from bert_jax.tasks.finetuning.head import (
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY, LabelledData, scorers
 from bert_jax.tasks.finetuning.outputs import outputs_of
 from bert_jax.tasks.finetuning.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
-from bert_jax.tasks.finetuning.task import AppliedModel, Prediction
+from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.tasks.choice import (
     CHOICE_FIELDS,
     ChoiceExample,
+    Flags,
     choice_rows,
     json_example,
     open_choices,
@@ -86,16 +86,8 @@ class Choice(Head):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(FoldSettings):
-    """A directory with train, dev (or val) and optionally test: SWAG's .csv, CODAH's .tsv, or .jsonl with
-    {"context", "question", "choices", "label"} per line, where "question" is optional. Or a directory with a
-    single file for cross-validation: CODAH's full_data.tsv, or all.csv, all.tsv or all.jsonl."""
-
-    max_seq_length: int = 128
-    """Most tokens of one choice with its context; longer ones are cut."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
-    files_only: ClassVar[bool] = True
+class Settings(Flags, TaskSettings):
+    """Questions with their choices, one of which is right."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "ChoiceData":
         """Reads and encodes train, dev, and test if there is one."""

@@ -15,7 +15,6 @@ from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, Transfor
 from bert_jax.model.dropout import Dropout
 from bert_jax.task import Batch, Sums
 from bert_jax.tasks.finetuning.features import pooled_features
-from bert_jax.tasks.finetuning.folds import FoldSettings
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs, real_rows
 from bert_jax.tasks.finetuning.labelled_data import (
     LabelledData,
@@ -25,8 +24,15 @@ from bert_jax.tasks.finetuning.labelled_data import (
     take_labels,
 )
 from bert_jax.tasks.finetuning.predict_records import Header, predict_records
-from bert_jax.tasks.finetuning.task import AppliedModel, Prediction
-from data_pipeline.tasks.classify import TextExample, read_table, read_test_table, text_example, text_rows
+from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
+from data_pipeline.tasks.classify import (
+    Flags,
+    TextExample,
+    read_table,
+    read_test_table,
+    text_example,
+    text_rows,
+)
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
 from data_pipeline.tasks.finetuning.records import Record, are_numbers, read_records
@@ -100,22 +106,8 @@ _NUMBER_SCORERS = scorers("spearman", "pearson")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(FoldSettings):
-    """A directory with train, dev and optionally test, each .tsv, .csv or .jsonl, or with one file named all
-    in
-    place of train and dev; or tfds:NAME, whose fields are the columns."""
-
-    max_seq_length: int = 128
-    """Most tokens of a text or pair; longer ones are cut."""
-    text_column: str = "text"
-    """Name of the column, or of the field of JSONL, with the text; a number, from 0, in a table without a
-    line of names."""
-    pair_column: str | None = None
-    """Name of the column with the second text, if examples are pairs."""
-    label_column: str = "label"
-    """Name of the column with the label or the number."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+class Settings(Flags, TaskSettings):
+    """Tables of texts or pairs, and a label or a number for each."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
         """Reads and encodes train, dev, and test if there is one.

@@ -28,6 +28,7 @@ from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets
 from data_pipeline.tasks.finetuning.records import Place
 from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.glue import Flags
 from data_pipeline.tasks.glue.files import glue_example, open_glue, read_glue
 from data_pipeline.tasks.glue.submission import SUBMISSION_FILE, submission_text, write_submission
 from data_pipeline.tasks.glue.tasks import GLUE_TASKS, GlueName, GlueSplit, GlueTask
@@ -36,13 +37,8 @@ _DIAGNOSTIC = "tfds:glue/ax"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
-    """GLUE's directory with CoLA/train.tsv and so on, the directory of one task, or tfds:glue/NAME."""
-
-    max_seq_length: int = 128
-    """Most tokens of a text or pair; longer ones are cut."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+class Settings(Flags, TaskSettings):
+    """GLUE's files, and a label or a number for each text or pair."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "GlueData":
         """Reads and encodes a task of GLUE.

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -43,6 +43,7 @@ from data_pipeline.tasks.finetuning.splits import find_split, require_split
 from data_pipeline.tasks.ranking import (
     QUERY_FIELDS,
     EncodedQueries,
+    Flags,
     RankingQuery,
     encode_queries,
     find_degenerate_scores,
@@ -63,8 +64,6 @@ _CANDIDATES_AT_ONCE = 4096
 # Sizes of the table of examples on the terminal.
 _QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
 
-
-RankingLoss = Literal["in_batch", "triplet"]
 
 METRICS = (
     Metric("mrr", "MRR"),
@@ -149,25 +148,8 @@ class Triplet(Ranking):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
-    """A directory with train (columns query, positive, optionally negative), dev and optionally test
-    (query_id,
-    query, candidate, relevance), each .tsv, .csv or .jsonl. In JSONL, dev and test have the fields query,
-    candidates, relevance. Test may be without relevance."""
-
-    max_seq_length: int = 128
-    """Most tokens of each text; longer ones are cut."""
-    loss: RankingLoss = "in_batch"
-    """in_batch: the texts of a batch's other rows are negatives too. triplet: needs negatives."""
-    query_column: str = "query"
-    """Column of train, or field of JSONL, with the query."""
-    positive_column: str = "positive"
-    """Column of train with a text that answers the query."""
-    negative_column: str | None = None
-    """Column of train with a text that does not; by default "negative", if there is such a column."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
-    files_only: ClassVar[bool] = True
+class Settings(Flags, TaskSettings):
+    """Queries, and candidates to put in order."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "RankingData":
         """Reads and encodes train, dev, and test if there is one."""

@@ -50,7 +50,7 @@ from data_pipeline.tasks.finetuning.splits import (
 )
 from data_pipeline.tasks.relation import (
     RELATION_FIELDS,
-    EntityStyle,
+    Flags,
     PlacedLines,
     RelationExample,
     parse_relation,
@@ -121,17 +121,8 @@ class Relation(Classification):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
-    """A directory with train, dev and optionally test: .jsonl with {"text", "head": {"start", "stop"},
-    "tail": {"start", "stop"}, "label"} per line, or .txt in the form of SemEval-2010 Task 8."""
-
-    max_seq_length: int = 128
-    """Most tokens of a text; longer ones are cut, away from the entities."""
-    entities: EntityStyle = "markers"
-    """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
-    files_only: ClassVar[bool] = True
+class Settings(Flags, TaskSettings):
+    """Texts with two marked entities, and their relation."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
         """Reads and encodes train, dev, and test if there is one."""

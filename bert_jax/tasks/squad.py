@@ -28,6 +28,7 @@ from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_token
 from data_pipeline.tasks.finetuning.records import as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.splits import SplitName, find_split, require_split
+from data_pipeline.tasks.squad import Flags
 from data_pipeline.tasks.squad.answers import (
     AnswerSearch,
     Candidate,
@@ -113,21 +114,8 @@ class Spans(Head):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
-    """A directory with train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json; or
-    tfds:squad/v1.1 or tfds:squad/v2.0."""
-
-    max_seq_length: int = 384
-    """Most tokens of a window with its question; longer passages have several windows."""
-    doc_stride: int = 128
-    """Tokens from the start of a window to the start of the next one."""
-    max_query_length: int = 64
-    """Most tokens of a question; longer ones are cut."""
-    n_best_size: int = 20
-    """Number of starts and of ends tried in each window, and of answers kept for each question."""
-    max_answer_length: int = 30
-    """Most tokens of an answer."""
-    cut_by: ClassVar[str] = "max_query_length"
+class Settings(Flags, TaskSettings):
+    """Windows of passages, and the span of each that answers the question."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "SquadData":
         """Reads and encodes training and development questions."""
@@ -307,5 +295,5 @@ def _find(data: str, split: SplitName, task: str) -> Path | TfdsSplit:
             return file
     if file := find_split(data, split, (f"*{other}*.json",)):
         theirs = "squad" if task == "squad2" else "squad2"
-        raise UserError(f"{file} is of SQuAD {other}, which is the task {theirs}; {task} needs {version}")
+        raise UserError(f"{file} is a file of SQuAD {other}, for the task {theirs}; {task} needs {version}")
     return require_split(data, split, suffixes)

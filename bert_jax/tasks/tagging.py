@@ -37,9 +37,9 @@ from data_pipeline.tasks.finetuning.labels import listed
 from data_pipeline.tasks.finetuning.records import check_unicode, example_place
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.splits import SplitName, find_split, require_split
+from data_pipeline.tasks.tagging import Flags
 from data_pipeline.tasks.tagging.columns import (
     Columns,
-    Scheme,
     Sentence,
     has_tags,
     iterate_columns,
@@ -48,7 +48,6 @@ from data_pipeline.tasks.tagging.columns import (
     write_columns,
 )
 from data_pipeline.tasks.tagging.rows import (
-    Context,
     TaggingOptions,
     TaggingRows,
     collect_tags,
@@ -133,25 +132,8 @@ class Tagging(Head):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(TaskSettings):
-    """A directory with train, dev and optionally test: one word with its tag per line, a blank line between
-    sentences (.txt, .tsv, .conll, .bio or .iob; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
-    tfds:conll2003."""
-
-    max_seq_length: int = 128
-    """Most tokens of a sequence; longer sentences are cut into windows."""
-    context: Context = "sentence"
-    """document: fill the sequence up with the words around the sentence, as the paper did."""
-    word_column: str = "0"
-    """Number of the words' column, from 0 or backwards from -1; or its name."""
-    tag_column: str = "-1"
-    """Number of the tags' column, from 0 or backwards from -1; or its name, if --word-column is one too."""
-    scheme: Scheme = "iob2"
-    """How entities are tagged in the files and in predictions; the original
-    CoNLL-2003 has iob1. none: tags are of single words, such as parts of
-    speech, and are scored by accuracy."""
-    encoding: str = "utf-8-sig"
-    """Encoding of the files; latin-1 for CoNLL-2002."""
+class Settings(Flags, TaskSettings):
+    """Words in columns, and a tag for each."""
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "TaggingData":
         """Reads and encodes train, dev, and test if there is one."""

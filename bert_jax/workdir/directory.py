@@ -11,12 +11,16 @@ import jax
 
 from bert_jax.training.checkpoints import DIRECTORY as CHECKPOINTS_DIRECTORY
 from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
-from bert_jax.workdir.record import CONFIG_FILE
+from bert_jax.workdir.record import CONFIG_FILE, RunRecord
 from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.vocabulary_file import (
+    FILES,
     TOKENIZER_DIRECTORY,
+    Vocabulary,
     read_records_vocabulary,
+    read_vocabulary,
+    records_directory,
     write_vocabulary,
 )
 from data_pipeline.directories import check_path, lock_file
@@ -107,6 +111,27 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
         else:
             shutil.copytree(source, partial)
         remove_tokenizer(workdir)  # a directory that is not empty cannot be replaced
+
+
+def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
+    """The vocabulary that a run was trained with.
+
+    Raises:
+      UserError: it is neither in the work directory nor in the corpus, which may have been removed.
+    """
+    corpus = record.experiment.data.corpus
+    places = [workdir / TOKENIZER_DIRECTORY, Path(corpus) / TOKENIZER_DIRECTORY]
+    places.append(workdir / CORPUS_DIRECTORY / TOKENIZER_DIRECTORY)
+    for place in places:
+        if place.is_dir():
+            return read_vocabulary(place)
+    if vocabulary := read_records_vocabulary(corpus):
+        return vocabulary
+    raise UserError(
+        f"no tokenizer of this run in {', '.join(map(str, places))}; copy the directory `tokenizer` of its "
+        f"corpus to {places[0]}, or, if the corpus is of TFRecords, put the {FILES['wordpiece']} that they "
+        f"were made with into {records_directory(corpus)}"
+    )
 
 
 def remove_tokenizer(workdir: Path) -> None:

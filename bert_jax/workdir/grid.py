@@ -23,7 +23,7 @@ ITEMS_FILE = "items.npz"
 RESULTS_FILE = "results.json"
 """Results of all trials."""
 REPORT_FILE = "report.json"
-"""Figures of one trial by type of tag."""
+"""Metrics of one trial by type of tag."""
 
 
 def find_trial(directory: Path) -> Path:

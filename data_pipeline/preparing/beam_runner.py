@@ -75,7 +75,7 @@ class BeamRunner:
 
     def _make_pipeline(self) -> beam.Pipeline:
         if any(flag.partition("=")[0] == "--runner" for flag in self.options):
-            raise UserError("--runner stands twice; give it before the -- alone")
+            raise UserError("--runner is given twice; give it once, before the --")
         screen = io.StringIO()
         try:
             with quiet_logging(), contextlib.redirect_stderr(screen):

@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, make_rows
+from data_pipeline.tasks.finetuning.folds import FoldFlags
 from data_pipeline.tasks.finetuning.labels import all_or_none
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -21,6 +23,19 @@ _CODAH_ENDINGS = ("completion0", "completion1", "completion2", "completion3")
 _LABEL = "label"
 _CODAH_COLUMNS = ("category", "prompt", *_CODAH_ENDINGS, _LABEL)
 _FEWEST_CHOICES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(FoldFlags):
+    """A directory with train, dev (or val) and optionally test: SWAG's .csv, CODAH's .tsv, or .jsonl with
+    {"context", "question", "choices", "label"} per line, where "question" is optional. Or a directory with a
+    single file for cross-validation: CODAH's full_data.tsv, or all.csv, all.tsv or all.jsonl."""
+
+    max_seq_length: int = 128
+    """Most tokens of one choice with its context; longer ones are cut."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    files_only: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,28 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.folds import FoldFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tfds import TfdsSplit
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(FoldFlags):
+    """A directory with train, dev and optionally test, each .tsv, .csv or .jsonl, or with one file named all
+    in place of train and dev; or tfds:NAME, whose fields are the columns."""
+
+    max_seq_length: int = 128
+    """Most tokens of a text or pair; longer ones are cut."""
+    text_column: str = "text"
+    """Name of the column, or of the field of JSONL, with the text; a number, from 0, in a table without a
+    line of names."""
+    pair_column: str | None = None
+    """Name of the column with the second text, if examples are pairs."""
+    label_column: str = "label"
+    """Name of the column with the label or the number."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
 
 
 @dataclasses.dataclass(frozen=True)

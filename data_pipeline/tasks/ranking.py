@@ -4,11 +4,13 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.labels import all_or_none, parse_number
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -17,6 +19,30 @@ from data_pipeline.tasks.finetuning.splits import is_json_lines
 QUERY_FIELDS = ("query", "candidates")
 """Required fields of a JSON object."""
 _FEWEST_CANDIDATES = 2
+
+
+RankingLoss = Literal["in_batch", "triplet"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(TaskFlags):
+    """A directory with train (columns query, positive, optionally negative), dev and optionally test
+    (query_id, query, candidate, relevance), each .tsv, .csv or .jsonl. In JSONL, dev and test have the fields
+    query, candidates, relevance. Test may be without relevance."""
+
+    max_seq_length: int = 128
+    """Most tokens of each text; longer ones are cut."""
+    loss: RankingLoss = "in_batch"
+    """in_batch: the texts of a batch's other rows are negatives too. triplet: needs negatives."""
+    query_column: str = "query"
+    """Column of train, or field of JSONL, with the query."""
+    positive_column: str = "positive"
+    """Column of train with a text that answers the query."""
+    negative_column: str | None = None
+    """Column of train with a text that does not; by default "negative", if there is such a column."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    files_only: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +154,7 @@ def split_queries(file: Path, more: Sequence[str] = (), encoding: str = "utf-8")
         found = list(group)
         if name in seen:
             raise UserError(
-                f"{found[0].place}: query_id {name} came before; the rows of a query must stand together"
+                f"{found[0].place}: query_id {name} came before; the rows of a query must be consecutive"
             )
         seen.add(name)
         yield found

@@ -8,13 +8,14 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.truncation import truncated_lengths
 from data_pipeline.tasks.finetuning.encode import EncodedTexts, TaskTokenizer, check_length, make_rows
+from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, check_unicode, read_lines, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
 
@@ -33,6 +34,20 @@ _COMMENT = "Comment"
 _OTHER = "Other"
 _UNUSED = ("[unused1]", "[unused2]", "[unused3]", "[unused4]")
 _SIGNS = ("$", "$", "#", "#")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(TaskFlags):
+    """A directory with train, dev and optionally test: .jsonl with {"text", "head": {"start", "stop"},
+    "tail": {"start", "stop"}, "label"} per line, or .txt in the form of SemEval-2010 Task 8."""
+
+    max_seq_length: int = 128
+    """Most tokens of a text; longer ones are cut, away from the entities."""
+    entities: EntityStyle = "markers"
+    """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    files_only: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +158,7 @@ def _check_entities(place: Place, text: str, head: Entity, tail: Entity) -> None
                 f"the text has {len(text)} characters"
             )
     if head.start < tail.stop and tail.start < head.stop:
-        raise UserError(f"{place}: the two entities overlap; they must lie apart")
+        raise UserError(f"{place}: the two entities overlap; they must not")
 
 
 @dataclasses.dataclass(frozen=True)

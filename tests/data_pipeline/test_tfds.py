@@ -108,5 +108,5 @@ def test_a_part_that_is_not_there_is_named() -> None:
         UserError, match="tfds:conll_like has no split dev or val or valid or validation; it has"
     ):
         split("conll_like", "dev")
-    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; name a directory"):
+    with pytest.raises(UserError, match=r"tfds:no_such_set is not available .*; name a directory"):
         split("no_such_set")

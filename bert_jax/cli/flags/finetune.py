@@ -38,12 +38,12 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
     name = take_name(argv, TASKS, what="task", usage=usage, page=page)
     missing: Any = tyro.MISSING_NONPROP
-    settings: Any = TASKS[name].settings()
-    default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=settings)
-    # The settings' own class tells tyro which flags there are.
-    kind: Any = Finetune.__class_getitem__(type(settings))  # type: ignore[attr-defined]
+    flags: Any = TASKS[name].flags()
+    default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=flags)
+    # The task's own class of flags tells tyro which there are.
+    kind: Any = Finetune.__class_getitem__(type(flags))  # type: ignore[attr-defined]
     summary = TASKS[name].summary
-    about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(settings)}"
+    about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(flags)}"
     description = f"{about}\n\n{inspect.getdoc(Finetune)}"
     return parse_flags(
         kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description

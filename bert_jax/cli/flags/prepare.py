@@ -85,7 +85,7 @@ def parse(argv: Sequence[str]) -> Prepare:
         own, options = own[:border], own[border + 1 :]
     args = parse_flags(Prepare, own, command="bert-jax prepare")
     if options and args.runner is None:
-        raise UserError(f"{options[0]} stands after --, where Beam's options go; they need --runner NAME")
+        raise UserError(f"{options[0]} is after --, where Beam's options go; they need --runner NAME")
     if args.workers is not None and args.runner is not None:
         raise UserError("--workers is for this machine alone; with --runner, give Beam's option after --")
     return dataclasses.replace(args, runner_options=tuple(options))

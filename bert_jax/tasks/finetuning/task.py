@@ -1,11 +1,11 @@
-"""The interface of a task of `bert-jax finetune`: its flags, its data, its head, and its predictions."""
+"""The interface of a task of `bert-jax finetune`: its data, its head, and its predictions."""
 
 import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -16,6 +16,7 @@ from bert_jax.tasks.finetuning.head import Head
 from bert_jax.workdir.finetuning import FineTuningRecord
 from data_pipeline.atomic import atomically
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.rows import Rows
 
 Apply: TypeAlias = Callable[[Rows], Iterator[tuple[np.ndarray, np.ndarray]]]
@@ -128,18 +129,8 @@ class Prediction:
         return count
 
 
-class TaskSettings(abc.ABC):
-    """A task's flags, and what the task does with data. A subclass is a frozen dataclass of the flags.
-
-    Its docstring describes --data; a default for each flag is in the class.
-    """
-
-    max_seq_length: int
-    """Longest sequence, in tokens."""
-    cut_by: ClassVar[str] = "max_seq_length"
-    """Name of the flag that limits the length of text; `Rows.num_cut` counts the texts that it cuts."""
-    files_only: ClassVar[bool] = False
-    """Whether the data must be files and cannot be a TensorFlow dataset."""
+class TaskSettings(TaskFlags, abc.ABC):
+    """What a task does with data. A subclass is a frozen dataclass that inherits the task's flags too."""
 
     @abc.abstractmethod
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> TaskData:

@@ -1,1 +1,15 @@
 """GLUE: its tasks, their files, and the zip for its server."""
+
+import dataclasses
+
+from data_pipeline.tasks.finetuning.flags import TaskFlags
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(TaskFlags):
+    """GLUE's directory with CoLA/train.tsv and so on, the directory of one task, or tfds:glue/NAME."""
+
+    max_seq_length: int = 128
+    """Most tokens of a text or pair; longer ones are cut."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as latin-1; predictions are written in it too."""

@@ -144,7 +144,9 @@ def test_missing_and_damaged_files_are_named(directory: Path, tmp_path: Path) ->
 def test_a_checkpoint_of_tensorflow_2_is_known(tmp_path: Path) -> None:
     directory = write_google(tmp_path / "google", google_tensors())
     tf.train.Checkpoint(encoder=tf.Variable([1.0])).write(str(directory / "bert_model.ckpt"))
-    with pytest.raises(UserError, match=r"bert_model\.ckpt is of TensorFlow 2 \(Model Garden\), whose names"):
+    with pytest.raises(
+        UserError, match=r"bert_model\.ckpt was written by TensorFlow 2 \(Model Garden\), with"
+    ):
         open_model(directory)
 
 

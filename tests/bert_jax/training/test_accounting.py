@@ -1,4 +1,4 @@
-"""Parameter and operation counts, against published figures and against the model itself."""
+"""Parameter and operation counts, against published numbers and against the model itself."""
 
 import math
 

@@ -293,7 +293,7 @@ def test_a_shard_that_one_worker_saw_is_not_written_by_another_that_does_not(tmp
             ["direct", "--", "--direct_num_workers", "x"],
             "--runner direct does not take .*: argument",
         ),
-        (["direct", "--", "--runner=FlinkRunner"], "--runner stands twice"),
+        (["direct", "--", "--runner=FlinkRunner"], "--runner is given twice"),
         (["dataflow", "--", "--project", "mine"], "--runner dataflow does not take .*region"),
     ],
 )
@@ -329,7 +329,7 @@ def documented_commands() -> Iterator[list[str]]:
     ("options", "message"),
     [
         (["--runner", "dirct"], "--runner: invalid value 'dirct'; valid: .*direct"),
-        (["--", "--direct_num_workers", "2"], "--direct_num_workers stands after --.* need --runner NAME"),
+        (["--", "--direct_num_workers", "2"], "--direct_num_workers is after --.* need --runner NAME"),
         (["--runner", "direct", "--workers", "2"], "--workers is for this machine alone"),
     ],
 )

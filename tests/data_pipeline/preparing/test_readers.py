@@ -184,7 +184,7 @@ def test_malformed_jsonl_names_file_and_line(tmp_path, line, message):
 
 
 def test_tfds_that_cannot_be_had_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*--tfds-data-dir"):
+    with pytest.raises(UserError, match=r"tfds:no_such_set is not available .*--tfds-data-dir"):
         read("tfds:no_such_set", tfds_data_dir=str(tmp_path))
 
 

@@ -194,7 +194,7 @@ def test_tfds_gives_glues_own_order_and_words(tmp_path):
         assert [example.label for example in examples] == labels
     with pytest.raises(UserError, match="tfds:cola_like has no column premise; it has"):
         read_glue("tfds:cola_like", GLUE_TASKS["mnli"], "dev")
-    with pytest.raises(UserError, match=r"tfds:no_such_set cannot be had .*; give the directory"):
+    with pytest.raises(UserError, match=r"tfds:no_such_set is not available .*; give the directory"):
         read_glue("tfds:no_such_set", GLUE_TASKS["cola"], "dev")
 
 
