@@ -26,7 +26,7 @@ SPAN_LENGTHS: Mapping[MaskingUnit, tuple[float, ...]] = {
 (Joshi et al. 2020, section 3.1), and 1/n (Lan et al. 2020, section 4.1)."""
 
 # The 32-bit draws of an example are, in this order: T sort keys, one per token; with spans, T draws of
-# lengths; P draws that decide how a predicted token is replaced; P draws of a random id. Only the three
+# lengths; P draws that decide how a predicted token is replaced; P draws of a random id. Only the four
 # functions below know this order.
 
 
