@@ -5,6 +5,7 @@ They are values: hashable, comparable, printable. Impossible combinations are re
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from data_pipeline.errors import UserError
@@ -19,7 +20,7 @@ Pooler = Literal["tanh", "gelu_exact", "relu", "transform"]
 Segments = Literal["learnt", "none"]
 Projection = Literal["linear", "none"]
 GeneratorEmbeddings = Literal["shared", "own"]
-Attention = Literal["bidirectional", "causal"]
+Attention = Literal["bidirectional", "causal", "anticausal"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
@@ -72,6 +73,15 @@ MODEL_SHAPE = tuple(
 )
 """The fields of ModelConfig that trained parameters depend on."""
 
+PREDICTS_FROM: Mapping[Attention, int] = {"bidirectional": 0, "causal": -1, "anticausal": 1}
+"""Attention -> the position from which a token is predicted, relative to its own."""
+
+DIRECTIONS: Mapping[Attention, str] = {
+    "bidirectional": "both ways",
+    "causal": "left to right",
+    "anticausal": "right to left",
+}
+"""Attention -> how a model with it reads, for messages."""
 
 DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
 """The fields of ModelConfig that are dropout probabilities."""
@@ -176,7 +186,7 @@ class ModelConfig:
     normalizations. none: neither. Output layers always have one."""
     attention: Attention = "bidirectional"
     """What a position may attend to. bidirectional: its whole sequence. causal: itself and the positions
-    to its left."""
+    to its left. anticausal: itself and those to its right."""
     attention_window: int | None = None
     """How many tokens to each side a position may attend to; None: all."""
     global_every: int | None = None

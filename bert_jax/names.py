@@ -10,4 +10,4 @@ Pooling = Literal["none", "mean", "cls"]
 
 SentenceScoring = Literal["pll", "pll_word_l2r", "likelihood"]
 """pll: log-probabilities of a masked model, each token masked once. pll_word_l2r: with the rest of its word
-masked too. likelihood: of a left-to-right model."""
+masked too. likelihood: of a model that reads in one direction."""

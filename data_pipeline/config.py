@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from data_pipeline.errors import UserError
 
 Pairing = Literal["next_sentence", "sentence_order", "contiguous", "full_sentences"]
-MaskingUnit = Literal["token", "whole_word"]
+MaskingUnit = Literal["token", "whole_word", "span", "ngram"]
 
 # Not a directory: `pretrain` makes the corpus of this name from the documentation of the installed
 # Python packages.
@@ -34,7 +34,8 @@ class MaskingConfig:
     unit: MaskingUnit = "token"
     """token: each word piece on its own. whole_word: all pieces of a word or
     none; in text without spaces between words, SentencePiece's pieces are
-    the words."""
+    the words. span: 1 to 10 words in a row, all replaced in the same way
+    (SpanBERT). ngram: 1 to 3 words in a row (ALBERT)."""
     last_rate: float | None = None
     """Rate at the end of the run, towards which it changes step by step in a
     straight line, and with which held-out text is masked; None: always the

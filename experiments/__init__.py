@@ -15,6 +15,7 @@ from experiments.pretraining_seeds import PRETRAINING_SEEDS
 from experiments.quickstart import QUICKSTART, QUICKSTART_BERT
 from experiments.roberta import ROBERTA_BASE
 from experiments.smoke import SMOKE_STUDY
+from experiments.spanbert import SPANBERT_BASE
 from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP, TABLE5
 from experiments.table7 import TABLE7
 
@@ -36,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "electra_small": ELECTRA_SMALL,
     "electra_base": ELECTRA_BASE,
     "albert_base": ALBERT_BASE,
+    "spanbert_base": SPANBERT_BASE,
 }
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
@@ -59,6 +61,7 @@ SUMMARIES: dict[str, str] = {
     "electra_small": "ELECTRA-SMALL: replaced tokens and a generator",
     "electra_base": "ELECTRA-BASE: replaced tokens and a generator",
     "albert_base": "ALBERT-BASE: shared layers, sentence order",
+    "spanbert_base": "SpanBERT at BASE's size: spans and their boundaries",
 }
 """What each experiment is, in a few words."""
 

@@ -9,15 +9,14 @@ Encoder and pooler have 11.7 M parameters, the paper's 12 M.
 Expected: SQuAD 1.1 F1 89.3, MNLI 81.6, SST-2 90.3, RACE 64.0 (Table 2, after these 125,000 steps).
 
 Warm-up over 3,125 steps is the default of the authors' `run_pretraining.py`; 77 predictions a sequence are
-the paper's 15%, where that program's default is 20. There, masks cover up to three words in a row; here each
-token is masked on its own.
+the paper's 15%, where that program's default is 20. Masks cover up to three words in a row.
 This has not been tried at full size.
 """
 
 from dataclasses import replace
 
 from bert_jax.objectives import MaskedLMAndSOP
-from data_pipeline.config import Phase
+from data_pipeline.config import MaskingConfig, Phase
 from experiments.base import BASE
 
 ALBERT_BASE = replace(
@@ -27,6 +26,7 @@ ALBERT_BASE = replace(
     data=replace(
         BASE.data,
         pairing="sentence_order",
+        masking=MaskingConfig(unit="ngram"),
         phases=(Phase(max_seq_length=512, max_predictions_per_seq=77),),
     ),
     optimizer=replace(

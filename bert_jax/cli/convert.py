@@ -2,6 +2,7 @@
 
 from bert_jax.cli.flags.convert import Convert
 from bert_jax.cli.model_source import note_assumed
+from bert_jax.config import DIRECTIONS
 from bert_jax.formats.convert import convert
 from bert_jax.formats.huggingface import transformers_class
 from bert_jax.formats.pretrained import PretrainedModel
@@ -40,8 +41,8 @@ def _describe(model: "PretrainedModel") -> str:
     line = (
         f"{model.name}: {config.num_layers} layers, width {config.hidden_size}, {casing}{config.activation}"
     )
-    if config.attention == "causal":
-        line += ", left to right"
+    if config.attention != "bidirectional":
+        line += f", {DIRECTIONS[config.attention]}"
     if model.missing:
         line += f"; without {', '.join(model.missing)}"
     if model.left_out:

@@ -54,7 +54,7 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
         print(f"\nnot exported: {output} is there already; `bert-jax export` makes another")
     else:
         model = _export(workdir, output)
-    if model.config.attention == "causal" or "language_model" not in model.params:
+    if model.config.attention != "bidirectional" or "language_model" not in model.params:
         return
     print("\nheld-out sentences, one word masked:")
     for text, word in masked_sentences(corpus, _SENTENCES):

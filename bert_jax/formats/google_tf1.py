@@ -142,11 +142,13 @@ def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model into an existing directory, in the form that google-research/bert's programs read.
 
     Raises:
-      UserError: the model has left-to-right attention or a tokenizer other than BERT's WordPiece,
-        which they do not support; or TensorFlow is not installed.
+      UserError: the model reads in one direction, or its tokenizer is not BERT's WordPiece, which they do not
+        support; or TensorFlow is not installed.
     """
-    if model.config.attention == "causal":
-        raise UserError("google-research/bert has no left-to-right attention; write --format hf or npz")
+    if model.config.attention != "bidirectional":
+        raise UserError(
+            f"google-research/bert has no {model.config.attention} attention; write --format hf or npz"
+        )
     vocabulary = model.vocabulary
     if vocabulary is None or vocabulary.kind != "wordpiece":
         raise UserError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import DIRECTIONS, ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
@@ -29,7 +29,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
       in the vocabulary. Each mask is predicted independently, with all the others still masked.
 
     Raises:
-      UserError: the text has no [MASK] or is too long for the model; the model was trained left to right
+      UserError: the text has no [MASK] or is too long for the model; the model reads in one direction
         or has no language model head.
     """
     ids = _encode(model, text)
@@ -51,8 +51,9 @@ def _likeliest(row: np.ndarray, tokens: dict[int, str], top_k: int) -> list[tupl
 
 
 def _encode(model: PretrainedModel, text: str) -> np.ndarray:
-    if model.config.attention == "causal":
-        raise UserError("the model was trained left to right; only a bidirectional one fills masks")
+    if model.config.attention != "bidirectional":
+        direction = DIRECTIONS[model.config.attention]
+        raise UserError(f"the model was trained {direction}; only a bidirectional one fills masks")
     model.require("language_model", "filling masks")
     ids = model.tokenizer.encode(text).ids
     check_fits(model, text, ids)

@@ -1,9 +1,9 @@
 """How likely a language model finds sentences.
 
-A left-to-right model gives the log-likelihood of a sentence. A masked one gives its pseudo-log-likelihood
-(PLL; Salazar et al. 2020, arXiv 1910.14659): the sum of each token's log-probability given all the others.
-This overrates words of several pieces, which give one another away, so PLL-word-l2r (Kauf and Ivanova 2023,
-arXiv 2305.10588) also masks the rest of a token's word to its right.
+A model that reads in one direction gives the log-likelihood of a sentence. A masked one gives its
+pseudo-log-likelihood (PLL; Salazar et al. 2020, arXiv 1910.14659): the sum of each token's log-probability
+given all the others. This overrates words of several pieces, which give one another away, so PLL-word-l2r
+(Kauf and Ivanova 2023, arXiv 2305.10588) also masks the rest of a token's word to its right.
 
 Shapes: n sentences, T columns, B rows of a batch, P predictions of a row.
 """
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from tokenizers import Encoding
 
+from bert_jax.config import DIRECTIONS, PREDICTS_FROM
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import check_fits
@@ -43,7 +44,7 @@ class _Rows:
     """int [rows], of which sentence a row is."""
     spans: np.ndarray
     """int [rows, 2], the first masked column, which is predicted, and the one after the last; equal in rows
-    without masks, where every next token is predicted."""
+    without masks, where every token is predicted."""
 
 
 def sentence_scores(model: PretrainedModel, sentences: Sequence[str], scoring: SentenceScoring) -> np.ndarray:
@@ -52,7 +53,7 @@ def sentence_scores(model: PretrainedModel, sentences: Sequence[str], scoring: S
     Args:
       model: as returned by `open_model`.
       sentences: each with a token, and short enough for the model.
-      scoring: likelihood for a left-to-right model, one of the others for a masked one.
+      scoring: likelihood for a model that reads in one direction, one of the others for a masked one.
 
     Raises:
       UserError: the model has no language model head, or another attention than `scoring` needs; a sentence
@@ -72,15 +73,16 @@ def sentence_scores(model: PretrainedModel, sentences: Sequence[str], scoring: S
 
 
 def default_scoring(model: PretrainedModel) -> SentenceScoring:
-    """likelihood for a left-to-right model, else pll."""
-    return "likelihood" if model.config.attention == "causal" else "pll"
+    """pll for a masked model, likelihood for one that reads in one direction."""
+    return "pll" if model.config.attention == "bidirectional" else "likelihood"
 
 
 def _check_scoring(model: PretrainedModel, scoring: SentenceScoring) -> None:
     model.require("language_model", "scoring sentences")
-    causal = model.config.attention == "causal"
-    if causal != (scoring == "likelihood"):
-        trained, valid = ("left to right", "likelihood") if causal else ("with masks", "pll or pll_word_l2r")
+    is_masked = model.config.attention == "bidirectional"
+    if is_masked == (scoring == "likelihood"):
+        trained = "with masks" if is_masked else DIRECTIONS[model.config.attention]
+        valid = "pll or pll_word_l2r" if is_masked else "likelihood"
         raise UserError(f"{model.name} was trained {trained}; its scoring is {valid}, not {scoring}")
 
 
@@ -118,7 +120,7 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
     longest = model.config.max_position_embeddings
     lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
     for chosen, shape in batches_by_length(rows.sizes[rows.sentences], lengths, TOKENS_IN_A_BATCH):
-        batch, counts = _make_batch(rows, chosen, shape, mask)
+        batch, counts = _make_batch(rows, chosen, shape, mask, PREDICTS_FROM[model.config.attention])
         computed.append((chosen, counts, log_probabilities(model.config, params, batch)[0]))
     for chosen, counts, found in computed:
         sums = np.where(counts, np.asarray(found, np.float64), 0).sum(axis=1)
@@ -127,7 +129,7 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
 
 
 def _make_batch(
-    rows: _Rows, chosen: np.ndarray, shape: tuple[int, int], mask: int
+    rows: _Rows, chosen: np.ndarray, shape: tuple[int, int], mask: int, predicts_from: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """A batch with int `targets` [B, P] beside the model's inputs, and bool [B, P], which of them count."""
     size, length = shape
@@ -136,8 +138,9 @@ def _make_batch(
     ids, counted = rows.ids[sentences, :length], rows.counted[sentences, :length]
     columns = np.arange(length)
     if np.array_equal(spans[:, 0], spans[:, 1]):
-        positions = np.broadcast_to(columns[:-1], (size, length - 1))
-        targets, counts = ids[:, 1:], counted[:, 1:]
+        predicted = columns[1:] if predicts_from < 0 else columns[:-1]
+        positions = np.broadcast_to(predicted + predicts_from, (size, length - 1))
+        targets, counts = ids[:, predicted], counted[:, predicted]
     else:
         positions = spans[:, 0]
         targets, counts = np.take_along_axis(ids, positions, axis=1), np.ones((size, 1), bool)

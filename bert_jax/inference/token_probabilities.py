@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ModelConfig
+from bert_jax.config import PREDICTS_FROM, ModelConfig
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import logits_at_positions
 from bert_jax.inference.padding import batches_by_length, padded_count, padded_lengths
@@ -27,7 +27,7 @@ def token_log_probabilities(
     targets: np.ndarray,
     predicted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predicts tokens: a masked model in their own columns, a left-to-right one from the columns before.
+    """Predicts tokens: a masked model in their own columns, others from the columns beside them.
 
     Args:
       model: with a language model head.
@@ -35,14 +35,14 @@ def token_log_probabilities(
         positions.
       sizes: int [N], tokens of each row; the others are padding.
       targets: int [N, T], the right ids.
-      predicted: bool [N, T], which tokens are predicted; of a left-to-right model not the first.
+      predicted: bool [N, T], which tokens are predicted; never the first or the last of a row.
 
     Returns:
       Log-probabilities in nats, float64 [N, T], and whether no other token is likelier, bool [N, T]; 0 and
       False where nothing is predicted.
     """
     params = jax.device_put(model.params)
-    back = int(model.config.attention == "causal")
+    offset = PREDICTS_FROM[model.config.attention]
     most = padded_count(int(predicted.sum(axis=1).max()))
     computed = []
     lengths = padded_lengths(input_ids.shape[1])
@@ -50,7 +50,7 @@ def token_log_probabilities(
         row, column = np.nonzero(predicted[chosen])
         slot = np.concatenate([np.arange(count) for count in np.bincount(row, minlength=1)])
         batch = _make_batch(input_ids[chosen, :length], sizes[chosen], size, min(most, length))
-        batch["masked_lm_positions"][row, slot] = column - back
+        batch["masked_lm_positions"][row, slot] = column + offset
         batch["targets"][row, slot] = targets[chosen[row], column]
         found = log_probabilities(model.config, params, batch)
         computed.append(((row, slot), (chosen[row], column), found))

@@ -64,14 +64,14 @@ def attention_bias(
     """What to add to attention scores: 0 where a position may be seen, -10000 where not.
 
     Args:
-      config: of the layer; decides between bidirectional and causal attention, and on a window.
+      config: of the layer; decides between bidirectional, causal and anticausal attention, and on a window.
       input_mask: [B, T], 1 for real tokens and 0 for padding.
       instances: [B, T], which instance of a packed row each position belongs to; others are not seen.
       is_causal: bool [B, T], positions that see only themselves and those to their left, whatever the config.
 
     Returns:
-      float32 [B, 1, 1, T], or [B, 1, T, T] when causal, packed or in a window (query position before key
-      position).
+      float32 [B, 1, 1, T], or [B, 1, T, T] when causal, anticausal, packed or in a window (query position
+      before key position).
     """
     length = input_mask.shape[-1]
     visible = input_mask[:, None, None, :] > 0
@@ -79,6 +79,8 @@ def attention_bias(
         visible &= instances[:, None, :, None] == instances[:, None, None, :]
     if config.attention == "causal":
         visible &= jnp.tril(jnp.ones((length, length), bool))
+    if config.attention == "anticausal":
+        visible &= jnp.triu(jnp.ones((length, length), bool))
     if is_causal is not None:
         visible &= jnp.tril(jnp.ones((length, length), bool)) | ~is_causal[:, None, :, None]
     if config.attention_window is not None:

@@ -1,5 +1,5 @@
 """Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head,
-replaced token head.
+replaced token head, span boundary head.
 
 Shapes: B batch, T length, D hidden, E embedding width, P predictions, V vocabulary.
 """
@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from bert_jax.config import ModelConfig
 from bert_jax.model.feed_forward import activation
-from bert_jax.model.linear import Linear
+from bert_jax.model.linear import Linear, initializer
 from bert_jax.model.normalization import make_norm
+from bert_jax.model.size import SPAN_POSITION_WIDTH, SPAN_POSITIONS
 
 
 class Pooler(nn.Module):
@@ -82,3 +83,35 @@ class ReplacedTokenHead(nn.Module):
     def __call__(self, x_TD: jax.Array) -> jax.Array:
         x_TD = activation(self.config, Linear(self.config, (self.config.hidden_size,), name="dense")(x_TD))
         return Linear(self.config, (1,), result=jnp.float32, name="prediction")(x_TD).squeeze(-1)
+
+
+class SpanBoundaryHead(nn.Module):
+    """Logits of masked tokens from the tokens around their spans (SpanBERT, section 3.2).
+
+    Dense, GELU and LayerNorm, and then a language model head, which is a second such layer and a product
+    with the word embeddings.
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, left_BPD: jax.Array, right_BPD: jax.Array, places_BP: jax.Array, embeddings_VE: jax.Array
+    ) -> jax.Array:
+        """float32 logits [B, P, V].
+
+        Args:
+          left_BPD, right_BPD: hidden states of the tokens before and after each masked token's span.
+          places_BP: int, tokens of the span that are before the masked one; from `SPAN_POSITIONS` on all
+            places have the last embedding.
+          embeddings_VE: the word embeddings.
+        """
+        config = self.config
+        embed = nn.Embed(
+            SPAN_POSITIONS, SPAN_POSITION_WIDTH, embedding_init=initializer(config), name="positions"
+        )
+        positions = embed(jnp.minimum(places_BP, SPAN_POSITIONS - 1)).astype(config.dtype)
+        around = jnp.concatenate([left_BPD, right_BPD, positions], axis=-1)
+        x_BPD = activation(config, Linear(config, (config.hidden_size,), name="dense")(around))
+        x_BPD = make_norm(config, "layer_norm")(x_BPD)
+        return LanguageModelHead(config, name="language_model")(x_BPD, embeddings_VE)

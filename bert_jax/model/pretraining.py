@@ -71,10 +71,23 @@ class BertForNextTokens(BertForPreTraining):
     def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
         """As in the base class, with every position but the last to predict from, [B, T - 1, D]."""
         sequence_BTD = self.encoder(batch, deterministic)
-        if "instance_starts" not in batch:
-            return sequence_BTD[:, :-1], sequence_BTD
-        cls_BKD = jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)
-        return sequence_BTD[:, :-1], cls_BKD[:, :, None]
+        return sequence_BTD[:, :-1], _from_cls(sequence_BTD, batch)
+
+
+class BertForPreviousTokens(BertForPreTraining):
+    """As `BertForNextTokens`, but of the token before each position."""
+
+    def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+        """As in the base class, with every position but the first to predict from, [B, T - 1, D]."""
+        sequence_BTD = self.encoder(batch, deterministic)
+        return sequence_BTD[:, 1:], _from_cls(sequence_BTD, batch)
+
+
+def _from_cls(sequence_BTD: jax.Array, batch: Batch) -> jax.Array:
+    """States that begin with [CLS]: [B, T, D], or [B, K, 1, D] for a packed batch."""
+    if "instance_starts" not in batch:
+        return sequence_BTD
+    return jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)[:, :, None]
 
 
 class HybridModel(nn.Module):

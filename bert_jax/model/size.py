@@ -37,6 +37,10 @@ _HAS_INNER_NORMS: Mapping[NormalizationPlace, bool] = {"post": False, "pre": Fal
 _HEAD_NORMS: Mapping[FurtherNormalization, int] = {"same": 2, "none": 0}
 """Normalization of queries and keys -> normalizations of the width of a head, in each layer."""
 
+SPAN_POSITIONS, SPAN_POSITION_WIDTH = 15, 200
+"""Shape of the table of a span's positions in `SpanBoundaryHead` (`--max-pair-targets` and
+`--pair-positional-embedding-size` in SpanBERT's own commands)."""
+
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Parameters of embeddings and layers, without pooler and heads."""

@@ -11,3 +11,5 @@ from bert_jax.objectives.mlm import MaskedLM as MaskedLM
 from bert_jax.objectives.mlm_nsp import MaskedLMAndNSP as MaskedLMAndNSP
 from bert_jax.objectives.mlm_sop import MaskedLMAndSOP as MaskedLMAndSOP
 from bert_jax.objectives.rtd import ReplacedTokenDetection as ReplacedTokenDetection
+from bert_jax.objectives.rtl import RightToLeft as RightToLeft
+from bert_jax.objectives.span_boundary import MaskedLMAndSpanBoundary as MaskedLMAndSpanBoundary

@@ -77,11 +77,22 @@ def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
     """The next id of each position, int [B, T - 1], and float32 weights: 0 for padding, and for the first
     token of the next instance in a packed row."""
-    targets, weights = batch["input_ids"][:, 1:], batch["input_mask"][:, 1:].astype("float32")
+    return batch["input_ids"][:, 1:], _is_neighbour(batch)
+
+
+def previous_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The id before each position but the first, int [B, T - 1], and float32 weights: 0 for padding, and for
+    the last token of the instance before in a packed row."""
+    return batch["input_ids"][:, :-1], _is_neighbour(batch)
+
+
+def _is_neighbour(batch: Batch) -> jax.Array:
+    """float32 [B, T - 1]: 1 where a position and the next one hold tokens of one instance, else 0."""
+    weights = batch["input_mask"][:, 1:].astype("float32")
     instances = packed_rows.instances_of(batch)
     if instances is not None:
         weights *= instances[:, 1:] == instances[:, :-1]
-    return targets, weights
+    return weights
 
 
 def token_loss(sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:

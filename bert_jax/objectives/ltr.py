@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
-from bert_jax.config import ModelConfig, check_not_negative
+from bert_jax.config import Attention, ModelConfig, check_not_negative
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import Objective, register
 from bert_jax.task import Batch, Sums
@@ -30,11 +30,11 @@ class LeftToRight(Objective):
     """Predicts each token from those to its left, with causal attention and without masks."""
 
     name = "ltr"
-    attention = "causal"
+    attention: ClassVar[Attention] = "causal"
     metrics = language_model.token_metrics("lm", "LM")
     batch_arrays = ("input_ids", "input_mask", "segment_ids")
     trained_parts = frozenset(("encoder", "language_model"))
-    transformers_class = "BertLMHeadModel"
+    transformers_class: ClassVar[str | None] = "BertLMHeadModel"
 
     z_loss: float = 0.0
     """Factor on the mean of log(Z)^2, which keeps logits from drifting (PaLM
@@ -48,19 +48,25 @@ class LeftToRight(Objective):
 
     def check(self, data: DataConfig) -> None:
         if data.masking.rate:
-            raise UserError(f"data.masking.rate is {data.masking.rate}; it must be 0 with objective ltr")
+            raise UserError(
+                f"data.masking.rate is {data.masking.rate}; it must be 0 with objective {self.name}"
+            )
 
-    def module(self, model: ModelConfig) -> pretraining.BertForNextTokens:
+    def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
         return pretraining.BertForNextTokens(model)
+
+    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The ids to predict, int [B, T - 1], and their weights, float32."""
+        return language_model.next_tokens(batch)
 
     def denominators(self, batch: Batch) -> Sums:
         return {
-            "lm_weight": language_model.next_tokens(batch)[1].sum(),
+            "lm_weight": self.targets(batch)[1].sum(),
             **language_model.count_examples(batch),
         }
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs[0], *language_model.next_tokens(batch), self.z_loss)
+        return language_model.token_sums(outputs[0], *self.targets(batch), self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         return language_model.token_loss(sums, totals, self.z_loss)
@@ -69,7 +75,7 @@ class LeftToRight(Objective):
         return language_model.token_means(sums, "lm", self.z_loss)
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        targets, weights = language_model.next_tokens(batch)  # type: ignore[arg-type]
+        targets, weights = self.targets(batch)  # type: ignore[arg-type]
         return {"lm_accuracy": (np.asarray(targets), np.asarray(weights) > 0)}
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:

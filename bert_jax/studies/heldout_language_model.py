@@ -15,8 +15,9 @@ model sees [CLS] text [SEP] of the same documents, and hidden are:
 Losses and accuracies are means over tokens, so they compare for one vocabulary only.
 
 Left-to-right models answer another question, what comes next: `ltr_loss`, `ltr_perplexity` and `ltr_accuracy`
-are of all tokens of the text, `ltr_bits_per_byte` of all their bytes. [SEP] is not predicted; blanks, which
-WordPiece does not keep, are no bytes; unknown tokens, whose text is lost, are left out of bits and bytes.
+are of all tokens of the text, `ltr_bits_per_byte` of all their bytes; `rtl_loss` and so on are what
+right-to-left models say of what came before. [CLS] and [SEP] are not predicted; blanks, which WordPiece does
+not keep, are no bytes; unknown tokens, whose text is lost, are left out of bits and bytes.
 """
 
 import dataclasses
@@ -74,7 +75,8 @@ def heldout_language_model(
     if max_documents < 1:
         raise UserError(f"max_documents is {max_documents}; it must be at least 1")
     text = read_heldout_text(open_corpus(corpus, "heldout"), length, max_documents)
-    items = _left_to_right(model, text) if model.config.attention == "causal" else _masked(model, text)
+    direction = {"causal": "ltr", "anticausal": "rtl"}.get(model.config.attention)
+    items = _in_one_direction(model, text, direction) if direction else _masked(model, text)
     return HeldoutScores({name: _metric(name, values) for name, values in items.items()}, items)
 
 
@@ -110,11 +112,11 @@ def _masked(model: PretrainedModel, text: HeldoutText) -> dict[str, np.ndarray]:
     return items | {"bits_per_byte": _bits(text, log_p, words.predicted)}
 
 
-def _left_to_right(model: PretrainedModel, text: HeldoutText) -> dict[str, np.ndarray]:
+def _in_one_direction(model: PretrainedModel, text: HeldoutText, name: str) -> dict[str, np.ndarray]:
     everything = Masked(text.sequences.input_ids, text.is_text)
     log_p, likeliest = _predict(model, text, everything)
-    items = _of_tokens("ltr", text, log_p, likeliest, text.is_text)
-    return items | {"ltr_bits_per_byte": _bits(text, log_p, text.is_known)}
+    items = _of_tokens(name, text, log_p, likeliest, text.is_text)
+    return items | {f"{name}_bits_per_byte": _bits(text, log_p, text.is_known)}
 
 
 def _predict(model: PretrainedModel, text: HeldoutText, masked: Masked) -> tuple[np.ndarray, np.ndarray]:

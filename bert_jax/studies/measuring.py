@@ -119,7 +119,7 @@ def _minimal_pairs(
     Paradigms count equally. If their sizes differ, a right pair of a small one counts more than 1, so that
     the mean over pairs is the accuracy whatever the sizes.
     """
-    if model.config.attention == "causal":
+    if model.config.attention != "bidirectional":
         scoring = "likelihood"
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     scores = sentence_scores(model, sentences, scoring).reshape(-1, 2)

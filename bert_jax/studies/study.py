@@ -86,7 +86,7 @@ class MinimalPairs(Measure):
     data: str = "blimp"
     """File or directory of pairs inside that of all tasks."""
     score: SentenceScoring = "pll_word_l2r"
-    """How masked models score a sentence; left-to-right models take the likelihood."""
+    """How masked models score a sentence; models that read in one direction take the likelihood."""
 
     @property
     def name(self) -> str:

@@ -121,7 +121,7 @@ RATIOS = (
     *(f"{of}_{what}" for of in ("HasAns", "NoAns") for what in ("exact", "f1")),
 )
 """Metrics that are a `ratio` where their items are [N, 2]."""
-_LANGUAGE_MODELS = ("mlm", "all_mask", "ltr")
+_LANGUAGE_MODELS = ("mlm", "all_mask", "ltr", "rtl")
 
 STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
     "[N, 2]": {
@@ -133,7 +133,7 @@ STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
         **dict.fromkeys(RATIOS, ratio),
         **{f"{of}_{what}": ratio for of in _LANGUAGE_MODELS for what in ("loss", "accuracy")},
         **{f"{of}_perplexity": exp_ratio for of in _LANGUAGE_MODELS},
-        **dict.fromkeys(("bits_per_byte", "ltr_bits_per_byte"), ratio),
+        **dict.fromkeys(("bits_per_byte", "ltr_bits_per_byte", "rtl_bits_per_byte"), ratio),
     },
     "[N, 3]": {"f1": f1_of_counts},
     "[N, K, 3]": {"macro_f1": macro_f1_of_counts, "semeval_f1": mean_f1_of_counts},

@@ -189,7 +189,8 @@ class CorpusSource:
 
     @property
     def num_draws(self) -> int:
-        return draws_per_example(self.instances_per_row * PAIR_DRAWS + num_mask_draws(self.phase))
+        mask_draws = num_mask_draws(self.phase, self.data.masking.unit)
+        return draws_per_example(self.instances_per_row * PAIR_DRAWS + mask_draws)
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         arrays = batch_spec(self.phase, self.instances_per_row)
@@ -226,7 +227,7 @@ class CorpusSource:
             return Drawn(spans, places, sequences, self._mask(sequences, bits, masking, None))
         text_tokens = spans.a_length + spans.b_length
         slots_before = places.before(prediction_counts(sequences.ends, text_tokens, masking.rate))
-        bits = share_draws(bits, places.starts, slots_before, self.phase)
+        bits = share_draws(bits, places.starts, slots_before, self.phase, masking.unit)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
         return Drawn(
             spans, places, sequences, join_rows(self._mask(sequences, bits, masking, room), places, limit)

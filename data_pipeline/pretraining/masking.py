@@ -5,44 +5,65 @@ a function of the arguments alone. In numpy, whose vectorised sort takes a twent
 TensorFlow's top_k.
 """
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.config import MaskingConfig, Phase
+from data_pipeline.config import MaskingConfig, MaskingUnit, Phase
 from data_pipeline.pretraining.pairs import Sequences
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint32]
 
-# The 32-bit draws of an example are, in this order: T sort keys, one per token; P draws that decide how a
-# predicted token is replaced; P draws of a random id. Only the three functions below know this order.
+SPAN_LENGTHS: Mapping[MaskingUnit, tuple[float, ...]] = {
+    "span": tuple(0.2 * 0.8**words for words in range(10)),
+    "ngram": (1, 1 / 2, 1 / 3),
+}
+"""Unit of several words -> weights of the lengths 1, 2, ... words: a geometric distribution that ends at 10
+(Joshi et al. 2020, section 3.1), and 1/n (Lan et al. 2020, section 4.1)."""
+
+# The 32-bit draws of an example are, in this order: T sort keys, one per token; with spans, T draws of
+# lengths; P draws that decide how a predicted token is replaced; P draws of a random id. Only the four
+# functions below know this order.
 
 
-def num_mask_draws(phase: Phase) -> int:
+def num_mask_draws(phase: Phase, unit: MaskingUnit) -> int:
     """Number of 32-bit draws for the masks of one example."""
-    return phase.max_seq_length + 2 * phase.max_predictions_per_seq
+    return _columns_of_draws(unit) * phase.max_seq_length + 2 * phase.max_predictions_per_seq
 
 
-def share_draws(bits: Bits, starts: NDArray[np.int64], slots_before: NDArray[np.int64], phase: Phase) -> Bits:
+def share_draws(
+    bits: Bits, starts: NDArray[np.int64], slots_before: NDArray[np.int64], phase: Phase, unit: MaskingUnit
+) -> Bits:
     """Returns the draws of each of n packed instances, [n, num_mask_draws], out of those of their rows.
 
     An instance's draws start at its first column and slot, so no two instances of a row use the same draw.
 
     Args:
-      bits: [n, num_mask_draws], the draws of the row that holds each instance.
+      bits: [b, num_mask_draws], the draws of the row that holds each instance.
       starts: [n], the instance's first column.
       slots_before: [n], number of predictions of the instances before it in the row.
     """
     length, slots = phase.max_seq_length, phase.max_predictions_per_seq
-    keys = (starts[:, np.newaxis] + np.arange(length)) % length
-    actions = length + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
-    return np.take_along_axis(bits, np.concatenate([keys, actions, actions + slots], axis=1), axis=1)
+    columns = (starts[:, np.newaxis] + np.arange(length)) % length
+    of_columns = [columns + part * length for part in range(_columns_of_draws(unit))]
+    first = len(of_columns) * length
+    actions = first + (slots_before[:, np.newaxis] + np.arange(slots)) % max(slots, 1)
+    return np.take_along_axis(bits, np.concatenate([*of_columns, actions, actions + slots], axis=1), axis=1)
 
 
-def _split_draws(bits: Bits, length: int, slots: int) -> list[Bits]:
-    """Keys [b, T], actions [b, P] and random ids [b, P]."""
-    return np.split(bits, np.cumsum([length, slots, slots]), axis=1)[:3]
+def _split_draws(bits: Bits, length: int, slots: int, unit: MaskingUnit) -> list[Bits]:
+    """Keys [b, T], lengths [b, T], or [b, 0] without spans, actions [b, P] and random ids [b, P]."""
+    lengths = (_columns_of_draws(unit) - 1) * length
+    return np.split(bits, np.cumsum([length, lengths, slots, slots]), axis=1)[:4]
+
+
+def _columns_of_draws(unit: MaskingUnit) -> int:
+    """Number of draws for each column."""
+    return 2 if unit in SPAN_LENGTHS else 1
 
 
 def mask_sequences(
@@ -69,14 +90,20 @@ def mask_sequences(
       0 in all three (same as google-research/bert, create_pretraining_data.py:130-150).
     """
     length, slots = sequences.input_ids.shape[1], max_predictions_per_seq
-    keys, actions, id_draws = _split_draws(bits, length, slots)
+    keys, lengths, actions, id_draws = _split_draws(bits, length, slots, masking.unit)
     chosen = text_positions(sequences)
     count = prediction_counts(sequences.ends, chosen.sum(axis=1), masking.rate)
     count = np.minimum(count, slots if room is None else room)
-    if masking.unit == "whole_word":
-        chosen = _choose_words(sequences.input_ids, chosen, keys, count, continues_word)
+    if masking.unit != "token":
+        words = _find_words(sequences.input_ids, chosen, continues_word)
+        order = _columns_of(np.sort(_keys_with_columns(keys, words.sizes > 0), axis=1)[:, ::-1], length)
+        if masking.unit in SPAN_LENGTHS:
+            order = _span_order(order, _draw_lengths(lengths, masking.unit), words.stretches)
+        chosen &= _take_words(words, order, count)
         count = chosen.sum(axis=1)
     positions, is_used = _choose_positions(keys, chosen, count, slots)
+    if masking.unit == "span":
+        actions = np.take_along_axis(actions, _first_slots(positions), axis=1)
     ids = np.take_along_axis(sequences.input_ids, positions, axis=1)
     corrupted = sequences.input_ids.copy()
     # Unused slots have position 0, and write the id that is there already.
@@ -141,23 +168,62 @@ def _column_bits(columns: int) -> int:
     return (columns - 1).bit_length()
 
 
-def _choose_words(
-    input_ids: Ids, candidates: Flags, keys: Bits, room: NDArray[np.int64], continues_word: Flags
-) -> Flags:
-    """[b, T]: pieces of whole words, drawn in random order and taken where they fit into `room` [b].
+class _Words(NamedTuple):
+    """The words of each row, numbered from 0."""
 
-    A word never extends over a special token: a continuing piece after one (its beginning was cut
-    off) is a word of its own, whereas google-research/bert joins it to the last word before.
+    of_tokens: NDArray[np.int64]
+    """[b, T], the number of the word that a token of the text is part of."""
+    sizes: NDArray[np.int64]
+    """[b, W], tokens of each word; 0 after the last one. W is T."""
+    stretches: NDArray[np.int64]
+    """[b, W], the same for words that no special token separates."""
+
+
+def _find_words(input_ids: Ids, is_text: Flags, continues_word: Flags) -> _Words:
+    """Words never extend over a special token: a continuing piece after one (its beginning was cut off) is a
+    word of its own, whereas google-research/bert joins it to the last word before.
     """
-    rows, length = candidates.shape
-    continues = continues_word[input_ids] & np.roll(candidates, 1, axis=1)
-    word = np.maximum(np.cumsum(candidates & ~continues, axis=1) - 1, 0)  # of each candidate
-    flat = word + np.arange(rows)[:, np.newaxis] * length
-    sizes = np.bincount(flat[candidates], minlength=rows * length).reshape(rows, length)
-    order = _columns_of(np.sort(_keys_with_columns(keys, sizes > 0), axis=1)[:, ::-1], length)
-    fitting = np.zeros_like(candidates)
-    np.put_along_axis(fitting, order, _fill(np.take_along_axis(sizes, order, axis=1), room), axis=1)
-    return candidates & np.take_along_axis(fitting, word, axis=1)
+    rows, length = is_text.shape
+    continues = continues_word[input_ids] & np.roll(is_text, 1, axis=1)
+    words = np.maximum(np.cumsum(is_text & ~continues, axis=1) - 1, 0)
+    flat = (words + np.arange(rows)[:, np.newaxis] * length)[is_text]
+    sizes = np.bincount(flat, minlength=rows * length).reshape(rows, length)
+    stretches = np.zeros(rows * length, np.int64)
+    stretches[flat] = np.cumsum(~is_text, axis=1)[is_text]
+    return _Words(words, sizes, stretches.reshape(rows, length))
+
+
+def _draw_lengths(draws: Bits, unit: MaskingUnit) -> NDArray[np.int64]:
+    """[b, W]: number of words of the span that begins at each word, as its unit distributes them."""
+    sums = np.cumsum(SPAN_LENGTHS[unit])
+    return 1 + np.searchsorted(sums[:-1] / sums[-1] * 2**32, draws, side="right")
+
+
+def _span_order(
+    order: NDArray[np.int32], lengths: NDArray[np.int64], stretches: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """[b, W]: words in the order in which spans reach them, which begin at the words of `order` in turn.
+
+    A span takes its words from left to right, and ends before a special token.
+    """
+    columns = order.shape[1]
+    begins = np.empty_like(order)
+    np.put_along_axis(begins, order, np.arange(columns, dtype=order.dtype)[np.newaxis], axis=1)
+    reached = begins.copy()
+    for further in range(1, lengths.max()):
+        reaches = (lengths[:, :-further] > further) & (stretches[:, :-further] == stretches[:, further:])
+        later = np.where(reaches, begins[:, :-further], columns)
+        reached[:, further:] = np.minimum(reached[:, further:], later)
+    keys = reached.astype(np.uint32) << np.uint32(_column_bits(columns))
+    return _columns_of(np.sort(keys | np.arange(columns, dtype=np.uint32), axis=1), columns)
+
+
+def _take_words(words: _Words, order: NDArray[np.int32], room: NDArray[np.int64]) -> Flags:
+    """[b, T]: the tokens of the words that fit into `room` [b] if they are taken in their order."""
+    fitting = np.zeros(words.sizes.shape, bool)
+    taken = _fill(np.take_along_axis(words.sizes, order, axis=1), room)
+    np.put_along_axis(fitting, order, taken, axis=1)
+    return np.take_along_axis(fitting, words.of_tokens, axis=1)
 
 
 def _fill(sizes: NDArray[np.int64], room: NDArray[np.int64]) -> Flags:
@@ -173,6 +239,13 @@ def _fill(sizes: NDArray[np.int64], room: NDArray[np.int64]) -> Flags:
         if not is_open.any():
             return taken
         taken |= is_open & (np.cumsum(np.where(is_open, sizes, 0), axis=1) <= left)
+
+
+def _first_slots(positions: Ids) -> NDArray[np.int64]:
+    """[b, P]: for each slot, the first one of its run of adjacent positions."""
+    slots = np.arange(positions.shape[1])
+    is_first = np.diff(positions, axis=1, prepend=-2) != 1
+    return np.maximum.accumulate(np.where(is_first, slots, 0), axis=1)
 
 
 def _corrupt(

@@ -111,7 +111,7 @@ def _check_amount(drawn: list[Drawn], counts: np.ndarray, masking: MaskingConfig
     predicted = sum(float(d.batch["masked_lm_weights"].sum()) for d in drawn)
     expected = float(counts.sum()) / tokens
     # The number of chosen tokens is not random, but whole words may not fill it exactly.
-    tolerance = 0.05 * expected if masking.unit == "whole_word" else 1e-9
+    tolerance = 1e-9 if masking.unit == "token" else 0.05 * expected
     return Check("tokens to predict", expected, predicted / tokens, tolerance)
 
 
@@ -122,6 +122,9 @@ def _check_replacements(drawn: list[Drawn], source: CorpusSource) -> list[Check]
     inputs = np.concatenate([d.batch["input_ids"] for d in drawn])
     now = np.take_along_axis(inputs, positions, axis=1)[is_used]
     masking, tokenizer = source.data.masking, source.corpus.tokenizer
+    if masking.unit == "span":  # one draw for all tokens of a run
+        is_first = np.diff(positions, axis=1, prepend=-2)[is_used] != 1
+        was, now = was[is_first], now[is_first]
     is_mask, is_same = now == tokenizer.mask_id, now == was
     # A random id may turn out to be the token itself, or [MASK].
     chance = masking.random / tokenizer.vocab_size

@@ -66,7 +66,7 @@ def make_experiment(
         objective=OBJECTIVES[objective](),
         data=DataConfig(
             pairing="next_sentence" if objective == "mlm_nsp" else "contiguous",
-            masking=MaskingConfig(rate=0.0 if objective == "ltr" else 0.15),
+            masking=MaskingConfig(rate=0.0 if objective in ("ltr", "rtl") else 0.15),
             phases=(Phase(max_seq_length=16, max_predictions_per_seq=3),),
         ),
         num_train_steps=10,

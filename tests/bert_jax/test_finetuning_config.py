@@ -117,7 +117,7 @@ def test_a_bilstm_does_not_see_padding(kind: str, combine: Combination) -> None:
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("attention", ["bidirectional", "causal", "anticausal"])
 @pytest.mark.parametrize("lstm_layers", [0, 1])
 def test_pooled_features_have_read_the_whole_text(attention: Attention, lstm_layers: int) -> None:
     features = FeatureConfig(layers=(-1, -2), lstm_layers=lstm_layers, lstm_width=4)

@@ -25,4 +25,4 @@ class MinimalPairs:
     """Directory to make; it must not exist."""
     scoring: SentenceScoring | None = None
     """pll: log-probabilities of a masked model, each token masked once. pll_word_l2r: with the rest of its
-    word masked too. likelihood: for left-to-right models. By default pll or likelihood."""
+    word masked too. likelihood: for models that read in one direction. By default pll or likelihood."""

@@ -56,7 +56,8 @@ def pooled_features(
     - With a BiLSTM: the concatenation of its forward state at the last token and its backward state at
       the first, each of which has read the whole sequence.
 
-    In a left-to-right model [CLS] has seen no text; the last token takes its place, as in GPT.
+    In a left-to-right model [CLS] has seen no text; the last token takes its place, as in GPT. In a
+    right-to-left one [CLS] has seen all.
 
     To be called as `sequence_features`.
     """
@@ -67,7 +68,7 @@ def pooled_features(
     if features.lstm_layers:
         (forward, _), (_, backward) = (jnp.split(states, 2, axis=-1) for states in (last, first))
         return jnp.concatenate([forward, backward], axis=-1)
-    return first if config.attention == "bidirectional" else last
+    return last if config.attention == "causal" else first
 
 
 class LayerWeights(nn.Module):
@@ -92,7 +93,7 @@ def _layers(
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
     """[B x K, D]: the last layer at the positions to pool, and computed only there."""
-    columns = instance_starts(batch) if config.attention == "bidirectional" else _last_tokens(batch)
+    columns = _last_tokens(batch) if config.attention == "causal" else instance_starts(batch)
     if FEATURES in batch:
         return _at(batch[FEATURES][:, :, 0], columns)
     states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)

@@ -1,5 +1,6 @@
 """Conversions of runs: whole or absent, the same numbers after reading back, the same ids."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -94,8 +95,10 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
     assert said.count("note: the head of classify is left out; ") == 1
 
 
-@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm", "ltr"])
-@pytest.mark.parametrize("output_format", ["hf", "npz"])
+@pytest.mark.parametrize(
+    ("output_format", "objective"),
+    [*itertools.product(("hf", "npz"), ("mlm_nsp", "mlm", "ltr")), ("npz", "rtl")],
+)
 def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFormat, objective: str) -> None:
     """Parameters, settings and which heads were trained; google-research/bert's format is tested apart."""
     experiment, _ = make_run(tmp_path / "run", objective=objective)
@@ -109,6 +112,18 @@ def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFor
     assert read.config == experiment.model
     trained = {part: arrays for part, arrays in params.items() if part not in untrained}
     jax.tree.map(np.testing.assert_array_equal, read.params, trained)
+
+
+def test_no_other_format_has_a_model_that_reads_right_to_left(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", objective="rtl")
+    refused: dict[ModelFormat, str] = {
+        "hf": "no class for run, trained by objective rtl;",
+        "tf1": "no anticausal attention;",
+    }
+    for output_format, said in refused.items():
+        with pytest.raises(UserError, match=said):
+            convert(tmp_path / "run", tmp_path / output_format, output_format)
+        assert not (tmp_path / output_format).exists()
 
 
 @pytest.mark.parametrize("encoder", [name for name in ENCODERS if name != "bert"])

@@ -112,7 +112,7 @@ def test_what_googles_configuration_has_no_field_for_travels(
 
 def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path / "ltr", objective="ltr")
-    with pytest.raises(UserError, match="no left-to-right attention"):
+    with pytest.raises(UserError, match="no causal attention"):
         convert(tmp_path / "ltr", tmp_path / "out", "tf1")
     make_run(tmp_path / "spiece", kind="sentencepiece")
     with pytest.raises(UserError, match="WordPiece alone"):

@@ -70,9 +70,10 @@ def test_bad_texts_are_refused(model: PretrainedModel) -> None:
         fill_mask(model, "[MASK]" + " cat" * 30)
 
 
-def test_a_left_to_right_model_is_refused(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", objective="ltr")
-    with pytest.raises(UserError, match="trained left to right"):
+@pytest.mark.parametrize(("objective", "trained"), [("ltr", "left to right"), ("rtl", "right to left")])
+def test_a_model_of_one_direction_is_refused(tmp_path: Path, objective: str, trained: str) -> None:
+    make_run(tmp_path / "run", objective=objective)
+    with pytest.raises(UserError, match=f"trained {trained}"):
         fill_mask(open_model(tmp_path / "run"), "the [MASK]")
 
 

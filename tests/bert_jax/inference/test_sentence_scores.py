@@ -31,10 +31,11 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Work directories of a masked and of a left-to-right model, and a file of pairs."""
+    """Work directories of a masked model and of two that read in one direction."""
     directory = tmp_path_factory.mktemp("sentence_scores")
     make_run(directory / "masked", make_params=trainable_params)
-    make_run(directory / "ltr", objective="ltr", make_params=trainable_params)
+    for objective in ("ltr", "rtl"):
+        make_run(directory / objective, objective=objective, make_params=trainable_params)
     return directory
 
 
@@ -96,16 +97,20 @@ def test_the_rest_of_a_word_is_masked_in_one_scoring_only(masked: PretrainedMode
     assert abs(plain[1] - l2r[1]) > 1e-3
 
 
-def test_scores_of_a_left_to_right_model_are_log_likelihoods(ltr: PretrainedModel) -> None:
+@pytest.mark.parametrize(("objective", "predicts_from"), [("ltr", -1), ("rtl", 1)])
+def test_scores_of_a_model_of_one_direction_are_log_likelihoods(
+    directory: Path, objective: str, predicts_from: int
+) -> None:
+    model = open_model(directory / objective)
+    apply = jax.jit(functools.partial(BertForPreTraining(model.config).apply, method=logits_everywhere))
     expected = []
     for sentence in SENTENCES:
-        ids = ltr.tokenizer.encode(sentence).ids
-        apply = jax.jit(functools.partial(BertForPreTraining(ltr.config).apply, method=logits_everywhere))
-        logits = apply({"params": ltr.params}, whole_row(ids))
-        by_column = jax.nn.log_softmax(logits[0])
-        # [SEP], the last token, is not counted.
-        expected.append(sum(float(by_column[i, ids[i + 1]]) for i in range(len(ids) - 2)))
-    np.testing.assert_allclose(sentence_scores(ltr, SENTENCES, "likelihood"), expected, atol=1e-4)
+        ids = model.tokenizer.encode(sentence).ids
+        by_column = jax.nn.log_softmax(apply({"params": model.params}, whole_row(ids))[0])
+        # [CLS] and [SEP] are not counted.
+        scores = (float(by_column[i + predicts_from, ids[i]]) for i in range(1, len(ids) - 1))
+        expected.append(sum(scores))
+    np.testing.assert_allclose(sentence_scores(model, SENTENCES, "likelihood"), expected, atol=1e-4)
 
 
 def test_scores_do_not_depend_on_batches(masked: PretrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_a_gate_multiplies(kind: config.FeedForward, bend: typing.Callable) -> N
     np.testing.assert_allclose(Scope().apply({"params": own}, x), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("attention", typing.get_args(config.Attention))
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_window_hides_what_is_further_away(attention: config.Attention, packed: bool) -> None:
     model = dataclasses.replace(TINY, attention=attention, attention_window=2)
@@ -190,6 +190,7 @@ def test_a_window_hides_what_is_further_away(attention: config.Attention, packed
         for seen in range(9):
             hidden = abs(at - seen) > 2 or seen == 8
             hidden |= attention == "causal" and seen > at
+            hidden |= attention == "anticausal" and seen < at
             hidden |= packed and instances[0, at] != instances[0, seen]
             assert float(bias[0, 0, at, seen]) == (-10000.0 if hidden else 0.0)
 

@@ -34,10 +34,12 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Work directories of a masked and of a left-to-right model of one vocabulary, and a corpus."""
+    """Work directories of a masked model and of two that read in one direction, of one vocabulary, and a
+    corpus."""
     directory = tmp_path_factory.mktemp("heldout")
     _, tokenizer = make_run(directory / "masked", make_params=trainable_params)
-    make_run(directory / "ltr", objective="ltr", make_params=trainable_params)
+    for objective in ("ltr", "rtl"):
+        make_run(directory / objective, objective=objective, make_params=trainable_params)
     make_run(directory / "sentencepiece", kind="sentencepiece")
     documents = [tokenizer.encode_batch(text) for text in TEXTS]
     write_corpus(directory / "corpus", [documents[:1]], [documents[:2], documents[2:]], tokenizer)
@@ -74,7 +76,7 @@ def log_probabilities(model: PretrainedModel, ids: np.ndarray) -> np.ndarray:
 
 
 def by_hand(
-    model: PretrainedModel, text: HeldoutText, masked_ids: np.ndarray, predicted: np.ndarray, back: int = 0
+    model: PretrainedModel, text: HeldoutText, masked_ids: np.ndarray, predicted: np.ndarray, offset: int = 0
 ) -> tuple[list[list[float]], list[list[bool]]]:
     """For each document the negative log-probabilities of its tokens, and which of them are guessed."""
     losses: list[list[float]] = [[] for _ in TEXTS]
@@ -84,8 +86,8 @@ def by_hand(
         log_p = log_probabilities(model, masked_ids[row, :size])
         for column in np.flatnonzero(predicted[row]):
             target = text.sequences.input_ids[row, column]
-            losses[document].append(-log_p[column - back, target])
-            right[document].append(bool(log_p[column - back].argmax() == target))
+            losses[document].append(-log_p[column + offset, target])
+            right[document].append(bool(log_p[column + offset].argmax() == target))
     return losses, right
 
 
@@ -126,18 +128,20 @@ def test_bits_per_byte_are_bits_of_masked_words_over_their_bytes(
     assert scores.metrics["bits_per_byte"] == pytest.approx(items[:, 0].sum() / items[:, 1].sum())
 
 
-def test_a_left_to_right_model_has_its_own_likelihood_under_other_names(
-    directory: Path, text: HeldoutText
+@pytest.mark.parametrize(("name", "offset"), [("ltr", -1), ("rtl", 1)])
+def test_a_model_of_one_direction_has_its_own_likelihood_under_other_names(
+    directory: Path, text: HeldoutText, name: str, offset: int
 ) -> None:
-    ltr = open_model(directory / "ltr")
-    scores = heldout_language_model(ltr, directory / "corpus")
-    assert set(scores.metrics) == {"ltr_loss", "ltr_perplexity", "ltr_accuracy", "ltr_bits_per_byte"}
+    model = open_model(directory / name)
+    scores = heldout_language_model(model, directory / "corpus")
+    kinds = ("loss", "perplexity", "accuracy", "bits_per_byte")
+    assert set(scores.metrics) == {f"{name}_{kind}" for kind in kinds}
     ids = text.sequences.input_ids
-    losses, right = by_hand(ltr, text, ids, text.is_text, back=1)
-    np.testing.assert_allclose(scores.items["ltr_loss"], pairs(losses), atol=1e-4)
-    np.testing.assert_array_equal(scores.items["ltr_accuracy"], pairs(right))
-    known, _ = by_hand(ltr, text, ids, text.is_known, back=1)
-    bits = scores.items["ltr_bits_per_byte"]
+    losses, right = by_hand(model, text, ids, text.is_text, offset)
+    np.testing.assert_allclose(scores.items[f"{name}_loss"], pairs(losses), atol=1e-4)
+    np.testing.assert_array_equal(scores.items[f"{name}_accuracy"], pairs(right))
+    known, _ = by_hand(model, text, ids, text.is_known, offset)
+    bits = scores.items[f"{name}_bits_per_byte"]
     np.testing.assert_allclose(bits[:, 0], [sum(loss) / math.log(2) for loss in known], atol=1e-4)
     snowman = 1
     assert len(known[snowman]) == len(losses[snowman]) - 1

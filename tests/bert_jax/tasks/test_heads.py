@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax.config import Attention
 from bert_jax.finetuning_config import FineTuningConfig, LayerRates
 from bert_jax.model.encoder import Encoder
 from bert_jax.tasks import TASKS
@@ -150,18 +151,20 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
     np.testing.assert_allclose(found.reshape(-1, found.shape[-1]), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
-    model = dataclasses.replace(MODEL, attention="causal")
+@pytest.mark.parametrize("attention", ["causal", "anticausal"])
+def test_models_of_one_direction_are_pooled_where_they_have_read_all(attention: Attention) -> None:
+    model = dataclasses.replace(MODEL, attention=attention)
     task = HEADS["classification"](FineTuningConfig(model=model, num_labels=LABELS))
     init = functools.partial(task.module.init, deterministic=True)
     params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
     predict = jax.jit(functools.partial(predict_step, task=task))
-    batch = make_batch("classification")
-    other = {**batch, "input_ids": batch["input_ids"].copy()}
+    batch, rows = make_batch("classification"), np.arange(ROWS)
     last = batch["input_mask"].sum(-1) - 1
-    other["input_ids"][np.arange(ROWS), last] = 5
-    changed = np.abs(predict(params, batch) - predict(params, other)).max(axis=-1)
-    assert (changed[batch["input_ids"][np.arange(ROWS), last] != 5] > 1e-4).all()
+    for place in (np.ones_like(last), last):
+        other = {**batch, "input_ids": batch["input_ids"].copy()}
+        other["input_ids"][rows, place] -= 1
+        changed = np.abs(predict(params, batch) - predict(params, other)).max(axis=-1)
+        assert (changed > 1e-4).all()
 
 
 @pytest.mark.parametrize("name", TASKS)

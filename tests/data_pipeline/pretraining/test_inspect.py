@@ -30,6 +30,9 @@ def drawn(corpus):
         DataConfig(pairing="sentence_order", random_next_prob=0.3),
         DataConfig(masking=MaskingConfig(rate=0.3, mask=0.0, same=0.2, random=0.8), random_next_prob=0.1),
         DataConfig(masking=MaskingConfig(unit="whole_word")),
+        DataConfig(masking=MaskingConfig(unit="span"), pairing="contiguous"),
+        DataConfig(masking=MaskingConfig(unit="ngram")),
+        DataConfig(masking=MaskingConfig(unit="span"), max_instances_per_row=3),
         DataConfig(masking=MaskingConfig(rate=0.0)),
     ],
 )

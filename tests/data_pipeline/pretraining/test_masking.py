@@ -1,13 +1,14 @@
-"""Masks: counts, places and replacements against the definitions; whole words against a literal loop."""
+"""Masks: counts, places and replacements against the definitions; words and spans against literal loops."""
 
 import dataclasses
+import typing
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.config import MaskingConfig, Phase
+from data_pipeline.config import MaskingConfig, MaskingUnit, Phase
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws
 from data_pipeline.pretraining.pairs import Sequences
 from tests.data_pipeline.small_corpus import count_bounds
@@ -15,6 +16,7 @@ from tests.data_pipeline.small_corpus import count_bounds
 LENGTH, SLOTS, VOCABULARY, MASK = 32, 6, 50, 4
 CONTINUES = np.arange(VOCABULARY) % 3 == 2
 PAPER = MaskingConfig()
+UNITS = typing.get_args(MaskingUnit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +47,10 @@ def make_text(rows: int, seed: int = 0, length: int = LENGTH) -> Text:
     return Text(ids.astype(np.int32), second_starts.astype(np.int32), ends.astype(np.int32))
 
 
-def make_bits(rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH) -> np.ndarray:
-    num_draws = num_mask_draws(Phase(length, slots))
+def make_bits(
+    rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH, unit: MaskingUnit = "token"
+) -> np.ndarray:
+    num_draws = num_mask_draws(Phase(length, slots), unit)
     return np.random.default_rng(seed + 1000).integers(0, 2**32, (rows, num_draws), np.uint32)
 
 
@@ -64,19 +68,19 @@ def chosen(batch: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("length", [LENGTH, 43])
-@pytest.mark.parametrize("unit", ["token", "whole_word"])
+@pytest.mark.parametrize("unit", UNITS)
 def test_only_text_is_ever_chosen_or_changed(unit, length):
     text = make_text(3000, length=length)
-    batch = mask(text, make_bits(3000, length=length), MaskingConfig(rate=0.3, unit=unit))
+    batch = mask(text, make_bits(3000, length=length, unit=unit), MaskingConfig(rate=0.3, unit=unit))
     assert chosen(batch).sum() == batch["masked_lm_weights"].sum()
     assert not (chosen(batch) & ~text.is_text).any()
     np.testing.assert_array_equal(batch["input_ids"][~chosen(batch)], text.ids[~chosen(batch)])
 
 
-@pytest.mark.parametrize("unit", ["token", "whole_word"])
+@pytest.mark.parametrize("unit", UNITS)
 def test_labels_restore_the_text(unit):
     text = make_text(3000)
-    batch = mask(text, make_bits(3000), MaskingConfig(unit=unit))
+    batch = mask(text, make_bits(3000, unit=unit), MaskingConfig(unit=unit))
     restored = batch["input_ids"].copy()
     rows, slots = np.nonzero(batch["masked_lm_weights"])
     restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
@@ -132,8 +136,8 @@ def test_every_place_is_chosen_alike():
     assert (counts < high).all()
 
 
-def choose_words_literally(ids: list[int], is_text: list[bool], keys: list[int], room: int) -> set[int]:
-    """Words in the order of their keys, each taken if it fits into what is left."""
+def words_of(ids: list[int], is_text: list[bool]) -> list[list[int]]:
+    """The positions of each word."""
     words: list[list[int]] = []
     for position, token in enumerate(ids):
         if is_text[position]:
@@ -141,23 +145,79 @@ def choose_words_literally(ids: list[int], is_text: list[bool], keys: list[int],
                 words[-1].append(position)
             else:
                 words.append([position])
-    taken: set[int] = set()
-    for number in sorted(range(len(words)), key=lambda n: -keys[n]):
-        if len(taken) + len(words[number]) <= room:
-            taken.update(words[number])
-    return taken
+    return words
 
 
-@settings(max_examples=60, deadline=None)
+def spans_of(words: list[list[int]], keys: list[int], lengths: list[int]) -> list[list[list[int]]]:
+    """The words of a span from each word on, in the order of the keys; none crosses a special token."""
+    spans = []
+    for first in sorted(range(len(words)), key=lambda n: -keys[n]):
+        span = [words[first]]
+        for word in words[first + 1 : first + lengths[first]]:
+            if word[0] != span[-1][-1] + 1:
+                break
+            span.append(word)
+        spans.append(span)
+    return spans
+
+
+def length_of(draw: int, weights: list[float]) -> int:
+    """The number of words that 32 bits choose."""
+    sums = np.cumsum(weights) / sum(weights)
+    return next(length for length, upto in enumerate(sums, 1) if draw / 2**32 < upto)
+
+
+WEIGHTS = {
+    "span": [0.2 * 0.8 ** (length - 1) for length in range(1, 11)],
+    "ngram": [1.0, 1 / 2, 1 / 3],
+}
+
+
+@pytest.mark.parametrize("unit", ["whole_word", *WEIGHTS])
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**31), rate=st.floats(0.02, 0.9), slots=st.integers(1, 20))
-def test_whole_words_are_those_of_a_literal_loop(seed, rate, slots):
-    text, bits = make_text(40, seed), make_bits(40, slots, seed)
-    flags = chosen(mask(text, bits, MaskingConfig(rate=rate, unit="whole_word"), slots))
+def test_words_and_spans_are_those_of_a_literal_loop(unit, seed, rate, slots):
+    text, bits = make_text(40, seed), make_bits(40, slots, seed, unit=unit)
+    flags = chosen(mask(text, bits, MaskingConfig(rate=rate, unit=unit), slots))
     for row, end in enumerate(text.ends.tolist()):
         room = min(slots, max(1, round(end * rate)))
-        keys = bits[row, :LENGTH].tolist()
-        expected = choose_words_literally(text.ids[row].tolist(), text.is_text[row].tolist(), keys, room)
-        assert set(np.flatnonzero(flags[row])) == expected
+        words = words_of(text.ids[row].tolist(), text.is_text[row].tolist())
+        keys, lengths = bits[row, :LENGTH].tolist(), [1] * len(words)
+        if unit in WEIGHTS:
+            draws = bits[row, LENGTH : LENGTH + len(words)].tolist()
+            lengths = [length_of(draw, WEIGHTS[unit]) for draw in draws]
+        taken: set[int] = set()
+        for span in spans_of(words, keys, lengths):
+            for word in span:
+                if not taken & {*word} and len(taken) + len(word) <= room:
+                    taken.update(word)
+        assert set(np.flatnonzero(flags[row])) == taken
+
+
+@pytest.mark.parametrize(("unit", "together"), [("span", True), ("ngram", False)])
+def test_tokens_of_a_span_are_replaced_alike(unit, together):
+    text, masking = make_text(3000), MaskingConfig(rate=0.3, mask=0.5, same=0.5, random=0.0, unit=unit)
+    batch = mask(text, make_bits(3000, unit=unit), masking)
+    is_mask = batch["input_ids"] == MASK
+    adjacent = chosen(batch)[:, 1:] & chosen(batch)[:, :-1]
+    alike = (is_mask[:, 1:] == is_mask[:, :-1])[adjacent].mean()
+    assert alike == 1 if together else 0.4 < alike < 0.6
+    low, high = count_bounds(len(is_mask[chosen(batch)]) // 4, 0.5)  # runs have fewer than four tokens
+    assert low * 4 < is_mask.sum() < high * 4
+
+
+def test_mean_length_of_spans_is_that_of_the_paper():
+    """3.8 words (Joshi et al. 2020, section 3.1), in a text of one-piece words with one span in each row."""
+    rows, length = 4000, 400
+    ids, ends = np.full((rows, length), 6, np.int32), np.full(rows, length, np.int32)
+    ids[:, 0], ids[:, -1] = 2, 3
+    bits = make_bits(rows, 10, length=length, unit="span")
+    batch = mask(Text(ids, ends, ends), bits, MaskingConfig(rate=0.025, unit="span"), 10)
+    first = np.argmax(bits[:, : length - 2], axis=1) + 1
+    flags = np.pad(chosen(batch), ((0, 0), (0, 10)))
+    runs = np.stack([flags[np.arange(rows), first + offset] for offset in range(11)], axis=1)
+    # The first span of a row is whole, and at times another one begins right after it.
+    assert 3.8 < np.argmin(runs, axis=1).mean() < 4.1
 
 
 def test_rate_zero_and_no_slots_leave_the_text_alone():

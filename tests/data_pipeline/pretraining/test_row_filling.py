@@ -24,6 +24,7 @@ VARIANTS = {
     "sentence order": dataclasses.replace(DATA, pairing="sentence_order"),
     "contiguous": dataclasses.replace(DATA, pairing="contiguous"),
     "whole words": dataclasses.replace(DATA, masking=MaskingConfig(unit="whole_word")),
+    "spans": dataclasses.replace(DATA, masking=MaskingConfig(unit="span")),
     "no masks": dataclasses.replace(DATA, masking=MaskingConfig(rate=0.0)),
     "few slots": dataclasses.replace(DATA, phases=(Phase(LENGTH, 4),)),
 }
@@ -125,15 +126,17 @@ def test_every_column_visits_every_instance_once_an_epoch():
         assert columns[:, column].tolist() == longer[100 + ahead : 200 + ahead].tolist()
 
 
-def test_no_draw_serves_two_tokens_or_two_slots():
-    bits = np.tile(np.arange(num_mask_draws(PHASE), dtype=np.uint32), (3, 1))
+@pytest.mark.parametrize(("unit", "draws_of_a_token"), [("token", 1), ("span", 2)])
+def test_no_draw_serves_two_tokens_or_two_slots(unit, draws_of_a_token):
+    bits = np.tile(np.arange(num_mask_draws(PHASE, unit), dtype=np.uint32), (3, 1))
     lengths, slots = (50, 60, 18), (8, 9, 3)
     starts, before = np.cumsum([0, *lengths[:-1]]), np.cumsum([0, *slots[:-1]])
-    shared = share_draws(bits, starts, before, PHASE)
-    keys, actions, id_draws = np.split(shared, [LENGTH, LENGTH + SLOTS], axis=1)
-    used = [keys[i, :n].tolist() for i, n in enumerate(lengths)]
+    shared = share_draws(bits, starts, before, PHASE, unit)
+    ends = [LENGTH * (part + 1) for part in range(draws_of_a_token)]
+    *of_tokens, actions, id_draws = np.split(shared, [*ends, ends[-1] + SLOTS], axis=1)
+    used = [part[i, :n].tolist() for part in of_tokens for i, n in enumerate(lengths)]
     used += [part[i, :n].tolist() for part in (actions, id_draws) for i, n in enumerate(slots)]
-    assert sorted(itertools.chain.from_iterable(used)) == list(range(num_mask_draws(PHASE)))
+    assert sorted(itertools.chain.from_iterable(used)) == list(range(num_mask_draws(PHASE, unit)))
 
 
 def test_instances_of_a_row_draw_from_bits_of_their_own(corpus):
