@@ -455,11 +455,18 @@ class RunConfig:
                 f"optimizer.decay_start is {start}; it must be below num_train_steps "
                 f"({self.num_train_steps}); for a constant rate set optimizer.decay_power 0"
             )
-        if self.global_batch_size % self.parallel.accumulation_steps:
-            raise UserError(
-                f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
-                f"global_batch_size ({self.global_batch_size})"
-            )
+        for size in self.batch_sizes:
+            if size % self.parallel.accumulation_steps:
+                name = "global_batch_size" if size == self.global_batch_size else "a size of the batch"
+                raise UserError(
+                    f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
+                    f"{name} ({size})"
+                )
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The sizes of batch that the run has, in rows, ascending."""
+        return (self.global_batch_size,)
 
 
 def _divisors(number: int) -> str:

@@ -70,11 +70,27 @@ class BertForNextTokens(BertForPreTraining):
 
     def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
         """As in the base class, with every position but the last to predict from, [B, T - 1, D]."""
-        sequence_BTD = self.encoder(batch, deterministic)
-        if "instance_starts" not in batch:
-            return sequence_BTD[:, :-1], sequence_BTD
-        cls_BKD = jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)
-        return sequence_BTD[:, :-1], cls_BKD[:, :, None]
+        return _encode_everywhere(self.encoder, batch, deterministic)
+
+
+class BertForCausalThenMasked(BertForPreTraining):
+    """Predicts the next token of each position, causally, where a batch has no slots for masked tokens; the
+    masked tokens where it has."""
+
+    def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+        """As in the base class; without slots as in `BertForNextTokens`."""
+        if batch["masked_lm_positions"].shape[-1]:
+            return super().encode(batch, deterministic)
+        causal = {**batch, "is_causal": jnp.ones(batch["input_ids"].shape, bool)}
+        return _encode_everywhere(self.encoder, causal, deterministic)
+
+
+def _encode_everywhere(encoder: Encoder, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+    sequence_BTD = encoder(batch, deterministic)
+    if "instance_starts" not in batch:
+        return sequence_BTD[:, :-1], sequence_BTD
+    cls_BKD = jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)
+    return sequence_BTD[:, :-1], cls_BKD[:, :, None]
 
 
 class HybridModel(nn.Module):

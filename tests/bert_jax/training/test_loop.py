@@ -316,7 +316,7 @@ def test_phases_follow_each_other_in_one_run(
     }
     words = [str(word) for item in (flags | lengths).items() for word in item]
     assert main(["pretrain", "base", *experiment, *words]) == 0
-    assert "compiling the step for length 16" in capsys.readouterr().out
+    assert "compiling the step for 8 x 16" in capsys.readouterr().out
     rows = read_rows(tmp_path / METRICS_FILE)
     train = {row["step"]: row for row in rows if row["split"] == "train"}
     assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
