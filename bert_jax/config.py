@@ -329,7 +329,9 @@ class OptimizerConfig:
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
-    """Steps over which the learning rate rises from 0; 0 disables warm-up."""
+    """Steps over which the learning rate rises; 0 disables warm-up."""
+    warmup_from: float = 0.0
+    """Fraction of the peak learning rate from which warm-up rises."""
     decay_shape: DecayShape = "polynomial"
     """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine. sqrt: to 0 as
     1 minus the square root of what is done, fast at first."""
@@ -359,6 +361,8 @@ class OptimizerConfig:
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):
             check_not_negative(f"optimizer.{name}", getattr(self, name))
+        if not 0 <= self.warmup_from <= 1:
+            raise UserError(f"optimizer.warmup_from is {self.warmup_from:g}; it must be from 0 to 1")
         if self.decay_shape != "polynomial" and self.decay_power != 1:
             raise UserError(
                 f"optimizer.decay_power is of optimizer.decay_shape polynomial; {self.decay_shape} has none"

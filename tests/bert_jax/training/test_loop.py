@@ -332,6 +332,50 @@ def test_phases_follow_each_other_in_one_run(
     assert "would end phase 0 at step 30 instead of 20" in capsys.readouterr().err
 
 
+def test_a_run_resumes_across_changes_of_batch_size_and_objective(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = (
+        *(
+            "--objective",
+            "clm_then_mlm",
+            "--data.pairing",
+            "contiguous",
+            "--data.batch-schedule",
+            "0.5",
+            "0.5",
+        ),
+        *("--num-train-steps", "40", "--eval-every", "10", "--log-every", "8"),
+        *("--checkpoint-every", "5", "--keep-checkpoints", "9"),
+    )
+    whole = tmp_path / "whole"
+    assert main(arguments(whole, corpus, *flags)) == 0
+    said = capsys.readouterr().out
+    assert (
+        "compiling the step for 4 x 16, from step 10 on\ncompiling the step for 8 x 16, from step 20 on"
+        in said
+    )
+    rows = {(row["split"], row["step"]): row for row in deterministic_rows(whole)}
+    learnt = {
+        place: [kind for kind in ("lm", "mlm") if f"{kind}_accuracy" in row] for place, row in rows.items()
+    }
+    assert learnt == {
+        **{("train", step): ["lm"] for step in (8,)},
+        **{("train", step): ["lm", "mlm"] for step in (16,)},
+        **{("train", step): ["mlm"] for step in (24, 32, 40)},
+        **{("heldout", step): ["lm"] for step in (10,)},
+        **{("heldout", step): ["mlm"] for step in (20, 30, 40)},
+    }
+    for step in (5, 15):
+        stopped = shutil.copytree(whole, tmp_path / f"stopped-{step}")
+        for later in saved_steps(stopped):
+            if later > step:
+                shutil.rmtree(stopped / "checkpoints" / str(later))
+        assert main(arguments(stopped, corpus, *flags)) == 0
+        assert f"resuming from step {step} of 40" in capsys.readouterr().out
+        assert_same_run(stopped, whole)
+
+
 def test_nan_stops_the_run_and_spares_the_good_checkpoint(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
