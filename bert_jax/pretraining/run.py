@@ -134,7 +134,7 @@ def compile_later_phases(
     """Compiles the step for each shape of batch that is new after `step`; jax keeps it until it is needed.
 
     Larger batches take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
-    makes that happen at the start of the run, not days later when the shape begins. Does nothing under pmap
+    makes that happen at the start of the run, not days later when they come. Does nothing under pmap
     with several processes: there jax lowers a step only for arrays, not for shapes.
 
     Args:

@@ -234,7 +234,7 @@ def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway
 
 
 def test_a_triangle_rises_from_a_part_of_its_peak() -> None:
-    """Cramming's one-cycle schedule: min(1/4 + t, 4 (1 - t)) of the peak, when a fraction t of the run is done."""
+    """Cramming's one-cycle rate: min(1/4 + t, 4 (1 - t)) of the peak when a fraction t of the run is done."""
     config = OptimizerConfig(learning_rate=2.0, warmup_from=0.25, warmup_steps=750, decay_start="warmup_end")
     rate_of, steps = make_schedule(config, 1000), np.arange(0, 1000, 50)
     expected = 2 * np.minimum(0.25 + steps / 1000, 4 * (1 - steps / 1000))
