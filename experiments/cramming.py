@@ -20,18 +20,14 @@ the clock, and text cut into rows regardless of sentences. Here rows are filled 
 not been tried at full size.
 """
 
-import itertools
-
 from bert_jax.config import ModelConfig, OptimizerConfig, ParallelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 
-_ROWS, _BATCH = 600_000 * 128, 8192
-# The parts of the rows during which each size is the nearest to one that grows in a straight line until 60%.
-_PARTS = {1024: 0.1125, 2048: 0.1125, 4096: 0.225, 8192: 0.55}
-_STEPS = {size: round(part * _ROWS / size) for size, part in _PARTS.items()}
-_ENDS = tuple(itertools.accumulate(_STEPS.values()))
+# Of 76.8 M rows, a size that grows in a straight line until 60% of them is nearest to 1,024 for the first
+# 11.25%, to 2,048 until 22.5%, and to 4,096 until 45%. The rate falls in the last 25%, which are 2,344 steps.
+_ENDS, _STEPS = {1024: 8438, 2048: 12_657, 4096: 16_876}, 22_032
 
 CRAMMING = Experiment(
     objective=MaskedLM(),
@@ -55,14 +51,12 @@ CRAMMING = Experiment(
         short_seq_prob=0.0,
         masking=MaskingConfig(rate=0.25),
         phases=(Phase(max_seq_length=128, max_predictions_per_seq=32),),
-        batch_schedule=tuple(
-            (end / _ENDS[-1], size / _BATCH) for end, size in zip(_ENDS, _STEPS, strict=True)
-        ),
+        batch_schedule=tuple((end / _STEPS, size / 8192) for size, end in _ENDS.items()),
     ),
     optimizer=OptimizerConfig(
         learning_rate=1e-3,
         warmup_from=0.25,
-        warmup_steps=_ENDS[-1] - round(0.25 * _ROWS / _BATCH),
+        warmup_steps=_STEPS - 2344,
         decay_start="warmup_end",
         bias_correction="adam",
         beta2=0.98,
@@ -70,6 +64,6 @@ CRAMMING = Experiment(
         clip_norm=0.5,
     ),
     parallel=ParallelConfig(accumulation_steps=32),
-    num_train_steps=_ENDS[-1],
-    global_batch_size=_BATCH,
+    num_train_steps=_STEPS,
+    global_batch_size=8192,
 )

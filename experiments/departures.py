@@ -16,9 +16,8 @@ from bert_jax.objectives import (
     MaskedLMAndSOP,
     ReplacedTokenDetection,
 )
-from bert_jax.objectives.clm_then_mlm import causal_first
 from bert_jax.studies.study import Arm, Changes, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
+from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -106,7 +105,7 @@ def _arms(
             {
                 "objective": CausalThenMaskedLM(),
                 "data.pairing": "contiguous",
-                "data.phases": causal_first(phases, 0.25),
+                "data.phases": CausalThenMaskedLM().required_data(DataConfig(phases=phases)).phases,
             },
             claim="better than MLM alone at equal compute (Gisserot-Boukhlef et al. 2025)",
         ),
