@@ -354,7 +354,9 @@ def test_a_run_resumes_across_changes_of_batch_size_and_objective(
         place: [kind for kind in ("lm", "mlm") if f"{kind}_accuracy" in row] for place, row in rows.items()
     }
     assert learnt == {
-        **{("train", 8): ["lm"], ("train", 16): ["lm", "mlm"], ("heldout", 10): ["lm"]},
+        ("train", 8): ["lm"],
+        ("train", 16): ["lm", "mlm"],
+        ("heldout", 10): ["lm"],
         **{("train", step): ["mlm"] for step in (24, 32, 40)},
         **{("heldout", step): ["mlm"] for step in (20, 30, 40)},
     }
