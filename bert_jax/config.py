@@ -339,7 +339,9 @@ class OptimizerConfig:
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000
-    """Steps over which the learning rate rises from 0; 0 disables warm-up."""
+    """Steps over which the learning rate rises; 0 disables warm-up."""
+    warmup_from: float = 0.0
+    """Fraction of the peak learning rate from which warm-up rises."""
     decay_shape: DecayShape = "polynomial"
     """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine. sqrt: to 0 as
     1 minus the square root of what is done, fast at first."""
@@ -369,6 +371,8 @@ class OptimizerConfig:
             check_above_zero(f"optimizer.{name}", getattr(self, name))
         for name in ("warmup_steps", "decay_power", "weight_decay"):
             check_not_negative(f"optimizer.{name}", getattr(self, name))
+        if not 0 <= self.warmup_from <= 1:
+            raise UserError(f"optimizer.warmup_from is {self.warmup_from:g}; it must be from 0 to 1")
         if self.decay_shape != "polynomial" and self.decay_power != 1:
             raise UserError(
                 "optimizer.decay_power goes with optimizer.decay_shape polynomial; "
@@ -466,11 +470,18 @@ class RunConfig:
                 f"optimizer.decay_start is {start}; it must be below num_train_steps "
                 f"({self.num_train_steps}); for a constant rate set optimizer.decay_power 0"
             )
-        if self.global_batch_size % self.parallel.accumulation_steps:
-            raise UserError(
-                f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
-                f"global_batch_size ({self.global_batch_size})"
-            )
+        for size in self.batch_sizes:
+            if size % self.parallel.accumulation_steps:
+                name = "global_batch_size" if size == self.global_batch_size else "a size of the batch"
+                raise UserError(
+                    f"parallel.accumulation_steps ({self.parallel.accumulation_steps}) does not divide "
+                    f"{name} ({size})"
+                )
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The sizes of batch that the run has, in rows, ascending."""
+        return (self.global_batch_size,)
 
 
 def _divisors(number: int) -> str:

@@ -5,6 +5,7 @@ experiment on machines that have no TensorFlow.
 """
 
 import dataclasses
+import itertools
 from typing import Literal, NamedTuple
 
 from data_pipeline.errors import UserError
@@ -75,7 +76,8 @@ class Phase:
     max_seq_length: int = 128
     """Tokens in a sequence, special ones counted."""
     max_predictions_per_seq: int = 20
-    """Slots for predicted tokens; fewer than about rate x max_seq_length mask long sequences too little."""
+    """Slots for predicted tokens; fewer than about rate x max_seq_length mask long sequences too little. With
+    0 nothing is masked: the phase is one of causal language modelling (objective clm_then_mlm)."""
     fraction: float = 1.0
     """Fraction of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
 
@@ -92,14 +94,22 @@ class Phase:
 
 
 class Stretch(NamedTuple):
-    """A phase of a run, with the steps that it takes: start, ..., stop - 1."""
+    """The steps start, ..., stop - 1 of a run: a phase, or the part of it that has batches of one size."""
 
     number: int
     """Of the phase; the first is 0."""
     phase: Phase
     start: int
     stop: int
-    """Steps done when the phase ends."""
+    """Steps done when it ends."""
+    batch_size: int
+    """Rows in a step."""
+    first_row: int
+    """Rows that the phase has read before."""
+
+    def rows_before(self, step: int) -> int:
+        """Rows that the phase has read before a step of the stretch."""
+        return self.first_row + (step - self.start) * self.batch_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +132,10 @@ class DataConfig:
     """Most instances packed into one row; 1 disables packing."""
     masking: MaskingConfig = MaskingConfig()
     phases: tuple[Phase, ...] = (Phase(),)
+    batch_schedule: tuple[tuple[float, float], ...] = ()
+    """Pairs UNTIL PART: until a fraction UNTIL of num_train_steps is done, a
+    step has PART x global_batch_size rows, rounded; after the last pair all of
+    them. "0.1 0.25 0.3 0.5" is a quarter, then half, then the whole batch."""
 
     def __post_init__(self) -> None:
         for name in ("random_next_prob", "short_seq_prob"):
@@ -143,14 +157,38 @@ class DataConfig:
         total = sum(phase.fraction for phase in self.phases)
         if abs(total - 1) > 1e-6:
             raise UserError(f"the fractions of data.phases add up to {total:g}; they must add up to 1")
+        self._check_batch_schedule()
 
-    def stretches(self, num_train_steps: int) -> tuple[Stretch, ...]:
-        """The phases of a run of so many steps, one after the other; the last ends with the run."""
+    def _check_batch_schedule(self) -> None:
+        ends = [0.0, *(until for until, _ in self.batch_schedule)]
+        if not (ends[-1] <= 1 and all(a < b for a, b in itertools.pairwise(ends))):
+            given = ", ".join(f"{end:g}" for end in ends[1:])
+            raise UserError(
+                f"data.batch_schedule has sizes until {given} of the run; these fractions must be above 0, "
+                "ascending and at most 1"
+            )
+        for until, part in self.batch_schedule:
+            if not 0 < part <= 1:
+                raise UserError(
+                    f"data.batch_schedule has {part:g} of global_batch_size until {until:g}; "
+                    "it must be above 0 and at most 1"
+                )
+
+    def stretches(self, num_train_steps: int, global_batch_size: int) -> tuple[Stretch, ...]:
+        """The phases of a run of so many steps, each cut where the batch size changes.
+
+        The last ends with the run. A phase that is too short for a step is one empty stretch.
+        """
+        ends = [(round(until * num_train_steps), part) for until, part in self.batch_schedule]
         stretches, start, fraction = [], 0, 0.0
         for number, phase in enumerate(self.phases):
             fraction += phase.fraction
             is_last = number == len(self.phases) - 1
-            stop = num_train_steps if is_last else round(fraction * num_train_steps)
-            stretches.append(Stretch(number, phase, start, stop))
-            start = stop
+            last = num_train_steps if is_last else round(fraction * num_train_steps)
+            first_row = 0
+            for stop in sorted({last, *(end for end, _ in ends if start < end < last)}):
+                part = next((part for end, part in ends if start < end), 1.0)
+                size = max(round(part * global_batch_size), 1)
+                stretches.append(Stretch(number, phase, start, stop, size, first_row))
+                first_row, start = stretches[-1].rows_before(stop), stop
         return tuple(stretches)

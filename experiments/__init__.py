@@ -5,9 +5,11 @@ from bert_jax.studies.study import Study
 from experiments import table6, table8
 from experiments.albert import ALBERT_BASE
 from experiments.base import BASE
+from experiments.cramming import CRAMMING
 from experiments.departures import DEPARTURES
 from experiments.electra import ELECTRA_BASE, ELECTRA_SMALL
 from experiments.figure5 import FIGURE5
+from experiments.gpt_bert import GPT_BERT_BASE
 from experiments.large import LARGE
 from experiments.modern import MODERN_BASE, MODERN_LARGE
 from experiments.packed import BASE_PACKED
@@ -38,6 +40,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "electra_base": ELECTRA_BASE,
     "albert_base": ALBERT_BASE,
     "spanbert_base": SPANBERT_BASE,
+    "gpt_bert_base": GPT_BERT_BASE,
+    "cramming": CRAMMING,
 }
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
@@ -62,6 +66,8 @@ SUMMARIES: dict[str, str] = {
     "electra_base": "ELECTRA-BASE: replaced tokens and a generator",
     "albert_base": "ALBERT-BASE: shared layers, sentence order",
     "spanbert_base": "SpanBERT at BASE's size: spans and their boundaries",
+    "gpt_bert_base": "GPT-BERT: causal and masked, a growing batch",
+    "cramming": "Cramming: one GPU, one day",
 }
 """What each experiment is, in a few words."""
 

@@ -10,6 +10,7 @@ gives: on other data and of other models, so that the effect need not be the sam
 from dataclasses import replace
 
 from bert_jax.objectives import (
+    CausalThenMaskedLM,
     HybridLanguageModel,
     MaskedLM,
     MaskedLMAndSOP,
@@ -17,7 +18,7 @@ from bert_jax.objectives import (
     ReplacedTokenDetection,
 )
 from bert_jax.studies.study import Arm, Changes, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
+from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -100,6 +101,15 @@ def _arms(
             measured=names,
             claim="at 1 to 7 BLiMP +0.5, MNLI the same (GPT-BERT)",
         ),
+        "clm_then_mlm": Arm(
+            BASE,
+            {
+                "objective": CausalThenMaskedLM(),
+                "data.pairing": "contiguous",
+                "data.phases": CausalThenMaskedLM().required_data(DataConfig(phases=phases)).phases,
+            },
+            claim="better than MLM alone at equal compute (Gisserot-Boukhlef et al. 2025)",
+        ),
         "z_loss": Arm(BASE, {"objective.z_loss": 1e-4}),
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
@@ -132,6 +142,11 @@ def _arms(
         "muon": Arm(BASE, _MUON),
         "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
         "cosine": Arm(BASE, _COSINE),
+        "growing_batch": Arm(
+            BASE,
+            {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
+            claim="faster progress in training (ModernBERT)",
+        ),
     }
     rotary_pre = {**_ROTARY, **_PRE_NORM}
     rotary_pre_geglu = {**rotary_pre, **geglu, **_NO_BIASES}

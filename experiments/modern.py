@@ -5,23 +5,24 @@
 Corpus in the paper: 1.719 T tokens of web text, code and papers, a byte-level BPE vocabulary of 50,368.
 Here the vocabulary is the corpus's own: pass --model.vocab-size if it is smaller, and expect numbers to
 differ for that reason. 30% of the tokens are masked, rows are packed, and the rate is constant after warm-up.
+The batch grows over the first 50 G tokens from 768 to 4,608 rows (LARGE: over 10 G tokens from 448 to 4,928),
+with as many steps of each size.
 Sizes and rates are those of the paper and of the authors' `modernbert-base-pretrain.yaml`; weight decay is
 multiplied by the learning rate here and not there.
 
 Encoder and language model head have 149.7 M and 395.9 M parameters, the paper's 149 M and 395 M; what
 `bert-jax experiments` counts beside them are pooler and next sentence head, which are not trained.
 
-What their training has and this has not: a batch that grows over the first 50 G tokens (BASE), smaller
-initial output layers, dropout of 0.1 on the output of attention alone, LARGE's start from BASE's weights,
-and its second half at a rate of 5e-5.
+What their training has and this has not: smaller initial output layers, dropout of 0.1 on the output of
+attention alone, LARGE's start from BASE's weights, and its second half at a rate of 5e-5.
 
 The second stage, with context of 8,192 at the rate 3e-4, and at its end a decay, is a branch:
 
     bert-jax pretrain modern_base --branch-from runs/modern_base --workdir runs/modern_long \\
         --data.corpus corpora/long --model.rotary-base 160000 --optimizer.learning-rate 3e-4 \\
         --data.phases.0.max-seq-length 8192 --data.phases.0.max-predictions-per-seq 2458 \\
-        --num-train-steps 372252 --optimizer.decay-shape sqrt --optimizer.decay-power 1 \\
-        --optimizer.decay-start 370927
+        --num-train-steps 382849 --optimizer.decay-shape sqrt --optimizer.decay-power 1 \\
+        --optimizer.decay-start 381525
 
 These are 250 G tokens and 50 G more.
 
@@ -39,11 +40,20 @@ from data_pipeline.config import DataConfig, MaskingConfig, Phase
 _TOKENS, _LENGTH = 1.719e12, 1024
 
 
-def _steps(tokens: float, batch_size: int) -> int:
+def _steps(tokens: float, batch_size: float) -> int:
     return round(tokens / (batch_size * _LENGTH))
 
 
-MODERN_BASE = Experiment(
+def _with_growing_batch(run: Experiment, sizes: int, tokens: float) -> Experiment:
+    """The run of `_TOKENS`, with batches of 1/sizes, 2/sizes, ... of the whole one until so many tokens."""
+    parts = [number / sizes for number in range(1, sizes)]
+    steps_of_each = _steps(tokens, sum(parts) * run.global_batch_size)
+    num_train_steps = (sizes - 1) * steps_of_each + _steps(_TOKENS - tokens, run.global_batch_size)
+    schedule = tuple((number * steps_of_each / num_train_steps, part) for number, part in enumerate(parts, 1))
+    return replace(run, num_train_steps=num_train_steps, data=replace(run.data, batch_schedule=schedule))
+
+
+_BASE = Experiment(
     objective=MaskedLM(),
     model=ModelConfig(
         vocab_size=50_368,
@@ -76,7 +86,7 @@ MODERN_BASE = Experiment(
     optimizer=OptimizerConfig(
         name="stable_adamw",
         learning_rate=8e-4,
-        warmup_steps=_steps(3e9, 4608),
+        warmup_steps=_steps(3e9, 768),
         decay_power=0,
         bias_correction="adam",
         beta2=0.98,
@@ -84,19 +94,21 @@ MODERN_BASE = Experiment(
         weight_decay=1e-5 / 8e-4,
         clip_norm=None,
     ),
-    num_train_steps=_steps(_TOKENS, 4608),
     global_batch_size=4608,
 )
 
-MODERN_LARGE = replace(
-    MODERN_BASE,
-    model=replace(MODERN_BASE.model, num_layers=28, hidden_size=1024, num_heads=16, intermediate_size=2624),
+_LARGE = replace(
+    _BASE,
+    model=replace(_BASE.model, num_layers=28, hidden_size=1024, num_heads=16, intermediate_size=2624),
     optimizer=replace(
-        MODERN_BASE.optimizer,
+        _BASE.optimizer,
         learning_rate=5e-4,
-        warmup_steps=_steps(2e9, 4928),
+        # 2 G tokens, in the first four sizes and a part of the fifth
+        warmup_steps=1664,
         weight_decay=1e-5 / 5e-4,
     ),
-    num_train_steps=_steps(_TOKENS, 4928),
     global_batch_size=4928,
 )
+
+MODERN_BASE = _with_growing_batch(_BASE, sizes=6, tokens=50e9)
+MODERN_LARGE = _with_growing_batch(_LARGE, sizes=11, tokens=10e9)

@@ -49,14 +49,12 @@ def run(args: Compile) -> int:
 
 def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | None:
     """Returns the report for one batch size; prints that it does not fit, and returns None, if so."""
-    experiment = args.experiment
-    if batch_per_chip is not None:
-        rows = batch_per_chip * len(where.devices)
-        experiment = dataclasses.replace(experiment, global_batch_size=rows)
-    batch = experiment.global_batch_size / len(where.devices)
+    phase, chips = args.experiment.data.phases[args.phase], len(where.devices)
+    rows = args.experiment.largest_batch(phase) if batch_per_chip is None else batch_per_chip * chips
+    batch = rows / chips
     _say(f"compiling {args.name} for {where.name}, {batch:g} sequences a chip")
     try:
-        return compile_step(experiment, args.experiment.data.phases[args.phase], where)
+        return compile_step(args.experiment.with_batches_of(rows), phase, where)
     except TooLarge as error:
         _say(f"{batch:g} sequences a chip do not fit: {error}")
         return None

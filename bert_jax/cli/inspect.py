@@ -73,15 +73,15 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
 
 def _show_step(console: Console, experiment: Experiment, directory: str, step: int, examples: int) -> None:
     """Prints the first rows of a step's batch."""
-    size, data, steps = experiment.global_batch_size, experiment.data, experiment.num_train_steps
+    steps = experiment.num_train_steps
     if not 0 <= step < steps:
         raise UserError(f"--step is {step}; the steps of the run are 0 to {steps - 1}")
-    stream, phase, start, _ = next(s for s in data.stretches(steps) if step < s.stop)
-    count = min(examples, size)
-    source = make_corpus_source(open_corpus(directory, "train"), data, phase)
-    console.print(f"step {step}, length {phase.max_seq_length}: {count} of {size} rows")
-    progress = step / experiment.num_train_steps
-    _print_examples(console, source, experiment.seed, stream, (step - start) * size, count, progress)
+    stretch = next(s for s in experiment.stretches if step < s.stop)
+    phase, count = stretch.phase, min(examples, stretch.batch_size)
+    source = make_corpus_source(open_corpus(directory, "train"), experiment.data, phase)
+    console.print(f"step {step}, length {phase.max_seq_length}: {count} of {stretch.batch_size} rows")
+    first = stretch.rows_before(step)
+    _print_examples(console, source, experiment.seed, stretch.number, first, count, step / steps)
 
 
 def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:

@@ -59,10 +59,11 @@ def _name(workdir: Path, step: int | None) -> str:
 
 def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:
     experiment = record.experiment
+    sizes = experiment.batch_sizes
     return {
         "experiment": record.experiment_name,
         "steps": f"{step:,} of {experiment.num_train_steps:,}",
-        "sequences a step": f"{experiment.global_batch_size:,}",
+        "sequences a step": " to ".join(f"{size:,}" for size in sorted({sizes[0], sizes[-1]})),
         "seed": str(experiment.seed),
         **({"started from": record.init_from} if record.init_from else {}),
         **_heldout_metrics(workdir, experiment.objective, step),

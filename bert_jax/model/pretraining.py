@@ -83,6 +83,17 @@ class BertForPreviousTokens(BertForPreTraining):
         return sequence_BTD[:, 1:], _from_cls(sequence_BTD, batch)
 
 
+class BertForCausalThenMasked(BertForNextTokens):
+    """Predicts the next token of each position, causally, where a batch has no slots for masked tokens; the
+    masked tokens where it has."""
+
+    def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+        """As in `BertForPreTraining`; without slots as in `BertForNextTokens`."""
+        if batch["masked_lm_positions"].shape[-1]:
+            return BertForPreTraining.encode(self, batch, deterministic)
+        return super().encode({**batch, "is_causal": jnp.ones(batch["input_ids"].shape, bool)}, deterministic)
+
+
 def _from_cls(sequence_BTD: jax.Array, batch: Batch) -> jax.Array:
     """States that begin with [CLS]: [B, T, D], or [B, K, 1, D] for a packed batch."""
     if "instance_starts" not in batch:

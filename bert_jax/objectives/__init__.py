@@ -5,6 +5,7 @@ from bert_jax.objectives.base import Objective as Objective
 from bert_jax.objectives.base import find_objective as find_objective
 from bert_jax.objectives.base import objective_name as objective_name
 from bert_jax.objectives.base import register as register
+from bert_jax.objectives.clm_then_mlm import CausalThenMaskedLM as CausalThenMaskedLM
 from bert_jax.objectives.hybrid import HybridLanguageModel as HybridLanguageModel
 from bert_jax.objectives.ltr import LeftToRight as LeftToRight
 from bert_jax.objectives.mlm import MaskedLM as MaskedLM

@@ -8,7 +8,7 @@ import dataclasses
 
 from bert_jax.config import ModelConfig, RunConfig, check_positive
 from bert_jax.objectives import MaskedLMAndNSP, Objective, objective_name
-from data_pipeline.config import DataConfig
+from data_pipeline.config import DataConfig, Phase, Stretch
 from data_pipeline.errors import UserError
 
 
@@ -40,6 +40,24 @@ class Experiment(RunConfig):
             )
         self.objective.check(self.data)
         self.objective.check_model(self.model)
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The steps of the run, cut where a phase begins or the batch size changes."""
+        return self.data.stretches(self.num_train_steps, self.global_batch_size)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({stretch.batch_size for stretch in self.stretches}))
+
+    def largest_batch(self, phase: Phase) -> int:
+        """Most rows in a step of one of the phases."""
+        return max(stretch.batch_size for stretch in self.stretches if stretch.phase == phase)
+
+    def with_batches_of(self, rows: int) -> "Experiment":
+        """The same experiment with batches of one size throughout."""
+        data = dataclasses.replace(self.data, batch_schedule=())
+        return dataclasses.replace(self, global_batch_size=rows, data=data)
 
     def with_objective(self, objective: Objective) -> "Experiment":
         """The same experiment with another objective, and the attention, pairs and masks that it needs."""

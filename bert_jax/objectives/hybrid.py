@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -21,8 +21,6 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
     import numpy as np
 
     from bert_jax.model import masked_tokens, pretraining, sampling
-
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     import jax
@@ -70,14 +68,17 @@ class HybridLanguageModel(MaskedLM):
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         masked, causal = (
-            language_model.token_loss(_of(sums, kind), _of(totals, kind), self.z_loss)
+            language_model.token_loss(
+                language_model.sums_of(kind, sums), language_model.sums_of(kind, totals), self.z_loss
+            )
             for kind in ("mlm", "lm")
         )
         return (1 - self.causal_fraction) * masked + self.causal_fraction * causal
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         masked, causal = (
-            language_model.token_means(_of(sums, kind), kind, self.z_loss) for kind in ("mlm", "lm")
+            language_model.token_means(language_model.sums_of(kind, sums), kind, self.z_loss)
+            for kind in ("mlm", "lm")
         )
         loss = (1 - self.causal_fraction) * masked["loss"] + self.causal_fraction * causal["loss"]
         return {**masked, **causal, "loss": loss}
@@ -99,12 +100,3 @@ class HybridLanguageModel(MaskedLM):
         is_causal = sampling.choose_sequences(batch, self.causal_fraction)[:, 1:]
         masked = (masked_tokens.is_masked(batch)[:, 1:] & ~is_causal).astype("float32")
         return targets, masked, follows * is_causal
-
-
-def _of(sums: Mapping[str, T], kind: str) -> dict[str, T]:
-    """The sums of `mlm` or `lm` under the names of one language model."""
-    return {
-        f"lm_{name}": sums[f"{kind}_{name}"]
-        for name in ("loss", "correct", "squared_log_z", "weight")
-        if f"{kind}_{name}" in sums
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 from etils import epy
 
@@ -22,6 +23,8 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
 
     from bert_jax import cross_entropy
     from bert_jax.model import packed_rows
+
+T = TypeVar("T")
 
 # Keeps the mean finite in a batch without predictions (run_pretraining.py:279).
 _WEIGHT_EPSILON = 1e-5
@@ -72,6 +75,15 @@ def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss
     if z_loss:
         sums["lm_squared_log_z"] = (jax.nn.logsumexp(logits, axis=-1) ** 2 * weights).sum()
     return sums
+
+
+def sums_of(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
+    """Of the sums of two language models, `mlm` and `lm`, those of one under the names of `token_sums`."""
+    return {
+        f"lm_{name}": sums[f"{kind}_{name}"]
+        for name in ("loss", "correct", "squared_log_z", "weight")
+        if f"{kind}_{name}" in sums
+    }
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:

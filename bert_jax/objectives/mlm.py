@@ -49,14 +49,17 @@ class MaskedLM(Objective):
         return dataclasses.replace(data, masking=masking)
 
     def check(self, data: DataConfig) -> None:
-        if not data.masking.rate:
-            raise UserError(f"data.masking.rate is 0; it must be above 0 with objective {self.name}")
+        self._check_rate(data)
         for phase in data.phases:
             if not phase.max_predictions_per_seq:
                 raise UserError(
                     f"max_predictions_per_seq is 0 in the phase of length {phase.max_seq_length}; it must be "
                     f"at least 1 with data.masking.rate {data.masking.rate}"
                 )
+
+    def _check_rate(self, data: DataConfig) -> None:
+        if not data.masking.rate:
+            raise UserError(f"data.masking.rate is 0; it must be above 0 with objective {self.name}")
 
     def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
         return pretraining.BertForPreTraining(model)

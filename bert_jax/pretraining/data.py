@@ -120,7 +120,7 @@ def make_data(program: Program, experiment: Experiment, corpus: Description) -> 
         seed=experiment.seed,
         global_batch_size=experiment.global_batch_size,
         num_train_steps=experiment.num_train_steps,
-        rows=program.rows.ranges(experiment.global_batch_size),
+        rows=program.rows.ranges,
     )
     data = TrainingData(
         training=lambda step: map(task.select, batches(first_step=step)),
@@ -142,7 +142,7 @@ def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
     rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
-        if slots < _FEW_SLOTS * wanted:
+        if 0 < slots < _FEW_SLOTS * wanted:
             say(
                 f"note: of {phase.max_seq_length} tokens at most {slots} are predicted, "
                 f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "

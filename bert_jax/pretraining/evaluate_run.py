@@ -43,9 +43,8 @@ def evaluate_run(
     experiment = dataclasses.replace(
         record.experiment,
         parallel=ParallelConfig(),
-        global_batch_size=_ROWS_OF_A_DEVICE * jax.device_count(),
         eval_examples=record.experiment.eval_examples if examples is None else examples,
-    )
+    ).with_batches_of(_ROWS_OF_A_DEVICE * jax.device_count())
     corpus = corpus or corpus_of(workdir, experiment.data.corpus)
     described = describe(corpus)
     check_same_vocabulary(described, workdir, record)

@@ -1,6 +1,5 @@
 """Held-out evaluation of pretraining: the same batches every time, summed exactly, divided once."""
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -29,16 +28,20 @@ def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> He
     """
     task = program.task
     assert isinstance(task, PretrainingTask)
-    batch_size = experiment.global_batch_size // experiment.parallel.accumulation_steps
-    batches = functools.partial(
-        evaluation_batches,
-        corpus,
-        experiment.data,
-        batch_size=batch_size,
-        examples=experiment.eval_examples,
-        rows=program.rows.ranges(batch_size),
-    )
-    return lambda phase: map(task.select, batches(phase))
+
+    def batches(phase: Phase) -> HostBatches:
+        batch_size = experiment.largest_batch(phase) // experiment.parallel.accumulation_steps
+        made = evaluation_batches(
+            corpus,
+            experiment.data,
+            phase,
+            batch_size=batch_size,
+            examples=experiment.eval_examples,
+            rows=program.rows.ranges(batch_size),
+        )
+        return map(task.select, made)
+
+    return batches
 
 
 def make_evaluation(program: Program, experiment: Experiment, corpus: str) -> Evaluation:
@@ -50,10 +53,9 @@ def make_evaluation(program: Program, experiment: Experiment, corpus: str) -> Ev
     heldout = heldout_batches(program, experiment, corpus)
     for phase in experiment.data.phases:
         heldout(phase)
-    stretches = experiment.data.stretches(experiment.num_train_steps)
 
     def evaluation(params: Params, step: int) -> dict[str, Any]:
-        phase = next(s.phase for s in stretches if step <= s.stop)
+        phase = next(s.phase for s in experiment.stretches if step <= s.stop)
         metrics = evaluate(program, params, heldout(phase))
         return {"max_seq_length": phase.max_seq_length, **metrics}
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from bert_jax import exit_status
@@ -122,10 +123,10 @@ def _open_batches(
 def compile_later_phases(
     program: Program, experiment: Experiment, step: int, say: Callable[[str], None]
 ) -> float:
-    """Compiles the step of each phase that begins after `step`; jax keeps the result until it is needed.
+    """Compiles the step for each shape of batch that is new after `step`; jax keeps it until it is needed.
 
-    Longer sequences take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
-    makes that happen at the start of the run, not days later when the phase begins. Does nothing under pmap
+    Larger batches take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
+    makes that happen at the start of the run, not days later when they come. Does nothing under pmap
     with several processes: there jax lowers a step only for arrays, not for shapes.
 
     Args:
@@ -142,14 +143,18 @@ def compile_later_phases(
         return 0.0
     task = program.task
     assert isinstance(task, PretrainingTask)
-    held = program.rows.ranges(experiment.global_batch_size)
-    num_rows = sum(stop - start for start, stop in held)
-    for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps):
-        if step < start < stop:
-            say(f"compiling the step for length {phase.max_seq_length}, which begins at step {start}")
-            shapes = task.abstract_batch(phase, num_rows, experiment.data.max_instances_per_row)
+    known: list[dict[str, jax.ShapeDtypeStruct]] = []
+    for stretch in experiment.stretches:
+        if max(step, stretch.start) >= stretch.stop:
+            continue
+        rows = sum(stop - start for start, stop in program.rows.ranges(stretch.batch_size))
+        shapes = task.abstract_batch(stretch.phase, rows, experiment.data.max_instances_per_row)
+        if shapes not in known and step < stretch.start:
+            length = stretch.phase.max_seq_length
+            say(f"compiling the step for {stretch.batch_size} x {length}, from step {stretch.start} on")
             batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
             program.lower_train_step(program.put(batch)).compile()
+        known.append(shapes)
     return time.perf_counter() - began
 
 

@@ -44,12 +44,9 @@ def find_cores(plan: Plan, num_workers: int | None) -> list[str]:
 def memory_of(experiment: Experiment) -> float:
     """Bytes that pretraining needs on a CPU, estimated."""
     model = experiment.model
-    positions = max(
-        experiment.global_batch_size * phase.max_seq_length for phase in experiment.data.phases
-    ) / (experiment.parallel.accumulation_steps)
-    predictions = max(
-        experiment.global_batch_size * phase.max_predictions_per_seq for phase in experiment.data.phases
-    ) / (experiment.parallel.accumulation_steps)
+    batches, parts = experiment.stretches, experiment.parallel.accumulation_steps
+    positions = max(s.batch_size * s.phase.max_seq_length for s in batches) / parts
+    predictions = max(s.batch_size * s.phase.max_predictions_per_seq for s in batches) / parts
     activations = 4 * positions * model.hidden_size * model.num_layers * _VALUES_PER_UNIT
     logits = 3 * 4 * predictions * model.vocab_size
     parameters = experiment.objective.num_parameters(model) * _BYTES_PER_PARAMETER

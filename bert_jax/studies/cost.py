@@ -76,11 +76,9 @@ def flops_per_second(experiment: Experiment) -> float:
     Compiles, which takes most of the time. All numbers in the batches are 0.
     """
     rows = min(experiment.global_batch_size, _MOST_ROWS) // jax.device_count() * jax.device_count()
-    experiment = dataclasses.replace(
-        experiment,
-        global_batch_size=max(rows, jax.device_count()),
-        parallel=dataclasses.replace(experiment.parallel, accumulation_steps=1),
-    )
+    parallel = dataclasses.replace(experiment.parallel, accumulation_steps=1)
+    experiment = dataclasses.replace(experiment, parallel=parallel)
+    experiment = experiment.with_batches_of(max(rows, jax.device_count()))
     task = PretrainingTask(experiment.objective, experiment.model)
     program = make_program(task, experiment)
     phase = experiment.data.phases[0]

@@ -28,10 +28,7 @@ PEAK_FLOPS = {
 
 def run_tokens(experiment: Experiment) -> int:
     """Number of positions in a whole run, padding included."""
-    return sum(
-        steps * experiment.global_batch_size * phase.max_seq_length
-        for phase, steps in _steps_by_phase(experiment)
-    )
+    return sum(rows * phase.max_seq_length for phase, rows in _rows_by_phase(experiment, 0))
 
 
 def run_flops(experiment: Experiment) -> int:
@@ -43,12 +40,11 @@ def flops_left(experiment: Experiment, step: int) -> int:
     """The part of `run_flops` that remains when `step` steps are done."""
     instances = experiment.data.max_instances_per_row
     return sum(
-        steps
-        * experiment.global_batch_size
+        rows
         * experiment.objective.flops(
             experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances
         )
-        for phase, steps in _steps_by_phase(experiment, step)
+        for phase, rows in _rows_by_phase(experiment, step)
     )
 
 
@@ -58,8 +54,9 @@ def peak_flops(device_kind: str) -> float | None:
     return next((peak for words, peak in PEAK_FLOPS.items() if re.search(rf"\b{words}\b", kind)), None)
 
 
-def _steps_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:
+def _rows_by_phase(experiment: Experiment, first_step: int) -> list[tuple[Phase, int]]:
+    """The phase of each stretch, and the rows that remain of it from a step on."""
     return [
-        (phase, max(stop - max(start, first_step), 0))
-        for _, phase, start, stop in experiment.data.stretches(experiment.num_train_steps)
+        (stretch.phase, stretch.batch_size * max(stretch.stop - max(stretch.start, first_step), 0))
+        for stretch in experiment.stretches
     ]

@@ -126,20 +126,20 @@ def train(
             if evaluation and was_due and not log.evaluated_at(first):
                 _evaluate(evaluation, state, first, log, watchdog)
 
-            shapes_compiled: set[tuple[int, ...]] = set()
+            shapes_compiled: set[tuple[tuple[int, ...], ...]] = set()
             under_way: collections.deque[jax.Array] = collections.deque()
             for step in range(first + 1, last + 1):
                 log.exclude(trace.between_steps(step - 1, state.step))
                 batch = batches.next(state.step)
                 if step == first + 1:
                     batches.take_seconds_waited()  # part of the start, not of the first row
-                shape = batch["input_ids"].shape
-                if shape in shapes_compiled:
+                shapes = tuple(array.shape for array in batch.values())
+                if shapes in shapes_compiled:
                     with jax.profiler.StepTraceAnnotation("train", step_num=step - 1):
                         state = program.train_step(state, batch, rate(step - 1))
                     log.count_step(step, program.flops(batch))
                 else:
-                    shapes_compiled.add(shape)
+                    shapes_compiled.add(shapes)
                     state = _compile_and_step(program, state, batch, rate(step - 1), step, log)
                 # A copy, because the next step is donated the state's own arrays.
                 under_way.append(state.step + 0)
@@ -157,7 +157,8 @@ def train(
                     _check_finite(state, data, workdir)
                 if logs:
                     waited = batches.take_seconds_waited()
-                    log.training_row(step, state.sums, float(rate(step - 1)), shape[-1], waited)
+                    length = batch["input_ids"].shape[-1]
+                    log.training_row(step, state.sums, float(rate(step - 1)), length, waited)
                     state = program.reset_sums(state)
                 began = time.perf_counter()
                 if saves:
@@ -181,7 +182,7 @@ def _is_due(step: int, every: int, last: int) -> bool:
 def _compile_and_step(
     program: Program, state: TrainState, batch: Batch, rate: np.float32, step: int, log: TrainingLog
 ) -> TrainState:
-    """Runs the first step of a shape, which compiles; waits, so that its time can be told from others'."""
+    """Runs the first step of new shapes, which compiles; waits, so that its time can be told from others'."""
     jax.block_until_ready(state.step)
     began = time.perf_counter()
     if program.run.parallel.mode == "jit" and processes.count() > 1:

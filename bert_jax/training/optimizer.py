@@ -22,7 +22,7 @@ _ADAMW_SIZE = 0.2
 
 
 def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
-    """Linear warm-up from 0, then a decay from `decay_start` on, to 0 at `num_train_steps`.
+    """Linear warm-up from `warmup_from`, then a decay from `decay_start` on, to 0 at `num_train_steps`.
 
     With `decay_start` step_0 the rate drops from the peak to peak * (1 - warmup_steps / num_train_steps)
     where warm-up ends: what google-research/bert does (optimization.py:32-54, its issue 193). With
@@ -32,6 +32,7 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[in
       A function from the 0-based step to the rate of that step's update.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
+    first = peak * config.warmup_from
     match config.decay_start:
         case "step_0":
             start = 0
@@ -43,7 +44,7 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[in
 
     def rate(step: int) -> np.float32:
         if step < warmup:
-            return np.float32(peak * step / warmup)
+            return np.float32(first + (peak - first) * step / warmup)
         decayed = min(max(step - start, 0) / span, 1)
         match config.decay_shape:
             case "polynomial":

@@ -80,7 +80,7 @@ class Program:
     def with_run(self, run: RunConfig) -> "Program":
         """The same compiled steps for a run with another seed, schedule or cadence.
 
-        The optimizer's other settings, the batch size and the parallel mode must be the same.
+        The optimizer's other settings, the batch sizes and the parallel mode must be the same.
         """
         return dataclasses.replace(self, run=run)
 
@@ -172,15 +172,16 @@ def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
 
 
 def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
-    """Raises UserError unless the batch size is a multiple of `batch_unit`."""
+    """Raises UserError unless all batch sizes of the run are multiples of `batch_unit`."""
     unit = batch_unit(run.parallel, num_devices)
-    if unit and run.global_batch_size % unit:
-        below = run.global_batch_size // unit * unit
-        nearest = f"{below} or {below + unit}" if below else f"{unit}"
-        raise UserError(
-            f"the batch size is {run.global_batch_size}; it must be a multiple of {unit} "
-            f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
-        )
+    for size in run.batch_sizes:
+        if unit and size % unit:
+            below = size // unit * unit
+            nearest = f"{below} or {below + unit}" if below else f"{unit}"
+            raise UserError(
+                f"the batch size is {size}; it must be a multiple of {unit} "
+                f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
+            )
 
 
 def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]:

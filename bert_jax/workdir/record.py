@@ -214,14 +214,17 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
 
 
 def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int) -> None:
-    """Raises UserError if a finished step would now belong to another phase, so that text would repeat."""
-    olds, news = (run.data.stretches(run.num_train_steps)[:-1] for run in (before, now))
-    for old, new in zip(olds, news, strict=True):
-        if min(old.stop, step) != min(new.stop, step):
+    """Raises UserError if a finished step would now be of another phase or batch size, so that text would
+    repeat."""
+    olds, news = ([s for s in run.stretches if s.start < min(s.stop, step)] for run in (before, now))
+    for old, new in zip(olds, news, strict=False):  # both cover these steps, so a difference shows here
+        same = (old.number, old.batch_size) == (new.number, new.batch_size)
+        if not same or min(old.stop, step) != min(new.stop, step):
+            batches = f" and its batches of {old.batch_size} rows" if before.data.batch_schedule else ""
             raise UserError(
                 f"num_train_steps {before.num_train_steps} -> {now.num_train_steps} would end phase "
-                f"{old.number} at step {new.stop} instead of {old.stop}, but {workdir} is at step {step}; "
-                f"give --num-train-steps {before.num_train_steps}, or name another --workdir"
+                f"{old.number}{batches} at step {new.stop} instead of {old.stop}, but {workdir} is at step "
+                f"{step}; give --num-train-steps {before.num_train_steps}, or name another --workdir"
             )
 
 
@@ -248,10 +251,11 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
     """One-line notes on how changed settings affect the rest of a run; empty if nothing changed."""
     lines = []
     if before.num_train_steps != now.num_train_steps:
-        ends = ", ".join(str(stretch.stop) for stretch in now.data.stretches(now.num_train_steps))
+        ends = ", ".join(str(stretch.stop) for stretch in now.stretches)
+        what = "phases and batch sizes" if now.data.batch_schedule else "phases"
         lines.append(
             f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
-            f"learning rate is that of the new schedule, whose phases end at {ends}"
+            f"learning rate is that of the new schedule, whose {what} end at {ends}"
         )
     return lines + describe_layout_changes(before, now)
 

@@ -8,7 +8,7 @@ without those before it.
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -67,7 +67,7 @@ def training_batches(
     global_batch_size: int,
     num_train_steps: int,
     first_step: int,
-    rows: RowRanges | None = None,
+    rows: Callable[[int], RowRanges] | None = None,
     num_threads: int = 0,
 ) -> Iterator[NumpyBatch]:
     """Yields the batches, or some of their rows, of steps first_step, ..., num_train_steps - 1.
@@ -75,8 +75,8 @@ def training_batches(
     Args:
       corpus_dir: a directory made by `bert-jax prepare`, or a directory or glob of TFRecords.
       seed: from 0 to 2**32 - 1.
-      rows: the rows of each batch to make; None: all. Each process of a run makes only the rows that its
-        devices hold.
+      rows: size of a batch -> the rows of it to make; None: all. Each process of a run makes only the rows
+        that its devices hold.
       num_threads: size of tf.data's thread pool; 0 lets tf.data choose.
 
     Returns:
@@ -90,13 +90,13 @@ def training_batches(
     """
     store = open_store(corpus_dir, "train")
     datasets = []
-    for stream, phase, start, stop in data.stretches(num_train_steps):
-        if max(first_step, start) < stop:
-            source = make_source(store, data, phase)
-            steps = tf.data.Dataset.range(max(first_step - start, 0), stop - start)
-            firsts = steps.map(lambda step: step * global_batch_size)
-            placed = _place(firsts, source, rows or ((0, global_batch_size),), seed, stream)
-            examples = _with_progress(placed, steps, start, num_train_steps)
+    for stretch in data.stretches(num_train_steps, global_batch_size):
+        if max(first_step, stretch.start) < stretch.stop:
+            source = make_source(store, data, stretch.phase)
+            steps = tf.data.Dataset.range(max(first_step, stretch.start), stretch.stop)
+            held = rows(stretch.batch_size) if rows else ((0, stretch.batch_size),)
+            placed = _place(steps.map(stretch.rows_before), source, held, seed, stretch.number)
+            examples = _with_progress(placed, steps, num_train_steps)
             datasets.append(_iterate(_run_ahead(source.make_batches(examples), num_threads), source))
     return itertools.chain.from_iterable(datasets)
 
@@ -113,8 +113,9 @@ def evaluation_batches(
     """Yields at most `examples` held-out examples, evenly spaced over the split, always with the same masks.
 
     Each has a row to itself, so that runs with and without packing are comparable. The last batch is padded
-    with rows of zeros, which have no weight in any metric. Keys, shapes, dtypes and `rows` are as in
-    `training_batches`. Raises UserError, from this call, if nothing is held out or it can't give examples.
+    with rows of zeros, which have no weight in any metric. Keys, shapes and dtypes are as in
+    `training_batches`; `rows` are those of each batch to make, None for all. Raises UserError, from this
+    call, if nothing is held out or it can't give examples.
     """
     data = dataclasses.replace(data, max_instances_per_row=1)
     source = make_source(open_store(corpus_dir, "heldout"), data, phase)
@@ -296,11 +297,9 @@ def _place(
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _with_progress(
-    placed: tf.data.Dataset, steps: tf.data.Dataset, start: int, num_train_steps: int
-) -> tf.data.Dataset:
+def _with_progress(placed: tf.data.Dataset, steps: tf.data.Dataset, num_train_steps: int) -> tf.data.Dataset:
     """Adds to each element the fraction of the run that is done before it, float64 []."""
-    done = steps.map(lambda step: tf.cast(start + step, tf.float64) / num_train_steps)
+    done = steps.map(lambda step: tf.cast(step, tf.float64) / num_train_steps)
     return tf.data.Dataset.zip((placed, done)).map(lambda examples, progress: (*examples, progress))
 
 

@@ -85,7 +85,8 @@ def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
     """Compares what was drawn with what the settings of `source` promise."""
     ends = np.concatenate([d.sequences.ends for d in drawn])
     phase, masking = source.phase, source.data.masking.at(1.0)  # as `draw_examples` draws
-    wanted = np.maximum(1, np.round(ends * masking.rate)) if masking.rate else np.zeros(len(ends))
+    is_masked = masking.rate and phase.max_predictions_per_seq
+    wanted = np.maximum(1, np.round(ends * masking.rate)) if is_masked else np.zeros(len(ends))
     # The instances of a row share its slots.
     wanted_in_row = _sum_rows(drawn, wanted)
     slots = np.minimum(wanted_in_row, phase.max_predictions_per_seq)

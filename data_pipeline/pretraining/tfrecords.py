@@ -117,7 +117,7 @@ def _spans(path: Path, file: memoryview) -> NDArray[np.int64]:
 
 def check_settings(records: Records, data: DataConfig) -> None:
     """Raises UserError naming a setting that does not apply to TFRecords and is not at its default."""
-    others = ("corpus", "phases", "masking")
+    others = ("corpus", "phases", "masking", "batch_schedule")
     parts = (("data", data, DataConfig()), ("data.masking", data.masking, MaskingConfig()))
     for prefix, ours, default in parts:
         for name, value in vars(ours).items():

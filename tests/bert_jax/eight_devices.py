@@ -61,6 +61,7 @@ from bert_jax.training.retention import Kept
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase
+from data_pipeline.pretraining.batch_contract import SLOT_KEYS
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
 from tests.bert_jax.encoders import CASES, ENCODERS
@@ -154,10 +155,12 @@ def grow(mode: str, program: Program, start: TrainState) -> dict[str, np.ndarray
     return grown | {f"{mode}/given/{'/'.join(path)}": given[path] for path in GROWING}
 
 
-def put(program: Program, seed: int) -> Batch:
-    """A batch on the devices; this process supplies its own rows."""
+def put(program: Program, seed: int, slots: int = PREDICTIONS) -> Batch:
+    """A batch on the devices, with its first slots for predictions; this process supplies its own rows."""
     kept = np.concatenate([np.arange(start, stop) for start, stop in program.rows.ranges(ROWS)])
-    return program.put({name: rows[kept] for name, rows in make_batch(seed).items()})
+    batch = make_batch(seed)
+    batch |= {name: batch[name][:, :slots] for name in SLOT_KEYS}
+    return program.put({name: rows[kept] for name, rows in batch.items()})
 
 
 def fetch(array: jax.Array) -> np.ndarray:
@@ -233,13 +236,18 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
 ) -> dict[str, np.ndarray]:
-    """Parameters of two layers after a step with a z-loss; whether the next is the same from a checkpoint."""
+    """Parameters of two layers after a step with a z-loss; whether the next is the same from a checkpoint.
+
+    The first step has the slots of the first phase that the objective asks for.
+    """
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
     experiment = experiment.with_objective(OBJECTIVES[objective](z_loss=0.1))
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
-    state = program.train_step(program.init(), put(program, 0), RATE)
+    stages = experiment.data.phases[0].max_predictions_per_seq, PREDICTIONS
+    first, second = (put(program, seed, slots) for seed, slots in enumerate(stages))
+    state = program.train_step(program.init(), first, RATE)
     params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
     arrays = {f"params/{name}": array for name, array in params.items()}
     with tempfile.TemporaryDirectory() as directory:
@@ -248,7 +256,7 @@ def learn(
         with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
             restored = checkpoints.restore_newest(program.abstract_state())
     after, resumed = (
-        jax.tree.leaves(jax.device_get(program.train_step(begun, put(program, 1), RATE)))
+        jax.tree.leaves(jax.device_get(program.train_step(begun, second, RATE)))
         for begun in (state, restored)
     )
     return arrays | {"resumed": np.array(all(map(np.array_equal, after, resumed)))}

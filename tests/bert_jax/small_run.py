@@ -16,7 +16,7 @@ from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import RunRecord, write_record
-from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_byte_bpe, train_sentencepiece
@@ -61,17 +61,15 @@ def make_experiment(
             attention_dropout_rate=0.3,
             layer_norm_epsilon=1e-3,
             initializer_range=0.05,
-            attention=OBJECTIVES[objective].attention,
         ),
-        objective=OBJECTIVES[objective](),
         data=DataConfig(
             pairing="next_sentence" if objective == "mlm_nsp" else "contiguous",
-            masking=MaskingConfig(rate=0.0 if objective in ("ltr", "rtl") else 0.15),
             phases=(Phase(max_seq_length=16, max_predictions_per_seq=3),),
         ),
         num_train_steps=10,
         global_batch_size=8,
-    )
+        objective=MaskedLM(),
+    ).with_objective(OBJECTIVES[objective]())
 
 
 def random_params(model: ModelConfig) -> dict:

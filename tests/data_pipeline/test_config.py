@@ -8,13 +8,46 @@ from data_pipeline.errors import UserError
 
 def test_phases_follow_each_other_without_a_gap_to_the_last_step() -> None:
     third = Phase(fraction=1 / 3)
-    stretches = DataConfig(phases=(third, third, third)).stretches(100)
-    assert stretches == (Stretch(0, third, 0, 33), Stretch(1, third, 33, 67), Stretch(2, third, 67, 100))
+    stretches = DataConfig(phases=(third, third, third)).stretches(100, 8)
+    assert stretches == tuple(
+        Stretch(number, third, start, stop, 8, 0)
+        for number, (start, stop) in enumerate(((0, 33), (33, 67), (67, 100)))
+    )
 
 
 def test_a_phase_may_be_too_short_for_a_step() -> None:
     phases = (Phase(fraction=0.01), Phase(fraction=0.99))
-    assert [(s.start, s.stop) for s in DataConfig(phases=phases).stretches(10)] == [(0, 0), (0, 10)]
+    assert [(s.start, s.stop) for s in DataConfig(phases=phases).stretches(10, 8)] == [(0, 0), (0, 10)]
+
+
+def test_phases_are_cut_where_the_batch_size_changes() -> None:
+    short, long = Phase(fraction=0.5), Phase(fraction=0.5)
+    data = DataConfig(
+        phases=(short, long), batch_schedule=((0.2, 0.25), (0.6, 0.5), (0.601, 0.1), (0.9, 1.0))
+    )
+    assert data.stretches(10, 8) == (
+        Stretch(0, short, 0, 2, 2, 0),
+        Stretch(0, short, 2, 5, 4, 4),
+        Stretch(1, long, 5, 6, 4, 0),
+        Stretch(1, long, 6, 9, 8, 4),
+        Stretch(1, long, 9, 10, 8, 28),
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (((0.5, 0.5), (0.2, 1.0)), r"sizes until 0\.5, 0\.2 of the run; .* ascending"),
+        (((0.0, 0.5),), "must be above 0"),
+        (((1.5, 0.5),), "at most 1"),
+        (((float("nan"), 0.5),), "until nan"),
+        (((0.5, 0.0),), r"0 of global_batch_size until 0\.5; it must be above 0 and at most 1"),
+        (((0.5, 1.1),), r"1\.1 of global_batch_size until 0\.5"),
+    ],
+)
+def test_impossible_schedules_of_the_batch_are_refused(schedule: tuple, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        DataConfig(batch_schedule=schedule)
 
 
 def test_the_masking_rate_changes_in_a_straight_line() -> None:

@@ -44,9 +44,13 @@ def test_the_row_of_a_log_has_it_in_the_loss_and_not_in_the_cross_entropy() -> N
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_adds_it_to_its_loss(name: str) -> None:
     objective = dataclasses.replace(OBJECTIVES[name](), z_loss=0.1)
-    kinds = {"hybrid": ("mlm", "lm"), "span_boundary": ("lm", "sbo_lm")}.get(name, ("lm",))
+    squares = {
+        "hybrid": {"mlm": 30.0, "lm": 30.0},
+        "clm_then_mlm": {"mlm": 30.0, "lm": 0.0},
+        "span_boundary": {"lm": 30.0, "sbo_lm": 30.0},
+    }
     sums = dict.fromkeys(("lm_loss", "mlm_loss", "sbo_lm_loss", "nsp_loss", "sop_loss", "rtd_loss"), 0.0)
-    sums |= {f"{kind}_squared_log_z": 30.0 for kind in kinds}
+    sums |= {f"{kind}_squared_log_z": square for kind, square in squares.get(name, {"lm": 30.0}).items()}
     totals = dict.fromkeys(("lm_weight", "mlm_weight", "examples", "tokens"), 10.0)
     # The loss of hybrid is a mean of two kinds, that of span_boundary their sum.
     expected = 0.6 if name == "span_boundary" else 0.3

@@ -48,7 +48,7 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
     program = make_program(TASK, experiment)
     said: list[str] = []
     assert compile_later_phases(program, experiment, 9, said.append) > 0
-    assert said == ["compiling the step for length 12, which begins at step 10"]
+    assert said == ["compiling the step for 4 x 12, from step 10 on"]
 
     batch = {
         name: np.zeros(leaf.shape, leaf.dtype)
@@ -58,6 +58,17 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
     with compilations() as seen:
         program.train_step(state, program.put(batch), np.float32(0))
     assert seen == []
+
+
+def test_each_size_of_batch_is_compiled_once_and_ahead() -> None:
+    data = dataclasses.replace(
+        EXPERIMENT.data, batch_schedule=((0.2, 0.5), (0.3, 1.0), (0.4, 0.5), (0.75, 0.5))
+    )
+    experiment = dataclasses.replace(EXPERIMENT, data=data)
+    program, said = make_program(TASK, experiment), list[str]()
+    compile_later_phases(program, experiment, 0, said.append)
+    steps = {4: "4 x 8", 10: "2 x 12", 15: "4 x 12"}
+    assert said == [f"compiling the step for {shape}, from step {step} on" for step, shape in steps.items()]
 
 
 @pytest.mark.parametrize("step", [10, 15, 20])

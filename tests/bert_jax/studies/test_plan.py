@@ -105,6 +105,11 @@ def test_a_budget_sets_the_steps_and_keeps_the_fraction_of_warm_up() -> None:
     assert half.optimizer.warmup_steps == 50
     with pytest.raises(UserError, match="below one step"):
         with_budget(base, 10.0)
+    growing = dataclasses.replace(
+        base, data=dataclasses.replace(base.data, batch_schedule=((0.5, 0.5),)), global_batch_size=8
+    )
+    more = with_budget(growing, run_flops(dataclasses.replace(base, global_batch_size=8)))
+    assert more.num_train_steps == 1333  # of 3/4 of the work
 
 
 @pytest.mark.parametrize(

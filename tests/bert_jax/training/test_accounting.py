@@ -1,5 +1,6 @@
 """Parameter and operation counts, against published numbers and against the model itself."""
 
+import dataclasses
 import math
 
 import jax
@@ -81,6 +82,11 @@ def test_a_run_adds_up_its_phases() -> None:
     assert flops_left(experiment, 70) == 4 * (5 * each[0] + 25 * each[1])
     assert flops_left(experiment, 90) == 4 * 10 * each[1]
     assert flops_left(experiment, 100) == 0
+    schedule = dataclasses.replace(experiment.data, batch_schedule=((0.5, 0.25), (0.8, 0.5)))
+    growing = dataclasses.replace(experiment, data=schedule)
+    assert run_tokens(growing) == 8 * (50 * 1 + 25 * 2) + 16 * (5 * 2 + 20 * 4)
+    assert run_flops(growing) == each[0] * (50 * 1 + 25 * 2) + each[1] * (5 * 2 + 20 * 4)
+    assert flops_left(growing, 70) == each[0] * 5 * 2 + each[1] * (5 * 2 + 20 * 4)
 
 
 def test_peaks_of_known_devices() -> None:

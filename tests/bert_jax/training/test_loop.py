@@ -316,7 +316,7 @@ def test_phases_follow_each_other_in_one_run(
     }
     words = [str(word) for item in (flags | lengths).items() for word in item]
     assert main(["pretrain", "base", *experiment, *words]) == 0
-    assert "compiling the step for length 16" in capsys.readouterr().out
+    assert "compiling the step for 8 x 16" in capsys.readouterr().out
     rows = read_rows(tmp_path / METRICS_FILE)
     train = {row["step"]: row for row in rows if row["split"] == "train"}
     assert {step: row["max_seq_length"] for step, row in train.items()} == {10: 8, 20: 8, 30: 16, 40: 16}
@@ -330,6 +330,42 @@ def test_phases_follow_each_other_in_one_run(
 
     assert main(["pretrain", "base", *experiment, *words, "--num-train-steps", "60"]) == 2
     assert "would end phase 0 at step 30 instead of 20" in capsys.readouterr().err
+
+
+def test_a_run_resumes_across_changes_of_batch_size_and_objective(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = (
+        *("--objective", "clm_then_mlm", "--data.pairing", "contiguous"),
+        *("--data.phases.0.max-predictions-per-seq", "0", "--data.phases.1.max-seq-length", "16"),
+        *("--data.phases.1.max-predictions-per-seq", "4", "--data.batch-schedule", "0.5", "0.5"),
+        *("--num-train-steps", "40", "--eval-every", "10", "--log-every", "8"),
+        *("--checkpoint-every", "5", "--keep-checkpoints", "9"),
+    )
+    whole = tmp_path / "whole"
+    assert main(arguments(whole, corpus, *flags)) == 0
+    said = capsys.readouterr().out
+    assert (
+        "compiling the step for 4 x 16, from step 10 on\ncompiling the step for 8 x 16, from step 20 on"
+        in said
+    )
+    rows = {(row["split"], row["step"]): row for row in deterministic_rows(whole)}
+    learnt = {
+        place: [kind for kind in ("lm", "mlm") if f"{kind}_accuracy" in row] for place, row in rows.items()
+    }
+    assert learnt == {
+        ("train", 8): ["lm"],
+        ("train", 16): ["lm", "mlm"],
+        ("heldout", 10): ["lm"],
+        **{("train", step): ["mlm"] for step in (24, 32, 40)},
+        **{("heldout", step): ["mlm"] for step in (20, 30, 40)},
+    }
+    stopped = shutil.copytree(whole, tmp_path / "stopped")
+    for step in saved_steps(stopped)[1:]:
+        shutil.rmtree(stopped / "checkpoints" / str(step))
+    assert main(arguments(stopped, corpus, *flags)) == 0
+    assert "resuming from step 5 of 40" in capsys.readouterr().out
+    assert_same_run(stopped, whole)
 
 
 def test_nan_stops_the_run_and_spares_the_good_checkpoint(

@@ -233,6 +233,16 @@ def test_schedule_corners(decay_start: DecayStart, at_warmup_end: float, halfway
     np.testing.assert_allclose([rate_of(step) for step in corners], list(corners.values()), atol=1e-6)
 
 
+def test_a_triangle_rises_from_a_part_of_its_peak() -> None:
+    """Cramming's one-cycle rate: min(1/4 + t, 4 (1 - t)) of the peak when a fraction t of the run is done."""
+    config = OptimizerConfig(learning_rate=2.0, warmup_from=0.25, warmup_steps=750, decay_start="warmup_end")
+    rate_of, steps = make_schedule(config, 1000), np.arange(0, 1000, 50)
+    expected = 2 * np.minimum(0.25 + steps / 1000, 4 * (1 - steps / 1000))
+    np.testing.assert_allclose([rate_of(step) for step in steps], expected, atol=1e-6)
+    with pytest.raises(UserError, match=r"optimizer\.warmup_from is 1\.5; it must be from 0 to 1"):
+        OptimizerConfig(warmup_from=1.5)
+
+
 def test_schedule_power_and_no_warmup() -> None:
     rate_of = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=0, decay_power=0.5), 100)
     np.testing.assert_allclose([rate_of(0), rate_of(19), rate_of(75)], [1.0, 0.9, 0.5], atol=1e-6)

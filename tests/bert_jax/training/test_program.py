@@ -1,5 +1,6 @@
 """Every way of spreading a step over devices computes what one device computes."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +167,22 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
     devices = jax.devices()[:1] * 4  # only their number matters here
     with pytest.raises(UserError, match=r"multiple of 20 .* such as 20"):
         make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
+
+
+def test_a_batch_that_does_not_divide_for_a_while_is_refused() -> None:
+    experiment = Experiment(
+        model=ModelConfig(num_layers=1),
+        data=DataConfig(batch_schedule=((0.5, 0.25),)),
+        global_batch_size=16,
+        parallel=ParallelConfig(accumulation_steps=2),
+    )
+    devices = jax.devices()[:1] * 4
+    with pytest.raises(UserError, match=r"batch size is 4; it must be a multiple of 8 .* such as 8"):
+        make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
+    with pytest.raises(
+        UserError, match=r"accumulation_steps \(8\) does not divide a size of the batch \(4\)"
+    ):
+        dataclasses.replace(experiment, parallel=ParallelConfig(accumulation_steps=8))
 
 
 def test_a_mesh_that_does_not_fit_is_refused() -> None:

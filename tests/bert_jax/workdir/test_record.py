@@ -147,6 +147,22 @@ def test_a_step_that_is_done_stays_in_its_phase(
         check_same_run(tmp_path, RECORD, longer(num_train_steps), step)
 
 
+def test_a_step_that_is_done_keeps_its_batch_size(tmp_path: Path) -> None:
+    data = dataclasses.replace(BASE.data, batch_schedule=((0.25, 0.5),))
+    experiment = dataclasses.replace(BASE, data=data)
+    before = dataclasses.replace(RECORD, experiment=experiment)
+    now = dataclasses.replace(before, experiment=dataclasses.replace(experiment, num_train_steps=1_200_000))
+    check_same_run(tmp_path, before, now, 250_000)
+    with pytest.raises(
+        UserError, match="phase 0 and its batches of 128 rows at step 300000 instead of 250000"
+    ):
+        check_same_run(tmp_path, before, now, 250_001)
+    assert (
+        "phases and batch sizes end at 300000, 1080000, 1200000"
+        in describe_changes(experiment, now.experiment)[0]
+    )
+
+
 def test_a_step_beyond_the_last_is_refused(tmp_path: Path) -> None:
     check_same_run(tmp_path, longer(800), longer(800), 800)
     with pytest.raises(UserError, match="is at step 801, beyond num_train_steps 800; give a larger"):

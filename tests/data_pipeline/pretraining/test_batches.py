@@ -1,5 +1,6 @@
 """Batches are a function of (corpus, settings, seed, step): not of processes, threads or restarts."""
 
+import dataclasses
 import gc
 import itertools
 from pathlib import Path
@@ -70,7 +71,7 @@ def rows_of(batch, ranges):
 
 @pytest.mark.parametrize("rows", [((0, 6),), ((4, 8),), ((1, 2), (5, 8), (11, 12))])
 def test_rows_can_be_had_alone(corpus, batches, rows):
-    assert_same(train(corpus, rows=rows), [rows_of(batch, rows) for batch in batches])
+    assert_same(train(corpus, rows=lambda _: rows), [rows_of(batch, rows) for batch in batches])
 
 
 @pytest.mark.parametrize("threads", [1, 7])
@@ -83,7 +84,8 @@ def test_a_resumed_run_sees_sentences_in_the_order_that_it_would_have_seen(corpu
     data = DataConfig(pairing="sentence_order", phases=PHASES, max_instances_per_row=max_instances)
     whole = train(corpus, data)
     assert 0 < np.concatenate([b["next_sentence_labels"].ravel() for b in whole]).mean() < 1
-    assert_same(train(corpus, data, first_step=7, rows=((1, 5),)), [rows_of(b, ((1, 5),)) for b in whole[7:]])
+    part = ((1, 5),)
+    assert_same(train(corpus, data, first_step=7, rows=lambda _: part), [rows_of(b, part) for b in whole[7:]])
 
 
 @pytest.mark.parametrize("max_instances", [1, 3])
@@ -127,6 +129,29 @@ def test_batch_size_does_not_change_examples(corpus):
         np.testing.assert_array_equal(
             np.concatenate([b[key] for b in small]), np.concatenate([b[key] for b in large])
         )
+
+
+@pytest.mark.parametrize("max_instances", [1, 3])
+def test_a_batch_that_grows_reads_the_same_examples_in_the_same_order(corpus, max_instances):
+    constant = DataConfig(phases=PHASES, max_instances_per_row=max_instances)
+    growing = dataclasses.replace(constant, batch_schedule=((1 / 6, 1 / 4), (1 / 3, 1 / 2), (3 / 4, 3 / 4)))
+    whole = train(corpus, growing)
+    assert [len(batch["input_ids"]) for batch in whole] == [3, 3, 6, 6, 9, 9, 9, 9, 9, 12, 12, 12]
+    for number, (length, first) in enumerate(((48, 0), (96, 6))):
+        grown, same = (
+            [b for b in batches if b["input_ids"].shape[1] == length]
+            for batches in (whole, train(corpus, constant))
+        )
+        for key in grown[0]:
+            rows = np.concatenate([batch[key] for batch in grown])
+            expected = np.concatenate([batch[key] for batch in same])[: len(rows)]
+            np.testing.assert_array_equal(rows, expected, err_msg=f"phase {number}, {key}")
+        assert_same(train(corpus, growing, first_step=first), whole[first:])
+    assert_same(train(corpus, growing, first_step=5), whole[5:])
+    halves = [train(corpus, growing, rows=lambda size, p=p: ((p * size // 3, size),)) for p in (0, 2)]
+    assert_same(
+        halves[1], [rows_of(b, ((2 * len(b["input_ids"]) // 3, len(b["input_ids"])),)) for b in whole]
+    )
 
 
 def test_an_epoch_visits_every_instance_once(tmp_path):

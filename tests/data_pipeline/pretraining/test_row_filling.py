@@ -111,7 +111,7 @@ def test_batches_are_a_function_of_seed_and_step(corpus):
     assert batches[0]["instance_starts"].shape == batches[0]["next_sentence_labels"].shape == (12, INSTANCES)
     assert_same(train(corpus, num_threads=1), batches)
     assert_same(train(corpus, first_step=4), batches[4:])
-    parts = [train(corpus, rows=((start, start + 4),)) for start in (0, 4, 8)]
+    parts = [train(corpus, rows=lambda _, start=start: ((start, start + 4),)) for start in (0, 4, 8)]
     joined = [{key: np.concatenate([p[step][key] for p in parts]) for key in batches[0]} for step in range(6)]
     assert_same(joined, batches)
     assert (train(corpus, seed=4)[0]["input_ids"] != batches[0]["input_ids"]).any()

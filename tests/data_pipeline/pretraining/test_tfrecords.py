@@ -46,12 +46,18 @@ def test_an_epoch_holds_every_record_as_it_was_written(directory):
             assert row[key].dtype == (np.float32 if key == "masked_lm_weights" else np.int32)
 
 
+def test_records_are_read_on_where_the_batch_grows(directory):
+    growing = dataclasses.replace(DATA, batch_schedule=((0.5, 0.5),))
+    ids = [np.concatenate([b["input_ids"] for b in train(directory, data)]) for data in (growing, DATA)]
+    np.testing.assert_array_equal(ids[0], ids[1][: 5 * 3 + 5 * 6])
+
+
 @pytest.mark.parametrize("pattern", ["", "[ab].tfrecord"])
 def test_order_does_not_depend_on_where_a_run_was_interrupted(directory, pattern):
     corpus = directory / pattern
     whole = train(corpus)
     resumed = train(corpus, first_step=7)
-    halves = [train(corpus, rows=rows) for rows in (((0, 3),), ((3, 6),))]
+    halves = [train(corpus, rows=lambda size, part=part: ((part, part + size // 2),)) for part in (0, 3)]
     for step, batch in enumerate(whole):
         for key, values in batch.items():
             np.testing.assert_array_equal(np.concatenate([half[step][key] for half in halves]), values)
