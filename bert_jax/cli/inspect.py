@@ -11,6 +11,7 @@ from bert_jax.cli.flags.inspect import Inspect
 from bert_jax.cli.parsing import check_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.example_text import example_text
+from bert_jax.pretraining.preparation import describe_left_out
 from bert_jax.workdir.directory import corpus_of
 from bert_jax.workdir.record import CONFIG_FILE, read_record
 from data_pipeline.config import DataConfig, Phase
@@ -40,6 +41,8 @@ def run(args: Inspect) -> None:
         f"{corpus.num_sentences:,} sentences, {corpus.num_tokens:,} tokens, "
         f"vocabulary of {corpus.tokenizer.vocab_size:,}; checksums match"
     )
+    for line in describe_left_out(corpus.manifest):
+        console.print(line)
     for stream, phase in enumerate(data.phases):
         source = make_corpus_source(corpus, data, phase)
         console.print()
