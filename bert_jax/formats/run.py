@@ -11,6 +11,7 @@ from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.directory import CORPUS_DIRECTORY
 from bert_jax.workdir.record import CONFIG_FILE, RunRecord, pretraining_of, read_record
+from data_pipeline.config import split_corpora
 from data_pipeline.corpus.vocabulary_file import (
     FILES,
     TOKENIZER_DIRECTORY,
@@ -65,7 +66,7 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
     Raises:
       UserError: it is neither in the work directory nor in the corpus, which may have been removed.
     """
-    corpus = record.experiment.data.corpus
+    corpus = split_corpora(record.experiment.data.corpus)[0]
     places = [workdir / TOKENIZER_DIRECTORY, Path(corpus) / TOKENIZER_DIRECTORY]
     places.append(workdir / CORPUS_DIRECTORY / TOKENIZER_DIRECTORY)
     for place in places:

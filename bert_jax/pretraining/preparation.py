@@ -56,7 +56,7 @@ def make_corpus(
 
 def describe_left_out(manifest: dict[str, Any]) -> list[str]:
     """A line for each setting by which a corpus left documents out, with how many went."""
-    settings, lines = manifest["settings"], []
+    settings, lines = manifest.get("settings", {}), []
     if settings.get("duplicates", "keep") != "keep":
         counts = (f"{count:,} {kind}" for kind, count in manifest["left_out_duplicates"].items())
         lines.append(f"duplicates left out: {', '.join(counts)}")

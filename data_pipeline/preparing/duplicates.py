@@ -47,6 +47,8 @@ class Duplicates:
 
     def leave_out(self, inputs: Inputs) -> Inputs:
         """The inputs without these documents."""
+        if not len(self.found):
+            return inputs
         borders = np.searchsorted(self.found["input"], np.arange(1, len(inputs.items)))
         return dataclasses.replace(inputs, left_out=tuple(np.split(self.found["document"], borders)))
 
@@ -68,7 +70,8 @@ def find_duplicates(
     case, and with any white space as one blank. With `near` a document is left out as well whose estimated
     similarity to an earlier one that stays is at least `similarity` (`near_duplicates`).
 
-    In memory it holds about 32 bytes for each document. Signatures take 512 bytes each on disk meanwhile.
+    In memory it holds about 32 bytes for each document, and more for those that are compared. Signatures take
+    512 bytes each on disk meanwhile.
 
     Args:
       directory: where the result is kept.
