@@ -17,6 +17,9 @@ MaskingUnit = Literal["token", "whole_word", "span", "ngram"]
 # Python packages.
 INSTALLED_DOCUMENTATION = "installed-documentation"
 
+SMALLEST_WEIGHT = 0.001
+"""Smallest fraction of the rows that may come from a corpus: one in a block of the mixture."""
+
 _SPECIAL_TOKENS_OF_A_PAIR = 3
 
 
@@ -117,7 +120,11 @@ class DataConfig:
     """What the batches of a run are made of."""
 
     corpus: str = ""
-    """Directory made by `bert-jax prepare`, or a directory or glob of google-research/bert's TFRecords."""
+    """Directory made by `bert-jax prepare`, or a directory or glob of
+    google-research/bert's TFRecords; or several directories, with commas
+    between them, which data.weights mixes."""
+    weights: tuple[float, ...] = ()
+    """Fraction of the rows from each corpus of data.corpus, such as 0.7 0.3."""
     pairing: Pairing = "next_sentence"
     """next_sentence: [CLS] A [SEP] B [SEP], B random half of the time.
     sentence_order: A and B follow each other, in the other order half of the
@@ -138,6 +145,8 @@ class DataConfig:
     them. "0.1 0.25 0.3 0.5" is a quarter, then half, then the whole batch."""
 
     def __post_init__(self) -> None:
+        if self.corpus:
+            weigh_corpora(self.corpus, self.weights)
         for name in ("random_next_prob", "short_seq_prob"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -192,3 +201,36 @@ class DataConfig:
                 stretches.append(Stretch(number, phase, start, stop, size, first_row))
                 first_row, start = stretches[-1].rows_before(stop), stop
         return tuple(stretches)
+
+
+def split_corpora(corpus: str) -> tuple[str, ...]:
+    """The corpora that a setting `data.corpus` names."""
+    return tuple(corpus.split(","))
+
+
+def weigh_corpora(corpus: str, weights: tuple[float, ...]) -> dict[str, float]:
+    """The corpora of `data.corpus` and the weight of each in `data.weights`, which one corpus does without.
+
+    Raises UserError if they do not fit together, or cannot be mixed.
+    """
+    names = split_corpora(corpus)
+    if len(names) == 1 and not weights:
+        return {corpus: 1.0}
+    if len(names) != len(weights):
+        raise UserError(
+            f"data.corpus names {', '.join(names)}, but data.weights has {len(weights)} numbers; give one "
+            f"for each corpus, such as --data.weights 0.7 0.3"
+        )
+    if len(set(names)) < len(names) or not all(names):
+        raise UserError(f"data.corpus is {corpus}; it must name each corpus once, with commas between them")
+    if len(names) > 1 and INSTALLED_DOCUMENTATION in names:
+        raise UserError(
+            f"data.corpus mixes {INSTALLED_DOCUMENTATION}; make a corpus of it with `bert-jax prepare "
+            f"{INSTALLED_DOCUMENTATION}`, and name that"
+        )
+    if not (min(weights) >= SMALLEST_WEIGHT and abs(sum(weights) - 1) <= 1e-6):
+        given = " ".join(f"{weight:g}" for weight in weights)
+        raise UserError(
+            f"data.weights is {given}; the weights must be at least {SMALLEST_WEIGHT} and add up to 1"
+        )
+    return dict(zip(names, weights, strict=True))

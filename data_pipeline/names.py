@@ -14,3 +14,7 @@ EncodingErrors = Literal["strict", "replace"]
 
 RunnerName = Literal["direct", "prism", "dataflow", "flink", "spark", "portable"]
 """Runner of an Apache Beam pipeline."""
+
+DuplicateHandling = Literal["keep", "exact", "near"]
+"""keep: every document stays. exact: those that repeat an earlier one's text are left out, whatever the
+case and the white space. near: also those that are similar to an earlier one."""

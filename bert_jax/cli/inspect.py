@@ -11,14 +11,16 @@ from bert_jax.cli.flags.inspect import Inspect
 from bert_jax.cli.parsing import check_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.example_text import example_text
+from bert_jax.pretraining.preparation import describe_left_out
 from bert_jax.workdir.directory import corpus_of
 from bert_jax.workdir.record import CONFIG_FILE, read_record
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig, Phase, split_corpora, weigh_corpora
 from data_pipeline.corpus.documents import Corpus, open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
-from data_pipeline.pretraining.batches import CorpusSource, make_corpus_source
-from data_pipeline.pretraining.statistics import Statistics, draw_examples, measure
+from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
+from data_pipeline.pretraining.mixture import MixedSource
+from data_pipeline.pretraining.statistics import Statistics, measure, place_rows
 from experiments import EXPERIMENTS
 
 
@@ -33,13 +35,19 @@ def run(args: Inspect) -> None:
     if args.step is not None:
         _show_step(console, experiment, directory, args.step, args.examples)
         return
-    data, seed = _data_settings(args, experiment.data), experiment.seed
-    corpus = _open_verified(directory, args.split)
+    data = _data_settings(args, experiment.data)
+    for name in split_corpora(directory):
+        _show_corpus(console, _open_verified(name, args.split), data, experiment.seed, args)
+
+
+def _show_corpus(console: Console, corpus: Corpus, data: DataConfig, seed: int, args: Inspect) -> None:
     console.print(
-        f"{directory}, {args.split}: {corpus.num_documents:,} documents, "
+        f"{corpus.directory}, {args.split}: {corpus.num_documents:,} documents, "
         f"{corpus.num_sentences:,} sentences, {corpus.num_tokens:,} tokens, "
         f"vocabulary of {corpus.tokenizer.vocab_size:,}; checksums match"
     )
+    for line in describe_left_out(corpus.manifest):
+        console.print(line)
     for stream, phase in enumerate(data.phases):
         source = make_corpus_source(corpus, data, phase)
         console.print()
@@ -78,10 +86,27 @@ def _show_step(console: Console, experiment: Experiment, directory: str, step: i
         raise UserError(f"--step is {step}; the steps of the run are 0 to {steps - 1}")
     stretch = next(s for s in experiment.stretches if step < s.stop)
     phase, count = stretch.phase, min(examples, stretch.batch_size)
-    source = make_corpus_source(open_corpus(directory, "train"), experiment.data, phase)
+    source = _training_source(directory, experiment.data, phase)
     console.print(f"step {step}, length {phase.max_seq_length}: {count} of {stretch.batch_size} rows")
     first = stretch.rows_before(step)
+    if isinstance(source, MixedSource):
+        _print_mixture(console, source, experiment.seed, stretch.number, first, stretch.batch_size)
     _print_examples(console, source, experiment.seed, stretch.number, first, count, step / steps)
+
+
+def _training_source(directory: str, data: DataConfig, phase: Phase) -> CorpusSource | MixedSource:
+    weighted = weigh_corpora(directory, data.weights)
+    sources = tuple(make_corpus_source(open_corpus(name, "train"), data, phase) for name in weighted)
+    return MixedSource(sources, tuple(weighted.values())) if len(sources) > 1 else sources[0]
+
+
+def _print_mixture(
+    console: Console, source: MixedSource, seed: int, stream: int, first: int, size: int
+) -> None:
+    """Prints of how many rows of each corpus a step is made, and how often the phase has read it before."""
+    before, after = (source.rows_before(seed, stream, position) for position in (first, first + size))
+    for part, done, rows in zip(source.sources, before, after - before, strict=True):
+        console.print(f"{part.corpus.directory}: {rows} rows, after {done / len(part):.2f} epochs")
 
 
 def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
@@ -105,7 +130,7 @@ def _open_verified(directory: str, split: Split) -> Corpus:
 
 def _print_examples(
     console: Console,
-    source: CorpusSource,
+    source: CorpusSource | MixedSource,
     seed: int,
     stream: int,
     first: int,
@@ -114,10 +139,14 @@ def _print_examples(
 ) -> None:
     if not count:
         return
-    drawn = draw_examples(source, seed, stream, first, count, progress)
-    for instance in np.lexsort((drawn.places.starts, drawn.places.rows)):
-        console.print()
-        console.print(example_text(drawn, instance, source))
+    for part in source.parts(*place_rows(source, seed, stream, first, count), progress):
+        if isinstance(source, MixedSource):
+            console.print()
+            console.rule(f"of {part.source.corpus.directory}", align="left")
+        places = part.drawn.places
+        for instance in np.lexsort((places.starts, places.rows)):
+            console.print()
+            console.print(example_text(part.drawn, instance, part.source))
 
 
 def _print_statistics(console: Console, statistics: Statistics, phase: Phase) -> None:

@@ -69,4 +69,6 @@ def _settings(args: Prepare, vocabulary: Vocabulary | None) -> PrepareSettings:
         language=args.language,
         holdout=args.holdout,
         max_tokens_per_character=args.max_tokens_per_character,
+        duplicates=args.duplicates,
+        similarity=args.similarity,
     )

@@ -45,7 +45,10 @@ def evaluate_run(
         parallel=ParallelConfig(),
         eval_examples=record.experiment.eval_examples if examples is None else examples,
     ).with_batches_of(_ROWS_OF_A_DEVICE * jax.device_count())
-    corpus = corpus or corpus_of(workdir, experiment.data.corpus)
+    if corpus:
+        data = dataclasses.replace(experiment.data, corpus=corpus, weights=())
+        experiment = dataclasses.replace(experiment, data=data)
+    corpus = corpus_of(workdir, experiment.data.corpus)
     described = describe(corpus)
     check_same_vocabulary(described, workdir, record)
     if not described.has_heldout:

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
-from data_pipeline.pretraining.batches import CorpusSource, Drawn
+from data_pipeline.pretraining.corpus_source import CorpusSource, Drawn
 
 
 def example_text(drawn: Drawn, instance: int, source: CorpusSource) -> Text:

@@ -54,6 +54,17 @@ def make_corpus(
     return 0
 
 
+def describe_left_out(manifest: dict[str, Any]) -> list[str]:
+    """A line for each setting by which a corpus left documents out, with how many went."""
+    settings, lines = manifest.get("settings", {}), []
+    if settings.get("duplicates", "keep") != "keep":
+        counts = (f"{count:,} {kind}" for kind, count in manifest["left_out_duplicates"].items())
+        lines.append(f"duplicates left out: {', '.join(counts)}")
+    if settings.get("max_tokens_per_character") is not None:
+        lines.append(f"filtered: {manifest['filtered_documents']:,} documents")
+    return lines
+
+
 @contextlib.contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
     """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does."""
@@ -90,8 +101,8 @@ def _print_summary(output: str, manifest: dict[str, Any], seconds: float) -> Non
         f"text: {_megabytes(text)} in {seconds:.1f} s, {text / 1e6 / seconds:.2f} MB/s",
         highlight=False,
     )
-    if manifest["settings"]["max_tokens_per_character"] is not None:
-        console.print(f"filtered: {manifest['filtered_documents']:,} documents", highlight=False)
+    for line in describe_left_out(manifest):
+        console.print(line, highlight=False)
     for line in warnings_about(manifest["statistics"]):
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
 

@@ -13,7 +13,7 @@ from bert_jax.training.checkpoints import DIRECTORY as CHECKPOINTS_DIRECTORY
 from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
 from bert_jax.workdir.record import CONFIG_FILE, RunRecord
 from data_pipeline.atomic import atomically
-from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.vocabulary_file import (
     FILES,
     TOKENIZER_DIRECTORY,
@@ -80,8 +80,8 @@ def check_mark(workdir: Path, token: str) -> None:
 
 
 def check_apart(workdir: Path, corpus: str) -> None:
-    """Raises UserError if the work directory is the corpus's directory, also through links."""
-    if _same(workdir, Path(corpus)):
+    """Raises UserError if the work directory is that of a corpus in `data.corpus`, also through links."""
+    if any(_same(workdir, Path(name)) for name in split_corpora(corpus)):
         raise UserError(f"--workdir {workdir} is the directory of data.corpus; name another one for the run")
 
 
@@ -100,7 +100,9 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
     """Copies the corpus's tokenizer into the work directory, so that exporting needs only that directory.
 
     For TFRecords, the tokenizer is made from the `vocab.txt` beside them, if there is one.
+    Several corpora have the same.
     """
+    corpus = split_corpora(corpus)[0]
     source, target = Path(corpus) / TOKENIZER_DIRECTORY, workdir / TOKENIZER_DIRECTORY
     vocabulary = None if source.is_dir() else read_records_vocabulary(corpus)
     if _same(source, target) or not (source.is_dir() or vocabulary):
@@ -119,7 +121,7 @@ def find_vocabulary(workdir: Path, record: RunRecord) -> Vocabulary:
     Raises:
       UserError: it is neither in the work directory nor in the corpus, which may have been removed.
     """
-    corpus = record.experiment.data.corpus
+    corpus = split_corpora(record.experiment.data.corpus)[0]
     places = [workdir / TOKENIZER_DIRECTORY, Path(corpus) / TOKENIZER_DIRECTORY]
     places.append(workdir / CORPUS_DIRECTORY / TOKENIZER_DIRECTORY)
     for place in places:

@@ -1,4 +1,4 @@
-"""The data that `data.corpus` names: a directory made by `bert-jax prepare`, or a directory or glob of
+"""The data that `data.corpus` names: directories made by `bert-jax prepare`, or a directory or glob of
 TFRecords.
 
 Only this module tells the two apart.
@@ -9,6 +9,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from data_pipeline.config import split_corpora, weigh_corpora
 from data_pipeline.corpus.documents import MANIFEST_FILE, Corpus, open_corpus, read_manifest
 from data_pipeline.corpus.tokenizer import take_vocabulary
 from data_pipeline.corpus.vocabulary_file import (
@@ -21,8 +22,6 @@ from data_pipeline.corpus.vocabulary_file import (
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
 from data_pipeline.pretraining.tfrecords import Records, find_records, index_records, verify_records
-
-Store = Corpus | Records
 
 _SPLITS: tuple[Split, ...] = ("train", "heldout")
 
@@ -39,8 +38,26 @@ def is_prepared(corpus: str) -> bool:
     )
 
 
-def open_store(corpus: str, split: Split) -> Store:
-    """Opens one split of a corpus. Raises UserError if it is no corpus, is damaged, or the split is empty."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mixture:
+    """One split of several corpora."""
+
+    corpora: tuple[Corpus, ...]
+    weights: tuple[float, ...]
+    """Fraction of the rows that is of each."""
+
+
+Store = Corpus | Records | Mixture
+
+
+def open_store(corpus: str, split: Split, weights: tuple[float, ...] = ()) -> Store:
+    """Opens one split of a corpus, or of several corpora with a weight each.
+
+    Raises UserError if one is no corpus, is damaged, or the split is empty.
+    """
+    weighted = weigh_corpora(corpus, weights)
+    if len(weighted) > 1:
+        return Mixture(tuple(open_corpus(name, split) for name in weighted), tuple(weighted.values()))
     if is_prepared(corpus):
         return open_corpus(corpus, split)
     paths = find_records(corpus, split)
@@ -61,18 +78,43 @@ class Description:
     vocabulary_size: int | None
     """Number of ids; None if the vocabulary is."""
     has_heldout: bool
-    """Whether some of its documents are held out."""
+    """Whether some of its documents are held out; of several corpora, of each."""
     fingerprint: str
     """A hash of its tokens and vocabulary, the same wherever it is stored. TFRecords have no checksum of a
     whole file, so theirs is a hash of file names and sizes."""
 
 
 def describe(corpus: str) -> Description:
-    """Describes a corpus.
+    """Describes a corpus, or several ones that `corpus` names, of one vocabulary, as one.
 
     Raises:
-      UserError: it is no corpus, or its vocabulary is missing, damaged or none of BERT's.
+      UserError: it is no corpus, or its vocabulary is missing, damaged or none of BERT's; several have
+        different vocabularies, or are of TFRecords.
     """
+    first, *others = map(_describe, split_corpora(corpus))
+    if not others:
+        return first
+    for one in (first, *others):
+        if not one.is_prepared:
+            raise UserError(
+                f"{one.path} is of TFRecords; data.corpus mixes corpora of `bert-jax prepare` alone"
+            )
+        if one.vocabulary != first.vocabulary:
+            assert first.vocabulary is not None, "prepared corpora have one"
+            name = first.vocabulary.file_name
+            raise UserError(
+                f"{one.path} has another vocabulary than {first.path}, but mixed corpora must have the same; "
+                f"prepare its text with --vocab {Path(first.path, TOKENIZER_DIRECTORY, name)}"
+            )
+    return dataclasses.replace(
+        first,
+        path=corpus,
+        has_heldout=first.has_heldout and all(other.has_heldout for other in others),
+        fingerprint=_hash([first.fingerprint, *(other.fingerprint for other in others)]),
+    )
+
+
+def _describe(corpus: str) -> Description:
     if not is_prepared(corpus):
         return _describe_records(corpus)
     manifest = read_manifest(Path(corpus))
@@ -105,6 +147,11 @@ def _describe_records(corpus: str) -> Description:
 
 def verify(corpus: str) -> None:
     """Compares every shard or record with its checksum. Raises UserError naming the first altered file."""
+    for name in split_corpora(corpus):
+        _verify(name)
+
+
+def _verify(corpus: str) -> None:
     if not is_prepared(corpus):
         verify_records([path for split in _SPLITS for path in find_records(corpus, split)])
         return

@@ -56,6 +56,8 @@ class BeamRunner:
     name: RunnerName
     options: tuple[str, ...] = ()
     """Flags for Beam's PipelineOptions."""
+    workers: int | None = None
+    """Processes of this machine for what is done here; None: one per core."""
 
     def __post_init__(self) -> None:
         self._make_pipeline()

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from data_pipeline import tfds
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.directories import check_path
@@ -46,6 +49,8 @@ class Inputs:
     source: Source
     items: tuple[InputFile | str, ...]
     """Inputs in reading order; a string is an input that is not a file, such as `tfds:NAME`."""
+    left_out: tuple[NDArray[np.int64], ...] = dataclasses.field(default=(), compare=False)
+    """For each item the numbers of its documents that are not read, from 0; empty if all are."""
 
     @property
     def total_bytes(self) -> int | None:
@@ -60,7 +65,11 @@ class Inputs:
             dataclasses.replace(item, path=item.path.absolute()) if isinstance(item, InputFile) else item
             for item in self.items
         )
-        return Inputs(self.source, tuple(items))
+        return dataclasses.replace(self, items=tuple(items))
+
+    def part(self, start: int, stop: int) -> "Inputs":
+        """The items [start, stop)."""
+        return Inputs(self.source, self.items[start:stop], self.left_out[start:stop])
 
     def fingerprint(self) -> list[list[str | int]]:
         """A value that changes if the inputs change: path, format, size and modification time of each file.
@@ -76,12 +85,14 @@ class Inputs:
         return [path for name in names for path in _match(name) if path.is_dir()]
 
     def documents(self, on_bytes: Callable[[int], None] = lambda count: None) -> Iterator[Document]:
-        """Yields every document in order; passes to `on_bytes` how many bytes were read since its last call.
+        """Yields the documents in order; passes to `on_bytes` how many bytes were read since its last call.
 
         Raises UserError naming the file, and the place in it, that cannot be read.
         """
-        for item in self.items:
-            yield from self._read(item, on_bytes)
+        for number, item in enumerate(self.items):
+            left_out = set(self.left_out[number].tolist()) if self.left_out else set()
+            documents = enumerate(self._read(item, on_bytes))
+            yield from (document for place, document in documents if place not in left_out)
 
     def _read(self, item: InputFile | str, on_bytes: Callable[[int], None]) -> Iterator[Document]:
         field, errors = self.source.text_field, self.source.encoding_errors

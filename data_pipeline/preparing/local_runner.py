@@ -4,7 +4,6 @@ One process reads, and hands the text of each shard to a worker. At most one mor
 workers is in progress, so memory depends on neither the size of the corpus nor that of its files.
 """
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Iterator
@@ -13,11 +12,12 @@ from pathlib import Path
 
 from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.errors import UserError
+from data_pipeline.names import Split
 from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
 from data_pipeline.preparing.summary import ShardSummary, Totals
-from data_pipeline.preparing.worker_pool import count_cores, worker_pool
+from data_pipeline.preparing.worker_pool import count_cores, in_order, worker_pool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,35 +38,40 @@ class LocalRunner:
         texts = gather_shard_texts(documents, job.heldout_threshold)
         totals = Totals()
         with worker_pool(workers) as pool:
-            for text, shard in _make_shards(job, texts, pool, workers):
-                totals.add(text.split, shard, text.size)
+            for shard in in_order(_make_shards(job, texts, pool), ahead=workers):
+                totals.add(*shard)
         return totals
 
 
 def _make_shards(
-    job: ShardJob, texts: Iterator[ShardText], pool: Executor, workers: int
-) -> Iterator[tuple[ShardText, ShardSummary]]:
-    """Yields each shard in order; those that exist already are not made again."""
-    under_way: collections.deque[tuple[ShardText, Future[ShardSummary]]] = collections.deque()
+    job: ShardJob, texts: Iterator[ShardText], pool: Executor
+) -> Iterator[Future[tuple[Split, ShardSummary, int]]]:
+    """Yields the work on each shard in order; those that exist already are not made again."""
     for text in texts:
         path = job.directory / text.file
         work = None if path.exists() else text.documents
         # The job itself stays here: it lists every input, which may be many thousands.
-        future = pool.submit(
-            _finish_shard, path, work, job.tokenizer_directory, job.language, job.max_tokens_per_character
+        yield pool.submit(
+            _finish_shard,
+            text._replace(documents=[]),
+            path,
+            work,
+            job.tokenizer_directory,
+            job.language,
+            job.max_tokens_per_character,
         )
-        under_way.append((text._replace(documents=[]), future))
-        if len(under_way) > workers:
-            done, future = under_way.popleft()
-            yield done, future.result()
-    for done, future in under_way:
-        yield done, future.result()
 
 
 def _finish_shard(
-    path: Path, documents: list[Document] | None, tokenizer_directory: Path, language: str, most: float | None
-) -> ShardSummary:
-    return finish_shard(path, documents, _tokenizer(tokenizer_directory), language, most)
+    text: ShardText,
+    path: Path,
+    documents: list[Document] | None,
+    tokenizer_directory: Path,
+    language: str,
+    most: float | None,
+) -> tuple[Split, ShardSummary, int]:
+    summary = finish_shard(path, documents, _tokenizer(tokenizer_directory), language, most)
+    return text.split, summary, text.size
 
 
 @functools.lru_cache(maxsize=1)

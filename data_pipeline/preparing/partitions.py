@@ -11,7 +11,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
-from data_pipeline.preparing.inputs import InputFile, Inputs
+from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import Level, ShardText, digest, empty_levels, gather_shard_texts
 
@@ -28,15 +28,13 @@ Levels = dict[Split, Level]
 
 def split_inputs(inputs: Inputs) -> Iterator[Inputs]:
     """Groups consecutive files into partitions; an input that is not a file is a partition by itself."""
-    run: list[InputFile | str] = []
-    size = 0
-    for item in inputs.items:
-        if run and (isinstance(item, str) or size >= PARTITION_BYTES):
-            yield Inputs(inputs.source, tuple(run))
-            run, size = [], 0
-        run.append(item)
+    start, size = 0, 0
+    for number, item in enumerate(inputs.items):
+        if number > start and (isinstance(item, str) or size >= PARTITION_BYTES):
+            yield inputs.part(start, number)
+            start, size = number, 0
         size += PARTITION_BYTES if isinstance(item, str) else item.path.stat().st_size
-    yield Inputs(inputs.source, tuple(run))
+    yield inputs.part(start, len(inputs.items))
 
 
 def measure(documents: Iterable[Document], heldout_threshold: int) -> np.ndarray:

@@ -16,9 +16,11 @@ from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer, load_vocab
 from data_pipeline.corpus.vocabulary_file import Casing, TokenizerKind, Vocabulary
 from data_pipeline.directories import check_path, follow_links
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.names import Split
+from data_pipeline.names import DuplicateHandling, Split
+from data_pipeline.preparing.duplicates import find_duplicates
 from data_pipeline.preparing.inputs import InputFile, Inputs, Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
+from data_pipeline.preparing.near_duplicates import LOWEST_SIMILARITY
 from data_pipeline.preparing.partial import check_output, claim, discard, partial_directory, publish
 from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.sentences import check_language
@@ -36,6 +38,10 @@ from data_pipeline.preparing.vocabulary import SAMPLE_BYTES, check_vocab_size, s
 
 class Runner(Protocol):
     """Makes the shards, on one machine or many. Their content does not depend on the runner."""
+
+    @property
+    def workers(self) -> int | None:
+        """Processes of this machine for what is done once; None: one per core."""
 
     def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         """Makes every shard that `job.directory` lacks, with its tokenizer, and returns the totals of all.
@@ -67,6 +73,10 @@ class PrepareSettings:
     """Fraction of the documents held out for evaluation."""
     max_tokens_per_character: float | None = None
     """Documents with more tokens for each of their characters are left out; None: none."""
+    duplicates: DuplicateHandling = "keep"
+    """Which documents that repeat earlier ones are left out."""
+    similarity: float = 0.8
+    """Jaccard similarity of their word 5-grams at which documents are near duplicates."""
 
     def __post_init__(self) -> None:
         if (self.vocab is None) == (self.train_vocab is None):
@@ -82,6 +92,10 @@ class PrepareSettings:
         most = self.max_tokens_per_character
         if most is not None and not 0 < most < math.inf:
             raise UserError(f"--max-tokens-per-character is {most}; it must be above 0, such as 0.3")
+        if not LOWEST_SIMILARITY <= self.similarity <= 1:
+            raise UserError(f"--similarity is {self.similarity}; it must be from {LOWEST_SIMILARITY} to 1")
+        if self.duplicates != "near" and self.similarity != PrepareSettings.similarity:
+            raise UserError(f"--similarity goes with --duplicates near, not with {self.duplicates}")
         check_language(self.language)
 
 
@@ -117,10 +131,15 @@ def prepare(
         made_before = any(directory.glob("*.arrow"))
         try:
             check_output(output, overwrite)  # another process may have made it before this one got the lock
+            duplicates = find_duplicates(
+                inputs, settings.duplicates, settings.similarity, directory, runner.workers, on_progress
+            )
+            inputs = duplicates.leave_out(inputs)
             heldout_threshold = find_heldout_threshold(inputs.documents(), settings.holdout)
             most = settings.max_tokens_per_character
             job = ShardJob(directory, inputs, heldout_threshold, settings.language, most)
             manifest = _fill(job, settings, given, runner, on_progress)
+            manifest["left_out_duplicates"] = duplicates.counts()
         except Unfinished:
             raise
         except UserError:

@@ -11,6 +11,11 @@ Progress = Callable[[str, int, int | None], None]
 
 def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:
     """Returns an iterator over every document in order, and reports progress under `name`."""
+    return inputs.documents(count_bytes(inputs, name, on_progress))
+
+
+def count_bytes(inputs: Inputs, name: str, on_progress: Progress) -> Callable[[int], None]:
+    """Begins a pass over the inputs; returns a function to call with the bytes read since its last call."""
     done, total = 0, inputs.total_bytes
 
     def advance(count: int) -> None:
@@ -19,4 +24,4 @@ def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator
         on_progress(name, done, total)
 
     advance(0)
-    return inputs.documents(advance)
+    return advance

@@ -13,6 +13,7 @@ import numpy as np
 from data_pipeline.corpus.documents import checksum
 from data_pipeline.corpus.shards import read_shard
 from data_pipeline.names import Split
+from data_pipeline.preparing.hashing import mix
 
 _SKETCH_SIZE = 1 << 17
 _RUNS_AT_ONCE = 2048  # bounds memory: hashing needs several times that of its input
@@ -187,7 +188,7 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
         (
             "duplicate_documents",
             _MANY_DUPLICATE_DOCUMENTS,
-            "of the documents repeat another one word for word.",
+            "of the documents repeat another one word for word; --duplicates exact leaves them out.",
         ),
         (
             "unknown_tokens",
@@ -214,12 +215,5 @@ def _hash_runs(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _hash_block(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     lengths = np.diff(starts)
     positions = np.arange(len(values)) - np.repeat(starts[:-1], lengths)
-    mixed = _mix(values.astype(np.uint64) + _mix(positions.astype(np.uint64) + np.uint64(1)))
-    return _mix(np.add.reduceat(mixed, starts[:-1]) + lengths.astype(np.uint64))
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64 (Steele et al. 2014); uint64 wraps around on purpose."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed = mix(values.astype(np.uint64) + mix(positions.astype(np.uint64) + np.uint64(1)))
+    return mix(np.add.reduceat(mixed, starts[:-1]) + lengths.astype(np.uint64))

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 
-_LIBRARIES = ("bert-jax", "tokenizers", "sentencepiece", "sentencex", "pyarrow")
+_LIBRARIES = ("bert-jax", "tokenizers", "sentencepiece", "sentencex", "pyarrow", "datasketch")
 
 
 def library_versions() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Worker processes that end when their parent ends, however it does, and leave Ctrl-C to the parent."""
 
+import collections
 import concurrent.futures
 import contextlib
 import multiprocessing
@@ -7,11 +8,13 @@ import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 from data_pipeline.errors import Unfinished
 from data_pipeline.interrupts import interrupts_deferred
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -35,6 +38,20 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_order(futures: Iterable[concurrent.futures.Future[T]], ahead: int) -> Iterator[T]:
+    """Yields results in the order of their futures, of which it takes at most `ahead` before the next result.
+
+    `futures` may submit each piece of work as it is asked for, so that memory is bounded.
+    """
+    under_way = collections.deque[concurrent.futures.Future[T]]()
+    for future in futures:
+        under_way.append(future)
+        if len(under_way) > ahead:
+            yield under_way.popleft().result()
+    for future in under_way:
+        yield future.result()
 
 
 def count_cores() -> int:

@@ -13,21 +13,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from data_pipeline.config import DataConfig, MaskingConfig, Phase
-from data_pipeline.corpus.documents import Corpus
-from data_pipeline.corpus.store import Store, open_store
-from data_pipeline.errors import UserError
-from data_pipeline.pretraining.batch_contract import batch_spec
-from data_pipeline.pretraining.full_sentences import cut_full_sentences, write_full_sentences
-from data_pipeline.pretraining.instances import Instances, cut_instances
-from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
-from data_pipeline.pretraining.order import draws_per_example, random_bits, shuffled_columns
-from data_pipeline.pretraining.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Sequences, Spans, write_sequences
-from data_pipeline.pretraining.row_filling import Places, fill_rows, join_rows
+from data_pipeline.config import DataConfig, Phase
+from data_pipeline.corpus.store import Mixture, Store, open_store
+from data_pipeline.pretraining.corpus_source import NumpyBatch, make_corpus_source
+from data_pipeline.pretraining.mixture import MixedSource
+from data_pipeline.pretraining.order import evenly_spaced, random_bits, shuffled_columns
 from data_pipeline.pretraining.tfrecords import Records, check_settings, check_shapes, parse_records
 from data_pipeline.tensorflow_cpu import tf
-
-NumpyBatch = dict[str, np.ndarray]
 
 RowRanges: TypeAlias = tuple[tuple[int, int], ...]
 """Rows of a batch as half-open ranges in ascending order, such as ((0, 4), (8, 12))."""
@@ -49,6 +41,12 @@ class Source(Protocol):
         """Number of instance numbers needed for one row."""
 
     def __len__(self) -> int: ...
+
+    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
+        """The numbers of the instances at int64 `positions` [n] of a stream: int64 [n, instances_per_row]."""
+
+    def spread(self, examples: int) -> np.ndarray:
+        """The numbers of at most so many instances, evenly spaced: int64 [m]."""
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws], progress float64 []) -> keys of
@@ -73,7 +71,8 @@ def training_batches(
     """Yields the batches, or some of their rows, of steps first_step, ..., num_train_steps - 1.
 
     Args:
-      corpus_dir: a directory made by `bert-jax prepare`, or a directory or glob of TFRecords.
+      corpus_dir: a directory made by `bert-jax prepare`, or a directory or glob of TFRecords; or several
+        directories, with commas between them, for which `data.weights` has a weight each.
       seed: from 0 to 2**32 - 1.
       rows: size of a batch -> the rows of it to make; None: all. Each process of a run makes only the rows
         that its devices hold.
@@ -88,7 +87,7 @@ def training_batches(
     Raises:
       UserError: from this call, not from the first batch, if the corpus or the settings can't give batches.
     """
-    store = open_store(corpus_dir, "train")
+    store = open_store(corpus_dir, "train", data.weights)
     datasets = []
     for stretch in data.stretches(num_train_steps, global_batch_size):
         if max(first_step, stretch.start) < stretch.stop:
@@ -118,12 +117,12 @@ def evaluation_batches(
     call, if nothing is held out or it can't give examples.
     """
     data = dataclasses.replace(data, max_instances_per_row=1)
-    source = make_source(open_store(corpus_dir, "heldout"), data, phase)
-    wanted = min(examples, len(source))
-    firsts = tf.data.Dataset.range(0, wanted, batch_size)
+    source = make_source(open_store(corpus_dir, "heldout", data.weights), data, phase)
+    numbers = source.spread(examples)
+    firsts = tf.data.Dataset.range(0, len(numbers), batch_size)
     rows = rows or ((0, batch_size),)
     size = sum(stop - start for start, stop in rows)
-    placed = _spread(firsts, source, rows, wanted)
+    placed = _number(firsts, source, rows, numbers)
     at_the_end = placed.map(lambda numbers, bits: (numbers, bits, tf.constant(1, tf.float64)))
     batches = source.make_batches(at_the_end).map(lambda batch: _fill_up(batch, size))
     return _iterate(_run_ahead(batches, 0), source)
@@ -135,127 +134,10 @@ def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
         check_shapes(store, phase)
         check_settings(store, data)
         return RecordSource(store, phase)
+    if isinstance(store, Mixture):
+        sources = tuple(make_corpus_source(corpus, data, phase) for corpus in store.corpora)
+        return MixedSource(sources, store.weights)
     return make_corpus_source(store, data, phase)
-
-
-def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "CorpusSource":
-    """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
-    if data.pairing == "next_sentence" and corpus.num_documents < 2:
-        remedy = (
-            "prepare more documents, or train without NSP: --objective mlm --data.pairing contiguous"
-            if corpus.split == "train"
-            else "prepare it with a larger --holdout, or with --holdout 0"
-        )
-        raise UserError(
-            f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
-            f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
-        )
-    target = phase.max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
-    cut = cut_full_sentences if data.pairing == "full_sentences" else cut_instances
-    instances = cut(corpus.sentence_starts, corpus.document_starts, target)
-    if not len(instances):
-        raise UserError(f"the {corpus.split} split of {corpus.directory} is empty; it gives no example")
-    return CorpusSource(corpus, instances, data, phase)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drawn:
-    """A batch and what it was made from: n instances in b rows."""
-
-    spans: Spans
-    """[n]"""
-    places: Places
-    """[n]"""
-    sequences: Sequences
-    """[n], the text of each instance before masking, from column 0 on."""
-    batch: NumpyBatch
-    """The keys of `batch_spec`, [b]."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CorpusSource:
-    """Instances of a prepared corpus; pairs and masks are drawn anew at each visit."""
-
-    corpus: Corpus
-    instances: Instances
-    data: DataConfig
-    phase: Phase
-
-    def __len__(self) -> int:
-        return len(self.instances)
-
-    @property
-    def instances_per_row(self) -> int:
-        return self.data.max_instances_per_row
-
-    @property
-    def num_draws(self) -> int:
-        mask_draws = num_mask_draws(self.phase, self.data.masking.unit)
-        return draws_per_example(self.instances_per_row * PAIR_DRAWS + mask_draws)
-
-    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        arrays = batch_spec(self.phase, self.instances_per_row)
-        types = [tf.as_dtype(array.dtype) for array in arrays.values()]
-        source = weakref.proxy(self)
-
-        def make(numbers: np.ndarray, bits: np.ndarray, progress: np.ndarray) -> list[np.ndarray]:
-            batch = source.draw(numbers, bits, float(progress)).batch
-            return [batch[key] for key in arrays]
-
-        def make_batch(numbers: tf.Tensor, bits: tf.Tensor, progress: tf.Tensor) -> dict[str, tf.Tensor]:
-            values = tf.numpy_function(make, [numbers, bits, progress], types, stateful=False)
-            for value, array in zip(values, arrays.values(), strict=True):
-                value.set_shape([None, *array.shape])
-            return dict(zip(arrays, values, strict=True))
-
-        return examples.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-    def draw(self, numbers: np.ndarray, bits: np.ndarray, progress: float = 1.0) -> Drawn:
-        """Makes the rows of the instances `numbers` [b, instances_per_row] from `bits` [b, num_draws].
-
-        Args:
-          numbers: int64.
-          bits: uint32.
-          progress: fraction of the run that was done before, on which the masking rate may depend.
-        """
-        masking = self.data.masking.at(progress)
-        length, limit = self.phase.max_seq_length, self.instances_per_row
-        spans, places = fill_rows(self.corpus, self.instances, numbers, bits, self.data, length)
-        write = write_full_sentences if self.data.pairing == "full_sentences" else write_sequences
-        sequences = write(self.corpus, spans, length)
-        bits = bits[places.rows, limit * PAIR_DRAWS :]
-        if limit == 1:
-            return Drawn(spans, places, sequences, self._mask(sequences, bits, masking, None))
-        text_tokens = spans.a_length + spans.b_length
-        slots_before = places.before(prediction_counts(sequences.ends, text_tokens, masking.rate))
-        bits = share_draws(bits, places.starts, slots_before, self.phase, masking.unit)
-        room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
-        return Drawn(
-            spans, places, sequences, join_rows(self._mask(sequences, bits, masking, room), places, limit)
-        )
-
-    def _mask(
-        self, sequences: Sequences, bits: np.ndarray, masking: MaskingConfig, room: np.ndarray | None
-    ) -> NumpyBatch:
-        """Returns the keys of an unpacked batch, a row for each instance."""
-        columns = np.arange(self.phase.max_seq_length, dtype=np.int32)
-        is_token = columns < sequences.ends[:, np.newaxis]
-        is_second = is_token & (columns >= sequences.second_starts[:, np.newaxis])
-        masked = mask_sequences(
-            sequences,
-            bits,
-            masking,
-            self.phase.max_predictions_per_seq,
-            self.corpus.tokenizer.continues_word,
-            self.corpus.tokenizer.mask_id,
-            room=room,
-        )
-        return {
-            **masked,
-            "input_mask": is_token.astype(np.int32),
-            "segment_ids": is_second.astype(np.int32),
-            "next_sentence_labels": sequences.labels,
-        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -270,6 +152,12 @@ class RecordSource:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
+        return shuffled_columns(seed, stream, positions, len(self), self.instances_per_row)
+
+    def spread(self, examples: int) -> np.ndarray:
+        return evenly_spaced(len(self), examples)
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         records, phase = weakref.proxy(self.records), self.phase
@@ -292,7 +180,7 @@ def _place(
         positions, bits = _positions_and_bits(
             [(first + start, first + stop) for start, stop in rows], source, seed, stream
         )
-        return shuffled_columns(seed, stream, positions, len(source), source.instances_per_row), bits
+        return source.order(seed, stream, positions), bits
 
     return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
@@ -303,16 +191,16 @@ def _with_progress(placed: tf.data.Dataset, steps: tf.data.Dataset, num_train_st
     return tf.data.Dataset.zip((placed, done)).map(lambda examples, progress: (*examples, progress))
 
 
-def _spread(firsts: tf.data.Dataset, source: Source, rows: RowRanges, wanted: int) -> tf.data.Dataset:
-    """First positions of batches -> numbers and bits of every (len / wanted)-th example."""
+def _number(firsts: tf.data.Dataset, source: Source, rows: RowRanges, numbers: np.ndarray) -> tf.data.Dataset:
+    """First positions of batches -> the `numbers` [m] at the batches' positions below m, and bits of each."""
 
-    def spread(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        ends = [tf.minimum(first + tf.constant(pair, tf.int64), wanted) for pair in rows]
+    def number(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        ends = [tf.minimum(first + tf.constant(pair, tf.int64), len(numbers)) for pair in rows]
         ranges = [(pair[0], pair[1]) for pair in ends]
         positions, bits = _positions_and_bits(ranges, source, EVALUATION_SEED, EVALUATION_STREAM)
-        return (positions * len(source) // wanted)[:, tf.newaxis], bits
+        return tf.gather(numbers, positions)[:, tf.newaxis], bits
 
-    return firsts.map(spread)
+    return firsts.map(number)
 
 
 def _positions_and_bits(

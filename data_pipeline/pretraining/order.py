@@ -4,6 +4,8 @@ Both are pure functions of (seed, stream, position), where a position counts exa
 of the stream. So any process can make any batch, in any order, at the same cost.
 """
 
+import numpy as np
+
 from data_pipeline.tensorflow_cpu import tf
 
 _PHILOX = 1
@@ -65,3 +67,9 @@ def shuffled_columns(
     """
     ahead = [column * num_instances // columns for column in range(columns)]
     return tf.stack([shuffled_instances(seed, stream, positions + a, num_instances) for a in ahead], axis=1)
+
+
+def evenly_spaced(num_instances: int, examples: int) -> np.ndarray:
+    """int64 [n]: at most `examples` instances, evenly spaced."""
+    wanted = min(examples, num_instances)
+    return np.arange(wanted) * num_instances // max(wanted, 1)

@@ -9,8 +9,9 @@ import dataclasses
 import numpy as np
 
 from data_pipeline.config import MaskingConfig, Phase
-from data_pipeline.pretraining.batches import CorpusSource, Drawn
-from data_pipeline.pretraining.order import random_bits, shuffled_columns
+from data_pipeline.pretraining.corpus_source import CorpusSource, Drawn
+from data_pipeline.pretraining.mixture import MixedSource
+from data_pipeline.pretraining.order import random_bits
 from data_pipeline.tensorflow_cpu import tf
 
 _BATCH = 256
@@ -69,10 +70,16 @@ def draw_examples(
     source: CorpusSource, seed: int, stream: int, first: int, size: int, progress: float = 1.0
 ) -> Drawn:
     """Draws the rows at positions first, ..., first + size - 1 of a stream, at a fraction of the run."""
+    return source.draw(*place_rows(source, seed, stream, first, size), progress)
+
+
+def place_rows(
+    source: CorpusSource | MixedSource, seed: int, stream: int, first: int, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The instances and the random bits of the rows at positions first, ..., first + size - 1 of a stream."""
     positions = tf.range(first, first + size, dtype=tf.int64)
-    numbers = shuffled_columns(seed, stream, positions, len(source), source.instances_per_row).numpy()
-    bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws).numpy()
-    return source.draw(numbers, bits, progress)
+    bits = random_bits(seed, stream, tf.constant(first, tf.int64), size, source.num_draws)
+    return source.order(seed, stream, positions).numpy(), bits.numpy()
 
 
 def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:

@@ -9,7 +9,7 @@ import tyro
 from bert_jax.cli.parsing import choices, parse_flags
 from data_pipeline.corpus.vocabulary_file import Casing, TokenizerKind
 from data_pipeline.errors import UserError
-from data_pipeline.names import EncodingErrors, Format, RunnerName
+from data_pipeline.names import DuplicateHandling, EncodingErrors, Format, RunnerName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,13 @@ class Prepare:
     """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
     """Leave out documents with more tokens for each of their characters, such as 0.3."""
+    duplicates: DuplicateHandling = "keep"
+    """exact: leave out documents whose text repeats an earlier one, but for
+    case and white space. near: also those similar to an earlier one
+    (MinHash)."""
+    similarity: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.8
+    """With near: shared runs of five words, as a share of those of both
+    documents, from which two are similar."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"

@@ -126,6 +126,15 @@ def test_a_vocabulary_is_learned_alike(tmp_path, small_shards):
 
 
 @needs_beam
+@pytest.mark.parametrize("duplicates", ["exact", "near"])
+def test_the_same_duplicates_are_left_out(tmp_path, vocabulary, small_shards, duplicates):
+    source = Source((str(write_files(tmp_path / "in", "jsonl")),))
+    settings = PrepareSettings(source, vocab=vocabulary, duplicates=duplicates)
+    manifest = assert_same_corpus(settings, tmp_path, direct())
+    assert manifest["left_out_duplicates"]["exact"] >= 60
+
+
+@needs_beam
 def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_shards):
     texts = [{"text": f"the cat sat {i}"} for i in range(300)]
     store(tmp_path / "tfds", "tiny_text", text_features(), {"train": texts})

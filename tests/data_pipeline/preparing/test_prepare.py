@@ -724,6 +724,7 @@ class FailingRunner:
 
     shards: int
     error: Exception
+    workers: int | None = None
 
     def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         for number in range(self.shards):
@@ -760,6 +761,9 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
         ({"vocab": None, "train_vocab": "byte_bpe", "vocab_size": 260}, "it must be from 261 to 1000000"),
         ({"holdout": 1.0}, r"--holdout is 1\.0; it must be at least 0 and below 1"),
         ({"max_tokens_per_character": 0.0}, r"--max-tokens-per-character is 0\.0; it must be above 0"),
+        ({"similarity": 0.9}, "--similarity goes with --duplicates near, not with keep"),
+        ({"duplicates": "near", "similarity": 0.4}, r"--similarity is 0\.4; it must be from 0\.5 to 1"),
+        ({"duplicates": "near", "similarity": float("nan")}, "--similarity is nan; it must be from"),
         ({"language": "english"}, "--language is 'english'; it must be a code"),
     ],
 )
