@@ -143,6 +143,11 @@ class DataConfig:
         if abs(total - 1) > 1e-6:
             raise UserError(f"the fractions of data.phases add up to {total:g}; they must add up to 1")
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether sequences are of two segments."""
+        return self.pairing in ("next_sentence", "sentence_order")
+
     def stretches(self, num_train_steps: int) -> tuple[Stretch, ...]:
         """The phases of a run of so many steps, one after the other; the last ends with the run."""
         stretches, start, fraction = [], 0, 0.0
