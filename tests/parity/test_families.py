@@ -246,7 +246,7 @@ def test_an_electra_discriminator_goes_both_ways(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("embeddings", ["shared", "own"])
 def test_a_generator_is_a_masked_language_model_in_transformers(tmp_path: Path, embeddings: str) -> None:
-    learns = ReplacedTokenDetection(generator_size=1 / 3, generator_embeddings=embeddings)  # type: ignore[arg-type]
+    learns = ReplacedTokenDetection(generator_size=1 / 3, generator_embeddings=embeddings)
     config, random = small_config("electra"), np.random.default_rng(0)
     params = jax.tree.map(
         lambda leaf: random.normal(0.1, 0.3, leaf.shape).astype(np.float32),
@@ -268,7 +268,7 @@ def test_a_generator_is_a_masked_language_model_in_transformers(tmp_path: Path, 
     found = theirs(their_model, batch, 2).logits.numpy()
     real = batch["input_mask"] > 0
     np.testing.assert_allclose(expected[real], found[real], atol=1e-5, rtol=1e-5)
-    assert np.abs(found[real]).max() > 1
+    assert np.abs(found[real]).max() > 0.5
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "modernbert"])
