@@ -1,5 +1,6 @@
 """Pretraining that starts from models of other families: what works, and what is refused."""
 
+import random
 from pathlib import Path
 
 import jax
@@ -39,7 +40,8 @@ def prepare(model: Path, directory: Path) -> list[str]:
     """The command that makes a corpus of the model's vocabulary."""
     directory.mkdir()
     texts = directory / "texts.txt"
-    texts.write_text("\n\n".join("\n".join(TEXTS * 3) for _ in range(40)))
+    draw = random.Random(0)
+    texts.write_text("\n\n".join("\n".join(draw.choices(TEXTS, k=12)) for _ in range(40)))
     flags = ("--format", "sentences", "--holdout", "0.1", "--workers", "1")
     return [
         *("prepare", str(texts), *flags, "--vocab", str(model), "--output", str(directory / "corpus")),

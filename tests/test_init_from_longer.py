@@ -1,5 +1,6 @@
 """Pretraining on longer inputs than those of the model that it starts from, and beyond 512 positions."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
+from bert_jax.pretraining.init_from import describe_positions, take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.warm_start import with_repeated_positions
 from bert_jax.workdir.record import read_record
+from data_pipeline.config import Phase
+from experiments import EXPERIMENTS
 from tests.tiny_run import FLAGS, arguments, deterministic_rows
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
@@ -22,16 +26,7 @@ ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
 def learnt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work directory of a run with 32 learnt positions."""
     workdir = tmp_path_factory.mktemp("learnt") / "short"
-    assert main(arguments(workdir, corpus, "--num-train-steps", "10")) == 0
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def rotary(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a run with rotary positions."""
-    workdir = tmp_path_factory.mktemp("rotary") / "turned"
-    flags = ("--model.positions", "rotary", "--num-train-steps", "2")
-    assert main(arguments(workdir, corpus, *flags)) == 0
+    assert main(arguments(workdir, corpus, "--num-train-steps", "30")) == 0
     return workdir
 
 
@@ -60,7 +55,7 @@ def test_learnt_positions_are_repeated(
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), after, before)
     # What it knew it still knows, at the lengths that it has seen.
     assert main(["evaluate", "--workdir", str(learnt)]) == 0
-    (known,) = json.loads((learnt / "evaluation-10.json").read_text())
+    (known,) = json.loads((learnt / "evaluation-30.json").read_text())
     first = next(row for row in deterministic_rows(workdir) if row["split"] == "heldout")
     assert first["step"] == 0
     assert first["mlm_loss"] == pytest.approx(known["mlm_loss"], rel=1e-5)
@@ -70,6 +65,7 @@ def test_learnt_positions_are_repeated(
     assert "repeated" not in said
 
 
+@pytest.mark.slow
 def test_longer_phases_and_packed_rows_beyond_512(corpus: Path, learnt: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "w"
     flags = (
@@ -88,15 +84,31 @@ def test_longer_phases_and_packed_rows_beyond_512(corpus: Path, learnt: Path, tm
     assert positions_of(open_model(exported).params).shape == (640, 16)
 
 
-def test_another_rotary_base_and_any_length(
-    corpus: Path, rotary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_rotary_positions_have_any_number_and_another_base(corpus: Path, learnt: Path) -> None:
+    opened, named = open_model(learnt), EXPERIMENTS["quickstart_bert"]
+    model = dataclasses.replace(opened, config=dataclasses.replace(opened.config, positions="rotary"))
+    data = dataclasses.replace(named.data, corpus=str(corpus), phases=(Phase(16, 4),))
+    wanted = dataclasses.replace(named.model, rotary_base=160_000.0, max_position_embeddings=24)
+    experiment = dataclasses.replace(named, data=data, model=wanted)
+    assert describe_positions(model, take_shape(experiment, (), model).model) == []
+    shape = take_shape(experiment, ("model.rotary_base", "model.max_position_embeddings"), model).model
+    assert describe_positions(model, shape) == [
+        "model.max_position_embeddings 32 -> 24",
+        "model.rotary_base 10000.0 -> 160000.0",
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_another_rotary_base(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--model.rotary-base", "160000", "--model.max-position-embeddings", "24")
-    assert main(further(tmp_path / "w", corpus, rotary, *flags, *ONE_STEP)) == 0
-    said = capsys.readouterr().out
-    assert "model.max_position_embeddings 32 -> 24\nmodel.rotary_base 10000.0 -> 160000.0\n" in said
-    model = read_record(tmp_path / "w").experiment.model
-    assert (model.rotary_base, model.max_position_embeddings) == (160_000, 24)
+    assert main(arguments(tmp_path / "turned", corpus, "--model.positions", "rotary", *ONE_STEP)) == 0
+    flags = ("--model.rotary-base", "500", "--eval-examples", "8")
+    assert main(further(tmp_path / "w", corpus, tmp_path / "turned", *flags, *ONE_STEP)) == 0
+    assert "model.rotary_base 10000.0 -> 500.0\n" in capsys.readouterr().out
+    before, after = load_params(tmp_path / "turned")[1], load_params(tmp_path / "w")[1]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), after, before)
+    assert read_record(tmp_path / "w").experiment.model.rotary_base == 500
 
 
 def test_what_the_model_cannot_give_is_one_line(
