@@ -50,13 +50,13 @@ def main() -> None:
     args = parse_arguments()
     where = open_slice(args.topology)
     named = EXPERIMENTS[args.experiment]
-    windows = {"attention_window": None, "global_every": None} if args.no_windows else {}
     model = dataclasses.replace(
         named.model,
         num_layers=args.layers or named.model.num_layers,
         attention_kernel=args.attention_kernel,
-        **windows,
     )
+    if args.no_windows:
+        model = dataclasses.replace(model, attention_window=None, global_every=None)
     phase = at_length(named.data.phases[args.phase], args.length)
     rows = args.batch * len(where.devices)
     parallel = ParallelConfig(fsdp=args.fsdp, accumulation_steps=args.accumulation_steps, remat=args.remat)
