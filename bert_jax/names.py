@@ -5,6 +5,9 @@ from typing import Literal
 ModelFormat = Literal["hf", "tf1", "npz"]
 """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
 
+ModelPart = Literal["model", "generator"]
+"""model: what is used after pretraining. generator: what a run of rtd trains beside it."""
+
 Pooling = Literal["none", "mean", "cls"]
 """none: a vector for each token. mean: the mean of these. cls: the vector of [CLS]."""
 

@@ -168,6 +168,11 @@ class DataConfig:
             raise UserError(f"the fractions of data.phases add up to {total:g}; they must add up to 1")
         self._check_batch_schedule()
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether sequences are of two segments."""
+        return self.pairing in ("next_sentence", "sentence_order")
+
     def _check_batch_schedule(self) -> None:
         ends = [0.0, *(until for until, _ in self.batch_schedule)]
         if not (ends[-1] <= 1 and all(a < b for a, b in itertools.pairwise(ends))):

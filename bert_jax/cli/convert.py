@@ -12,7 +12,7 @@ from data_pipeline.corpus.special_tokens import special_tokens
 def run(args: Convert) -> None:
     """Converts, and prints what the model consists of and how to load the result."""
     source = args.source
-    model = convert(source.model, args.output, args.format, source.step, source.activation)
+    model = convert(source.model, args.output, args.format, source.step, source.activation, args.part)
     note_assumed(model)
     print(_describe(model))
     print(f"wrote {args.output}")

@@ -15,4 +15,4 @@ def run(args: Export) -> None:
     """
     if not runs.recognises(args.workdir):
         raise UserError(f"{args.workdir} is not the work directory of a run; convert takes other models")
-    convert.run(convert.Convert(ModelSource(args.workdir, args.step), args.output))
+    convert.run(convert.Convert(ModelSource(args.workdir, args.step), args.output, part=args.part))

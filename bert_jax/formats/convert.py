@@ -6,7 +6,7 @@ from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.names import ModelFormat
+from bert_jax.names import ModelFormat, ModelPart
 from bert_jax.workdir.record import write_pretraining
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
@@ -20,6 +20,7 @@ def convert(
     output_format: ModelFormat = "hf",
     step: int | None = None,
     activation: Activation | None = None,
+    part: ModelPart = "model",
 ) -> PretrainedModel:
     """Reads a model as `open_model` does and writes it as a directory of another format.
 
@@ -29,17 +30,20 @@ def convert(
       output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
       step: checkpoint of a work directory; None takes the newest.
       activation: GELU variant to use instead of the one that the directory names, or if it names none.
+      part: the model, or the generator that was trained beside it.
 
     Returns:
       The model that was written.
 
     Raises:
       UserError: `output` exists; `directory` is not a model, or its tokenizer is that of another; the format
-        cannot hold the model.
+        cannot hold the model; it has no generator.
     """
     if output.exists():
         raise UserError(f"{output} exists; name a directory that does not, or remove it first")
     model = open_model(directory, step, activation)
+    if part == "generator":
+        model = model.generator()
     if tokens := model.tokens_without_embedding:
         raise UserError(
             f"the tokenizer of {directory} has tokens beyond the model's {model.config.vocab_size} word "

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.config import Activation, ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, TransformersHead
-from bert_jax.objectives import OBJECTIVES, Objective
+from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
 from bert_jax.workdir.record import Pretraining
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
@@ -106,6 +106,29 @@ class PretrainedModel:
         if not (self.head.features.are_plain(depth) and features.are_plain(depth)):
             raise UserError("--keep-head goes with the last layer's features alone, not with --features")
         return dataclasses.replace(self, params={**self.params, **self.head.params})
+
+    def generator(self) -> "PretrainedModel":
+        """The masked language model that was trained beside a discriminator, a model of its own.
+
+        Raises:
+          UserError: there is none.
+        """
+        objective = self.objective
+        if not (isinstance(objective, ReplacedTokenDetection) and "generator" in self.params):
+            raise UserError(
+                f"{self.name} has no generator; runs of objective rtd have one, and what `bert-jax convert "
+                "--format npz` writes of them"
+            )
+        parts = self.params["generator"]
+        embeddings = {"embeddings": self.params["encoder"]["embeddings"]}  # unless it has its own
+        return dataclasses.replace(
+            self,
+            name=f"{self.name}-generator",
+            config=objective.generator(self.config),
+            params={**parts, "encoder": {**embeddings, **parts["encoder"]}},
+            objective=MaskedLM(),
+            pretraining=None,  # whose fine-tuned scores are the discriminator's
+        )
 
     @property
     def tokens_without_embedding(self) -> list[str]:

@@ -30,7 +30,14 @@ class Experiment(RunConfig):
         if longest > self.model.max_position_embeddings:
             raise UserError(
                 f"a phase's max_seq_length ({longest}) is longer than "
-                f"model.max_position_embeddings ({self.model.max_position_embeddings})"
+                f"model.max_position_embeddings ({self.model.max_position_embeddings}); "
+                f"pass --model.max-position-embeddings {longest}"
+            )
+        if self.data.has_pairs and self.model.type_vocab_size == 1:
+            raise UserError(
+                f"data.pairing {self.data.pairing} gives two segments, and model.type_vocab_size is 1; valid "
+                "are 2, 0 (the model is not told of segments), and texts without pairs: --objective mlm "
+                "--data.pairing contiguous"
             )
         name = objective_name(self.objective)
         if self.model.attention != self.objective.attention:

@@ -33,10 +33,12 @@ class Pretrain:
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     init_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start with a model's parameters instead of random ones. MODEL is the
-    work directory of a run, an export, a Hugging Face BERT or
-    google-research/bert's. The experiment takes the model's shape. The
-    corpus must have the model's vocabulary, to which tokens may be
-    appended: their rows are drawn from the seed."""
+    work directory of a run, an export, a Hugging Face BERT, RoBERTa or
+    another of its families, or google-research/bert's. The experiment takes
+    the model's shape. The corpus must have the model's vocabulary, to which
+    tokens may be appended: their rows are drawn from the seed. With a larger
+    --model.max-position-embeddings its learnt positions are repeated; with
+    another --model.rotary-base its rotary ones turn by that."""
     branch_from: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Continue from the newest checkpoint of the run in DIR, with its
     optimizer moments and step, but with other settings. The sizes of the

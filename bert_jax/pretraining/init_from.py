@@ -6,19 +6,29 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tokenizers import Tokenizer
 
-from bert_jax.config import MODEL_SHAPE
+from bert_jax.config import MODEL_SHAPE, ModelConfig, Positions
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.arguments import Pretrain
+from bert_jax.workdir.config_text import differences
 from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.store import Description, describe
-from data_pipeline.corpus.vocabulary_file import Vocabulary
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from data_pipeline.errors import UserError
 
 # Most tokens that a message lists.
 _SHOWN = 3
+
+_OF_NO_ARRAY: Mapping[Positions, tuple[str, ...]] = {
+    "learnt": (),
+    "rotary": ("max_position_embeddings", "rotary_base", "rotary_base_local"),
+    "sinusoidal": ("max_position_embeddings",),
+    "none": ("max_position_embeddings",),
+}
+"""The settings of positions that a run may give its own values, as no array of the model depends on them."""
 
 
 def open_initial(args: Pretrain, say: Callable[[str], None]) -> tuple[Pretrain, PretrainedModel | None]:
@@ -56,7 +66,7 @@ def take_shape(
     """The experiment with the shape of the model that it starts from.
 
     There may be more word embeddings than the model has: as many as a flag asks for, or else as many as
-    the corpus's vocabulary needs.
+    the corpus's vocabulary needs. A flag can ask for more positions, and for another base of rotary ones.
 
     Args:
       experiment: the experiment with the flags' settings.
@@ -72,7 +82,12 @@ def take_shape(
     wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
     asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
     rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
-    shape = {**theirs, "vocab_size": max(rows, theirs["vocab_size"])}
+    free = _OF_NO_ARRAY[model.config.positions]
+    shape = {**theirs, **{name: wanted[name] for name in asked if name in free}}
+    shape["vocab_size"] = max(rows, theirs["vocab_size"])
+    if "max_position_embeddings" in asked:
+        longest = max(wanted["max_position_embeddings"], shape["max_position_embeddings"])
+        shape["max_position_embeddings"] = longest
     differing = [
         f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]
     ]
@@ -96,7 +111,7 @@ def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[
         say(f"note: {corpus.path} does not tell its vocabulary; it must be that of {model.name}")
         return
     tokenizer = make_tokenizer(ours)
-    tokens, expected = tokenizer.get_vocab(), model.tokenizer.get_vocab()
+    tokens, expected = tokenizer.get_vocab(), _vocabulary_of(model)
     difference = _first_difference(tokens, expected)
     if difference is None and corpus.is_prepared:  # the casing of TFRecords is a guess
         if theirs is None:
@@ -104,11 +119,9 @@ def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[
         elif theirs.casing != ours.casing:
             difference = f"it is {ours.casing}, the model {theirs.casing}"
     if difference is not None:
-        file, casing = (theirs.file_name, theirs.casing) if theirs else (ours.file_name, "cased or uncased")
         raise UserError(
-            f"{corpus.path} has another vocabulary than {model.name} of --init-from: {difference}; prepare "
-            f"the text with the model's own (--vocab {file} beside it, --casing {casing}), to which tokens "
-            f"may be appended"
+            f"{corpus.path} has another vocabulary than {model.name} of --init-from: {difference}; "
+            f"{_way_to_prepare(model)}"
         )
     if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
         say(
@@ -134,6 +147,21 @@ def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
     return f"starting from {model.name}{lacking}{assumed}"
 
 
+def describe_positions(model: PretrainedModel, config: ModelConfig) -> list[str]:
+    """Lines that say which settings of positions are not the model's, and where new embeddings come from.
+
+    Args:
+      model: that the run starts from.
+      config: of the run's encoder.
+    """
+    names = ("max_position_embeddings", "rotary_base", "rotary_base_local")
+    before, now = ({f"model.{name}": getattr(of, name) for name in names} for of in (model.config, config))
+    lines = differences(before, now, ())
+    if config.positions == "learnt" and lines:
+        lines[0] += f": the model's {model.config.max_position_embeddings} position embeddings repeated"
+    return lines
+
+
 def describe_new_rows(model: PretrainedModel, num_rows: int, vocabulary: Vocabulary | None) -> list[str]:
     """Lines that say which tokens of the corpus are new to the model, and where their rows come from.
 
@@ -142,7 +170,7 @@ def describe_new_rows(model: PretrainedModel, num_rows: int, vocabulary: Vocabul
       num_rows: number of the run's word embeddings.
       vocabulary: that of a corpus that passes `check_vocabulary`.
     """
-    theirs, known = model.config.vocab_size, model.tokenizer.get_vocab()
+    theirs, known = model.config.vocab_size, _vocabulary_of(model)
     ids = make_tokenizer(vocabulary).get_vocab() if vocabulary else {}
     new = sorted(ids.keys() - known.keys(), key=ids.__getitem__)
     spare, drawn = [t for t in new if ids[t] < theirs], [t for t in new if ids[t] >= theirs]
@@ -153,6 +181,26 @@ def describe_new_rows(model: PretrainedModel, num_rows: int, vocabulary: Vocabul
         whose = f" for {_count(drawn, 'new ')}, {_show(drawn)}" if drawn else ""
         lines.append(f"model.vocab_size {theirs} -> {num_rows}: rows drawn from the seed{whose}")
     return lines
+
+
+def _vocabulary_of(model: PretrainedModel) -> dict[str, int]:
+    """The model's tokens and their ids, the special ones under BERT's names, which they have in a corpus."""
+    names = dict(zip(special_tokens(model.tokenizer).names, SPECIAL_TOKENS, strict=True))
+    return {names.get(token, token): index for token, index in model.tokenizer.get_vocab().items()}
+
+
+def _way_to_prepare(model: PretrainedModel) -> str:
+    """How to make a corpus of a model's vocabulary, for messages."""
+    kind = json.loads(model.tokenizer.to_str())["model"]["type"]
+    if model.vocabulary is None and kind != "WordPiece":
+        return f"`bert-jax prepare` cannot follow the model's, of kind {kind}, so no corpus fits it"
+    file, casing = ("vocab.txt", "cased or uncased")
+    if model.vocabulary is not None:
+        file, casing = model.vocabulary.file_name, model.vocabulary.casing
+    return (
+        f"prepare the text with the model's own (--vocab {file} beside it, --casing {casing}), to which "
+        "tokens may be appended"
+    )
 
 
 def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:

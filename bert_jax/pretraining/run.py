@@ -41,7 +41,7 @@ from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.speed import StartClock
 from bert_jax.training.train_step import TrainState
-from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
+from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from, with_repeated_positions
 from bert_jax.workdir import directory, record
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.corpus.store import Description, verify
@@ -162,10 +162,15 @@ def _initial_state(
     program: Program, experiment: Experiment, corpus: Description, model: PretrainedModel
 ) -> TrainState:
     """The state at step 0 of a run that starts from a model."""
-    new_rows = init_from.describe_new_rows(model, experiment.model.vocab_size, corpus.vocabulary)
-    for line in (init_from.describe_start(model, program.abstract_state().params), *new_rows):
+    config = experiment.model
+    for line in (
+        init_from.describe_start(model, program.abstract_state().params),
+        *init_from.describe_new_rows(model, config.vocab_size, corpus.vocabulary),
+        *init_from.describe_positions(model, config),
+    ):
         _say(line)
-    return start_from(program, model.params, ROWS_OF_TOKENS)
+    params = with_repeated_positions(model.params, config.max_position_embeddings)
+    return start_from(program, params, ROWS_OF_TOKENS)
 
 
 def _train(

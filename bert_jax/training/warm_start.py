@@ -1,4 +1,4 @@
-"""The initial state of a run that starts from a pretrained model's parameters."""
+"""The initial state of a run that starts from a pretrained model's parameters, perhaps for longer inputs."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
@@ -25,6 +25,9 @@ ROWS_OF_TOKENS: frozenset[Path] = frozenset(
     )
 )
 """Parameters with a row for each token, where a module has them. The embeddings are also the output layer."""
+
+_POSITIONS = ("position_embeddings", "embedding")
+"""How the path of a table of learnt positions ends: a generator may have its own."""
 
 
 def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collection[Path] = ()) -> TrainState:
@@ -58,6 +61,24 @@ def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collect
             params[path] = _with_first_rows(params[path], rows, places[path])
     # In the order of the module, which checkpoints and summaries follow.
     return state.replace(params=unflatten_dict({path: params[path] for path in places}))  # type: ignore[attr-defined]
+
+
+def with_repeated_positions(pretrained: Mapping[str, Any], num_positions: int) -> dict[str, Any]:
+    """A model's parameters, with learnt positions repeated from the first one on until there are enough.
+
+    So neighbours are at known distances from the start, but where a repetition begins; drawn positions would
+    have to be learnt first (Beltagy et al. 2020, "Longformer", arXiv 2004.05150, section 5).
+
+    Args:
+      pretrained: nested numpy arrays; left as it is if it has no learnt positions.
+      num_positions: at least as many as the model has.
+    """
+    return unflatten_dict(
+        {
+            path: np.resize(array, (num_positions, array.shape[1])) if path[-2:] == _POSITIONS else array
+            for path, array in flatten_dict(dict(pretrained)).items()
+        }
+    )
 
 
 def _spread(array: np.ndarray, place: jax.ShapeDtypeStruct) -> jax.Array:

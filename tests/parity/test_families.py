@@ -1,5 +1,6 @@
 """Families of models in both directions: transformers' own random weights, and what we write of them."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,18 @@ import numpy as np
 import pytest
 
 from bert_jax.cross_entropy import cross_entropy
+from bert_jax.formats import huggingface, npz
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask, logits_at_positions
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import ReplacedTokenHead
 from bert_jax.model.pretraining import BertForPreTraining
-from tests.bert_jax.formats.family_directories import save_tokenizer, tokenizer_of
+from bert_jax.objectives import ReplacedTokenDetection
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.training.warm_start import with_repeated_positions
+from tests.bert_jax.formats.family_directories import save_tokenizer, small_config, tokenizer_of
 from tests.parity.test_convert import load
 
 pytestmark = pytest.mark.parity
@@ -236,6 +242,50 @@ def test_an_electra_discriminator_goes_both_ways(tmp_path: Path) -> None:
     again = load("ElectraForPreTraining", tmp_path / "ours")
     found = theirs(again, {**batch, "labels": np.maximum(batch["labels"], 0) > 5}, 2).logits.numpy()
     np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("embeddings", ["shared", "own"])
+def test_a_generator_is_a_masked_language_model_in_transformers(tmp_path: Path, embeddings: str) -> None:
+    learns = ReplacedTokenDetection(generator_size=1 / 3, generator_embeddings=embeddings)
+    config, random = small_config("electra"), np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: random.normal(0.1, 0.3, leaf.shape).astype(np.float32),
+        PretrainingTask(learns, config).abstract_params(),
+    )
+    tokenizer = tokenizer_of("electra")
+    trained = PretrainedModel("rtd", config, params, tokenizer, vocabulary=None, objective=learns)
+    npz_directory = tmp_path / "npz"
+    npz_directory.mkdir()
+    npz.write(npz_directory, trained)
+    model = convert(npz_directory, tmp_path / "hf", part="generator")
+    assert (model.config.hidden_size, model.config.embedding_size) == (8, 16)
+
+    batch = make_batch(config.vocab_size, 2)
+    their_model = load("ElectraForMaskedLM", tmp_path / "hf")
+    ids = np.where(batch["input_mask"] > 0, batch["input_ids"], their_model.config.pad_token_id)
+    inputs = {**batch, "input_ids": ids, "masked_lm_ids": ids, "masked_lm_weights": 1.0 * batch["input_mask"]}
+    expected = learns.module(config).apply({"params": params}, inputs, True).token_logits
+    found = theirs(their_model, batch, 2).logits.numpy()
+    real = batch["input_mask"] > 0
+    np.testing.assert_allclose(expected[real], found[real], atol=1e-5, rtol=1e-5)
+    assert np.abs(found[real]).max() > 0.5
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "modernbert"])
+def test_a_model_of_repeated_positions_computes_the_same_beyond_512(tmp_path: Path, case: str) -> None:
+    make(case, "ForMaskedLM", tmp_path / "theirs")
+    short = open_model(tmp_path / "theirs")
+    config = dataclasses.replace(short.config, max_position_embeddings=600)
+    longer = dataclasses.replace(short, config=config, params=with_repeated_positions(short.params, 600))
+    (tmp_path / "longer").mkdir()
+    huggingface.write(tmp_path / "longer", longer)
+    again = load(huggingface.transformers_class(longer), tmp_path / "longer")
+    batch = make_batch(config.vocab_size, config.type_vocab_size, length=600)
+    found = theirs(again, batch, config.type_vocab_size).logits.numpy()
+    logits = BertForPreTraining(config).apply({"params": longer.params}, batch, method=logits_at_positions)
+    real = batch["input_mask"] > 0
+    assert real.sum(axis=1).max() == 600
+    np.testing.assert_allclose(logits[real], found[real], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["bert", "megatron-bert", "albert"])

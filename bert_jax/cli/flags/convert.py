@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax.formats.model_source import ModelSource
-from bert_jax.names import ModelFormat
+from bert_jax.names import ModelFormat, ModelPart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,3 +23,6 @@ class Convert:
     """Directory to make; it must not exist."""
     format: ModelFormat = "hf"
     """hf: Hugging Face transformers. tf1: google-research/bert. npz: arrays for numpy."""
+    part: ModelPart = "model"
+    """Of a run of replaced token detection: model is the discriminator,
+    generator the masked language model that was trained beside it."""

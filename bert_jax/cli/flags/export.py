@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from bert_jax.names import ModelPart
+
 
 @dataclasses.dataclass(frozen=True)
 class Export:
@@ -17,3 +19,6 @@ class Export:
     """Directory to make; it must not exist."""
     step: int | None = None
     """Step of the checkpoint; the newest by default."""
+    part: ModelPart = "model"
+    """Of a run of replaced token detection: model is the discriminator,
+    generator the masked language model that was trained beside it."""

@@ -117,6 +117,24 @@ def test_the_discriminator_is_exported_with_its_generator(run: Path, tmp_path: P
     assert not (tmp_path / "hf").exists()
 
 
+def test_the_generator_is_exported_alone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = convert(run, tmp_path / "npz", "npz", part="generator")
+    assert generator.name == "run-generator"
+    assert (generator.config.hidden_size, generator.config.embedding_size) == (8, 8)
+    again = open_model(tmp_path / "npz")
+    assert again.pretraining is None
+    assert set(again.params) == {"encoder", "language_model"}
+    jax.tree.map(np.testing.assert_array_equal, again.params, generator.params)
+    whole = open_model(run).params
+    assert again.params["encoder"]["embeddings"].keys() == whole["encoder"]["embeddings"].keys()
+    output = str(tmp_path / "again")
+    assert main(["convert", "--model", str(tmp_path / "npz"), "--part", "generator", "--output", output]) == 2
+    assert "npz has no generator; runs of objective rtd have one, and what" in capsys.readouterr().err
+    assert not Path(output).exists()
+
+
 def test_another_objective_starts_from_the_discriminator(run: Path, corpus: Path, tmp_path: Path) -> None:
     more = ("--init-from", str(run), "--num-train-steps", "1", "--optimizer.warmup-steps", "5")
     assert main(arguments(tmp_path / "mlm", corpus, *more)) == 0
