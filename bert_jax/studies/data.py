@@ -70,7 +70,7 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
     leases = Leases(directory / LEASES_DIRECTORY)
     for path, mark, make in makers:
         while not mark.exists():  # another machine may be making it
-            with leases.hold(PurePosixPath(path.name), _end_now) as taken:
+            with leases.hold(PurePosixPath(path.name), end_now) as taken:
                 if taken and not mark.exists():
                     make()
             if not mark.exists():
@@ -137,6 +137,6 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))
 
 
-def _end_now() -> None:
+def end_now() -> None:
     """Ends the process, as another machine makes the data now."""
     os._exit(exit_status.MAY_PASS)

@@ -20,7 +20,7 @@ def show_plan(
     directory: Path,
     costs: Mapping[PurePosixPath, Cost],
     reusable: Mapping[PurePosixPath, Path],
-    num_workers: int,
+    where: int | str,
 ) -> None:
     """Prints every job with what it costs, and the sum of those that are left.
 
@@ -29,7 +29,7 @@ def show_plan(
       directory: of the study.
       costs: of each job.
       reusable: where another study has done a job.
-      num_workers: how many will work side by side.
+      where: how many workers will work side by side on this machine, or the name of a TPU slice.
     """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     left, seconds, disk = 0.0, 0.0, 0
@@ -45,11 +45,17 @@ def show_plan(
         table.add_row(str(job.path), steps, flops, time, _size(cost.disk), state)
     console = Console(highlight=False)
     console.print(table)
-    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers side by side"
     console.print(
-        f"left: {left:.2g} FLOPs, about {duration(seconds / num_workers)} with {workers} on this machine, "
-        f"and {_size(disk)}; minimal pairs, held-out text, starts and compiling are not counted"
+        f"left: {left:.2g} FLOPs, about {_time(seconds, where)}, and {_size(disk)}; minimal pairs, held-out "
+        "text, starts and compiling are not counted"
     )
+
+
+def _time(seconds: float, where: int | str) -> str:
+    if isinstance(where, str):
+        return f"{duration(seconds)} on {where} by the TPU compiler's estimate"
+    workers = "1 worker" if where == 1 else f"{where} workers side by side"
+    return f"{duration(seconds / where)} with {workers} on this machine"
 
 
 def show_status(plan: Plan, directory: Path) -> None:

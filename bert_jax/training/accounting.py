@@ -41,15 +41,23 @@ def run_flops(experiment: Experiment) -> int:
 
 def flops_left(experiment: Experiment, step: int) -> int:
     """The part of `run_flops` that remains when `step` steps are done."""
+    return sum(flops for _, flops in flops_by_phase(experiment, step))
+
+
+def flops_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:
+    """The parts of `run_flops` that each phase takes from a step on."""
     instances = experiment.data.max_instances_per_row
-    return sum(
-        steps
-        * experiment.global_batch_size
-        * experiment.objective.flops(
-            experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances
+    return [
+        (
+            phase,
+            steps
+            * experiment.global_batch_size
+            * experiment.objective.flops(
+                experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances
+            ),
         )
-        for phase, steps in _steps_by_phase(experiment, step)
-    )
+        for phase, steps in _steps_by_phase(experiment, first_step)
+    ]
 
 
 def peak_flops(device_kind: str) -> float | None:
