@@ -85,6 +85,8 @@ class Loaded:
     train_rows: int
     train_tokens: int
     evaluated_tokens: int
+    metrics: tuple[str, ...]
+    """Names of those that may be a column."""
 
 
 def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[str, Loaded]:
@@ -116,6 +118,9 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    for measure in plan.study.measures_at(plan.scale):
+        if measure.name in found and measure.metric not in (valid := found[measure.name].metrics):
+            wrong.append(f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(valid)}")
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
     return found
@@ -134,7 +139,8 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     check_model(args, job.model.experiment.model)
     data = args.settings.load(args.task, args.data, tokenizer)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
-    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))
+    metrics = tuple(metric.name for metric in data.metrics)
+    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)
 
 
 def end_now() -> None:
