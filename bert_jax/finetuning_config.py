@@ -9,7 +9,7 @@ from typing import Literal
 from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
 from data_pipeline.errors import UserError
 
-Combination = Literal["concat", "sum", "weighted"]
+Combination = Literal["concat", "sum", "weighted", "each"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,8 @@ class FeatureConfig:
     layers: tuple[int, ...] = (-1,)
     """Numbers of the layers to use: 0 is the embedding output, -1 the last layer."""
     combine: Combination = "concat"
-    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018)."""
+    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018).
+    each: not at all; there are trials on each layer alone, without the pooler."""
     lstm_layers: int = 0
     """BiLSTM layers on top; 2 in the paper."""
     lstm_width: int = 768
@@ -51,12 +52,17 @@ class FeatureConfig:
     def __post_init__(self) -> None:
         if not self.layers:
             raise UserError("layers is empty; name at least one, such as -1")
+        if self.combine == "each" and min(self.layers) < 0:
+            raise UserError(
+                f"layers names {min(self.layers)}; with combine each, count from 0, which is the embeddings"
+            )
         if self.lstm_layers < 0 or self.lstm_width < 1:
             raise UserError("lstm_layers must be at least 0 and lstm_width at least 1")
 
     def are_plain(self, num_layers: int) -> bool:
         """Whether the head sees the last layer unchanged; without a BiLSTM, `lstm_width` has no effect."""
-        return self.layers in ((-1,), (num_layers,)) and not self.lstm_layers and self.combine != "weighted"
+        is_last = self.layers in ((-1,), (num_layers,)) and self.combine in ("concat", "sum")
+        return is_last and not self.lstm_layers
 
     def check(self, num_layers: int) -> None:
         """Raises UserError if `layers` names one that the model does not have."""
@@ -113,6 +119,8 @@ class Trial:
     batch_size: int
     epochs: float
     seed: int
+    layer: int | None = None
+    """The layer that the head sees; None: as `FeatureConfig.layers` says."""
 
     def __post_init__(self) -> None:
         check_positive("batch_size", self.batch_size)
@@ -123,7 +131,8 @@ class Trial:
     def name(self) -> str:
         """Name of the trial's directory; trials of different hyperparameters have different names."""
         rate, epochs = (f"{value!r}".removesuffix(".0") for value in (self.learning_rate, self.epochs))
-        return f"lr{rate}-batch{self.batch_size}-epochs{epochs}-seed{self.seed}"
+        layer = "" if self.layer is None else f"layer{self.layer}-"
+        return f"{layer}lr{rate}-batch{self.batch_size}-epochs{epochs}-seed{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)

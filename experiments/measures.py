@@ -3,7 +3,7 @@
 `--tasks DIR` has a directory for each data set: glue, squad, conll2003, sick, blimp.
 """
 
-from bert_jax.studies.study import Finetuned, HeldoutLM, MinimalPairs
+from bert_jax.studies.study import Finetuned, HeldoutLM, MinimalPairs, Probe
 
 # Section 4.1: batches of 32, 3 epochs, the best of four learning rates on the dev set. Section 5.2: the mean
 # of 5 fine-tunings.
@@ -91,6 +91,14 @@ SMALL_FEATURES_NER = Finetuned(
     },
     "features",
 )
+# A linear head needs higher rates than an encoder.
+SMALL_NER_PROBE = Probe(
+    "NER probe",
+    "f1",
+    "ner",
+    "ner",
+    {"learning_rate": (1e-3, 1e-2), "batch_size": (32,), "epochs": (10.0,), "max_seq_length": 64},
+)
 BLIMP = MinimalPairs("BLiMP", "accuracy")
 
 # Tasks made from the installed documentation.
@@ -104,4 +112,12 @@ NEIGHBOURS = Finetuned(
     "neighbours",
     {**_SHORT, "epochs": (2.0,), "seeds": 1, "pair_column": "text_b"},
     "neighbours",
+)
+PACKAGE_PROBE = Probe(
+    "package probe",
+    "accuracy",
+    "classify",
+    "package",
+    {"learning_rate": (1e-2,), "batch_size": (32,), "epochs": (2.0,)},
+    "package",
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_jax.cli.flags.finetune import parse
-from bert_jax.finetuning_config import FineTuningConfig, Trial
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, Trial
 from bert_jax.tasks.finetuning.trials import trial_config
 
 
@@ -47,3 +47,11 @@ def test_trials_of_different_settings_have_different_directories() -> None:
     names = [Trial(rate, 8, epochs, 0).name for rate in rates for epochs in (1.0, 1.0000001)]
     assert len(set(names)) == len(names)
     assert Trial(3e-5, 32, 3.0, 1).name == "lr3e-05-batch32-epochs3-seed1"
+    assert Trial(3e-5, 32, 3.0, 1, layer=2).name == "layer2-lr3e-05-batch32-epochs3-seed1"
+
+
+def test_each_layer_alone_is_an_axis_of_the_grid() -> None:
+    probes = trials("--features.combine=each", "--features.layers", "0", "2", "--seeds=2")
+    assert [(trial.layer, trial.seed) for trial in probes] == [(0, 0), (2, 0), (0, 1), (2, 1)]
+    base = FineTuningConfig(features=FeatureConfig((0, 2), "each"))
+    assert trial_config(base, probes[1], 32).features == FeatureConfig((2,), "each")

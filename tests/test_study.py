@@ -158,6 +158,10 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
     [
         (["--scale", "huge"], "study tiny has no scale 'huge'; valid: tiny, one"),
         (["--budget-flops", "10"], "--budget-flops 10 is below one step of"),
+        (["--budget-flops", "1e9", "--budget-hours", "1"], "both set the steps; give one of the two"),
+        (["--budget-hours", "nan"], "--budget-hours is nan; it must be above 0 and finite"),
+        (["--topology", "v5e:4x4"], "--topology is where --plan counts hours; give --plan too"),
+        (["--plan", "--topology", "v5e:3x3"], "no topology 'v5e:3x3'; valid: v5e:1x1"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
         (["--model.num-heads", "3"], "model.num_heads (3) does not divide model.hidden_size (16)"),
@@ -172,6 +176,63 @@ def test_bad_flags_are_refused_in_one_line(
     data: list[str], arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in refusal(study(data, tmp_path / "study", *arguments), capsys)
+    assert not (tmp_path / "study").exists()
+
+
+MEASURES = """
+import dataclasses
+from bert_jax.studies.study import Finetuned, MinimalPairs
+from tests.bert_jax.studies.small_study import STUDY, TOPIC
+STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
+"""
+
+
+@pytest.mark.parametrize(
+    ("measures", "message"),
+    [
+        ('Finetuned("x", "accuracy", "clasify", "topic")', "unknown task 'clasify'; valid: cola"),
+        (
+            'dataclasses.replace(TOPIC, metric="f1")',
+            "topic: no metric 'f1'; valid: accuracy, macro_f1, matthews",
+        ),
+        (
+            'MinimalPairs("BLiMP", "accuracy", "pairs.jsonl"), MinimalPairs("y", "accuracy", "none", "pll")',
+            "pairs.jsonl, line 2 has no column sentence_bad; {tasks}/none",
+        ),
+    ],
+)
+def test_measures_that_cannot_be_made_are_named_before_anything_is_run(
+    data: list[str], measures: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = tmp_path / "tasks"
+    shutil.copytree(data[3], tasks)
+    good, bad = '"sentence_good": "a"', '"sentence_bad": "b"'
+    (tasks / "pairs.jsonl").write_text(f"{{{good}, {bad}}}\n{{{good}}}\n")
+    (tmp_path / "mine.py").write_text(MEASURES.format(measures))
+    given = [*data[:2], "--tasks", str(tasks), "--file", str(tmp_path / "mine.py")]
+    said = refusal(study(given, tmp_path / "study"), capsys)
+    assert message.format(tasks=tasks) in said
+    assert not (tmp_path / "study").exists()
+
+
+def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 0
+    assert "0 of 24 done, 24 left" in capsys.readouterr().out
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.tpu
+def test_a_plan_has_the_hours_on_a_slice(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--scale", "one", "--plan", "--topology", "v5e:2x2", "--budget-hours", "1")
+    assert main(study(data, tmp_path / "study", *flags)) == 0
+    said = capsys.readouterr()
+    # The arms' encoders are alike; what they predict is not.
+    assert said.err.count("compiling a step of 8 x 32 for v5e:2x2") == 3
+    assert "on v5e:2x2 by the TPU compiler's estimate" in said.out
+    (line,) = (line for line in said.out.splitlines() if line.startswith("base/seed-0/pretraining"))
+    assert " 1 h 0 min " in line
     assert not (tmp_path / "study").exists()
 
 
@@ -190,6 +251,10 @@ def test_a_directory_of_something_else_is_refused(
         ("x = (\n", "cannot be executed: SyntaxError"),
         ("raise KeyError('a')\n", "cannot be executed: KeyError: 'a'"),
         (None, "is not a file"),
+        (
+            "ARMS = {'base': 1,\n        'base': 2}\n",
+            "mine.py, line 2: 'base' stands twice in one dict, of which the last would count",
+        ),
     ],
 )
 def test_a_file_that_is_no_study_is_refused(

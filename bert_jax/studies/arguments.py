@@ -9,6 +9,7 @@ import tyro
 from bert_jax.config import check_above_zero, check_positive
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Study
+from data_pipeline.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,9 @@ class RunStudy:
     budget_flops: Annotated[float | None, tyro.conf.arg(metavar="FLOPS")] = None
     """Pretrains every run with as many floating-point operations; steps and
     warm-up follow."""
+    budget_hours: Annotated[float | None, tyro.conf.arg(metavar="HOURS")] = None
+    """Pretrains every run for about so many hours on the devices at hand: the
+    speed of each arm is measured once, and its steps and warm-up follow."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes that work side by side; None: on a CPU one for each core
     that memory allows, else one. On a CPU each computes on one core, so that
@@ -43,6 +47,9 @@ class RunStudy:
     settings are copied, not done again."""
     plan: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show the jobs and what they cost, and start none."""
+    topology: Annotated[str | None, tyro.conf.arg(metavar="CHIP:SHAPE")] = None
+    """With --plan: the hours on a TPU slice, such as v5e:4x4, by the TPU
+    compiler, in place of those on the devices at hand."""
     status: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show what is done, under way and left, and start nothing."""
     retry: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -60,3 +67,9 @@ class RunStudy:
             check_positive("--workers", self.workers)
         if self.budget_flops is not None:
             check_above_zero("--budget-flops", self.budget_flops)
+        if self.budget_hours is not None:
+            check_above_zero("--budget-hours", self.budget_hours)
+        if self.budget_flops is not None and self.budget_hours is not None:
+            raise UserError("--budget-flops and --budget-hours both set the steps; give one of the two")
+        if self.topology is not None and not self.plan:
+            raise UserError("--topology is where --plan counts hours; give --plan too")

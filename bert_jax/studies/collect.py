@@ -65,6 +65,7 @@ def _measurements(
             Measurement(arm, seed, job.step, job.measure.name, metrics),
             hyperparameters=fields.get("hyperparameters", ""),
             finetuning_seed=fields.get("finetuning_seed"),
+            layer=fields.get("layer"),
             degenerate=fields.get("degenerate"),
             diverged=fields.get("diverged"),
             items=items,

@@ -1,12 +1,13 @@
-"""What a study costs: floating-point operations, and the hours that they take on the devices at hand."""
+"""What a study costs: floating-point operations, and the hours that they take here or on a TPU slice."""
 
 import dataclasses
 import functools
 import statistics
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -17,12 +18,21 @@ from bert_jax.objectives.task import PretrainingTask
 from bert_jax.studies.data import Loaded
 from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
 from bert_jax.studies.study import Finetuned
-from bert_jax.training.accounting import run_flops
+from bert_jax.tpu.report import TooLarge, compile_step
+from bert_jax.tpu.topology import Slice
+from bert_jax.training.accounting import flops_by_phase, run_flops
 from bert_jax.training.program import make_program
+from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
 
-_STEPS = 3
+Speed: TypeAlias = Callable[[Experiment, Phase], float]
+"""Floating-point operations a second of pretraining in a phase, counted as `Objective.flops` says."""
+
+_FEWEST_STEPS, _MOST_STEPS = 3, 20
+# Of steps, after which those done are enough.
+_SECONDS = 2.0
 # Enough rows for the speed of a large batch; a step of 256 takes minutes on a CPU.
-_MOST_ROWS = 64
+_MOST_ROWS_ON_CPU = 64
 # Operations of an evaluation, which has no backward pass, as a fraction of those of training.
 _FORWARD = 1 / 3
 _BYTES_PER_VALUE = 4
@@ -69,29 +79,71 @@ def bytes_of(job: Job) -> int:
     return kept * parameters * _BYTES_PER_VALUE * _COPIES_IN_A_CHECKPOINT
 
 
-@functools.cache
-def flops_per_second(experiment: Experiment) -> float:
-    """How fast the devices pretrain, measured by a few steps on batches of the real size, or of 64 rows.
+def measured_speed(experiment: Experiment, phase: Phase) -> float:
+    """The `Speed` of the devices at hand, measured by a few steps on batches of the real size.
 
-    Compiles, which takes most of the time. All numbers in the batches are 0.
+    On a CPU of at most 64 rows. Compiles, which takes most of the time. All numbers in the batches are 0.
     """
-    rows = min(experiment.global_batch_size, _MOST_ROWS) // jax.device_count() * jax.device_count()
+    most = _MOST_ROWS_ON_CPU if jax.default_backend() == "cpu" else experiment.global_batch_size
+    rows = min(experiment.global_batch_size // experiment.parallel.accumulation_steps, most)
+    rows = max(rows // jax.device_count(), 1) * jax.device_count()
     parallel = dataclasses.replace(experiment.parallel, accumulation_steps=1)
-    experiment = dataclasses.replace(experiment, parallel=parallel)
-    experiment = experiment.with_batches_of(max(rows, jax.device_count()))
+    alike = dataclasses.replace(_alike(experiment), parallel=parallel)
+    return _measure(alike.with_batches_of(rows), phase)
+
+
+@functools.cache
+def _measure(experiment: Experiment, phase: Phase) -> float:
     task = PretrainingTask(experiment.objective, experiment.model)
     program = make_program(task, experiment)
-    phase = experiment.data.phases[0]
     shapes = task.abstract_batch(phase, experiment.global_batch_size, experiment.data.max_instances_per_row)
     batch: Any = program.put({name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()})
     state = program.init()
-    seconds = []
-    for _ in range(1 + _STEPS):
+    seconds: list[float] = []
+    while len(seconds) < 1 + _FEWEST_STEPS or (sum(seconds[1:]) < _SECONDS and len(seconds) < _MOST_STEPS):
         began = time.perf_counter()
         state = program.train_step(state, batch, np.float32(0))
         jax.block_until_ready(state.step)
         seconds.append(time.perf_counter() - began)
     return program.flops(batch) / statistics.median(seconds[1:])
+
+
+def compiled_speed(where: Slice) -> Speed:
+    """The `Speed` of a TPU slice by the compiler's estimate; compiles for minutes.
+
+    The speed raises UserError if a step does not fit a chip.
+    """
+
+    @functools.cache
+    def speed(experiment: Experiment, phase: Phase) -> float:
+        rows, length = experiment.global_batch_size, phase.max_seq_length
+        print(f"compiling a step of {rows} x {length} for {where.name}", file=sys.stderr, flush=True)
+        try:
+            report = compile_step(experiment, phase, where)
+        except TooLarge as error:
+            raise UserError(
+                f"a step of {rows} sequences of {length} does not fit a chip of {where.name}: {error}; name "
+                f"a larger slice, or raise --parallel.accumulation-steps"
+            ) from None
+        return report.chips * report.model_flops / report.seconds
+
+    def of_largest_batch(experiment: Experiment, phase: Phase) -> float:
+        return speed(_alike(experiment.with_batches_of(experiment.largest_batch(phase))), phase)
+
+    return of_largest_batch
+
+
+def pretraining_seconds(experiment: Experiment, speed: Speed) -> float:
+    """How long the steps of a run take; evaluation, saving and compiling are not counted."""
+    return sum(flops / speed(experiment, phase) for phase, flops in flops_by_phase(experiment) if flops)
+
+
+def _alike(experiment: Experiment) -> Experiment:
+    """What experiments of one speed have in common, so that they are measured once."""
+    optimizer = dataclasses.replace(
+        experiment.optimizer, learning_rate=1.0, warmup_steps=0, decay_start="step_0"
+    )
+    return dataclasses.replace(experiment, optimizer=optimizer, num_train_steps=1, seed=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +157,21 @@ class Cost:
     """Bytes."""
 
 
-def costs(plan: Plan, loaded: Mapping[str, Loaded]) -> dict[PurePosixPath, Cost]:
-    """What each job of a plan costs; takes a few steps of each arm."""
+def costs(plan: Plan, loaded: Mapping[str, Loaded], speed: Speed) -> dict[PurePosixPath, Cost]:
+    """What each job of a plan costs.
+
+    Args:
+      plan: of the study.
+      loaded: name of a measure -> its data, as `check_data` returns it.
+      speed: of pretraining; fine-tuning is taken to be as fast as the first phase.
+    """
     found = {}
     for job in plan.jobs:
-        run = job if isinstance(job, Pretraining) else job.model
-        speed = flops_per_second(dataclasses.replace(run.experiment, seed=0))
         flops = flops_of(job, loaded)
-        found[job.path] = Cost(flops, flops / speed, bytes_of(job))
+        if isinstance(job, Pretraining):
+            seconds = pretraining_seconds(job.experiment, speed)
+        else:
+            experiment = job.model.experiment
+            seconds = flops / speed(experiment, experiment.data.phases[0])
+        found[job.path] = Cost(flops, seconds, bytes_of(job))
     return found

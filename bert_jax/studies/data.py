@@ -70,7 +70,7 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
     leases = Leases(directory / LEASES_DIRECTORY)
     for path, mark, make in makers:
         while not mark.exists():  # another machine may be making it
-            with leases.hold(PurePosixPath(path.name), _end_now) as taken:
+            with leases.hold(PurePosixPath(path.name), end_now) as taken:
                 if taken and not mark.exists():
                     make()
             if not mark.exists():
@@ -85,6 +85,8 @@ class Loaded:
     train_rows: int
     train_tokens: int
     evaluated_tokens: int
+    metrics: tuple[str, ...]
+    """Names of those that may be a column."""
 
 
 def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[str, Loaded]:
@@ -116,6 +118,9 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    for measure in plan.study.measures_at(plan.scale):
+        if measure.name in found and measure.metric not in (valid := found[measure.name].metrics):
+            wrong.append(f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(valid)}")
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
     return found
@@ -134,9 +139,10 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     check_model(args, job.model.experiment.model)
     data = args.settings.load(args.task, args.data, tokenizer)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
-    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]))
+    metrics = tuple(metric.name for metric in data.metrics)
+    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)
 
 
-def _end_now() -> None:
+def end_now() -> None:
     """Ends the process, as another machine makes the data now."""
     os._exit(exit_status.MAY_PASS)

@@ -1,6 +1,7 @@
 """What lies where in the directory of a study, and whether it is that of the study at hand.
 
-study.json                      which study, at which scale, on which corpus
+study.json                      which study, at which scale, with which budget of hours, on which corpus
+budget.json                     with a budget of hours, the steps of each arm
 ARM/seed-N/pretraining/         the work directory of a run
 ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
 ARM/seed-N/.../job.json         last: what came of the job, and from which settings
@@ -50,21 +51,26 @@ class Ended:
     """Why it failed, in one line; empty if it did not."""
 
 
-def check_directory(directory: Path, study: str, scale: str) -> None:
-    """Raises UserError if the directory is something else's, or that of another study."""
+def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
+    """Raises UserError if the directory is something else's, or that of another study.
+
+    Args:
+      directory: of the study; it need not exist.
+      identity: name -> value of what the study is, such as its scale.
+    """
     check_path(directory, "--output")
     if (directory / STUDY_FILE).exists():
-        _check_same(directory, {"study": study, "scale": scale})
+        _check_same(directory, identity)
     elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} is not empty and holds no study; name another --output")
 
 
-def claim(directory: Path, study: str, scale: str) -> None:
-    """Makes a directory that of a study, unless it is already. Raises UserError as `check_directory`."""
-    check_directory(directory, study, scale)
+def claim(directory: Path, identity: Mapping[str, Any]) -> None:
+    """Makes a directory that of a study, unless it is already; arguments and errors as `check_directory`."""
+    check_directory(directory, identity)
     if not (directory / STUDY_FILE).exists():
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / STUDY_FILE, {"study": study, "scale": scale})
+        write_json(directory / STUDY_FILE, identity)
 
 
 def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
@@ -81,7 +87,7 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
         _check_unchanged(directory, job)
 
 
-def _check_same(directory: Path, now: Mapping[str, str]) -> dict[str, Any]:
+def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
     before = read_study(directory)
     known = {name: value for name, value in now.items() if name in before}

@@ -1,5 +1,6 @@
 """Studies in a file of one's own."""
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     """
     if not path.is_file():
         raise UserError(f"--file {path} is not a file; name a Python file that defines a Study")
+    _check_names(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"--file {path} is not a Python file; its name must end in .py")
@@ -32,3 +34,20 @@ def read_studies(path: Path) -> dict[str, Study]:
     if not studies:
         raise UserError(f"--file {path} defines no Study; `bert-jax study --help` shows the named ones")
     return {study.name: study for study in studies}
+
+
+def _check_names(path: Path) -> None:
+    """Raises UserError if a dict has a key twice, of which Python keeps the last one without a word."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return  # executing the file says what is wrong
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = [key for key in node.keys if isinstance(key, ast.Constant)]
+            for number, key in enumerate(keys):
+                if any(key.value == before.value for before in keys[:number]):
+                    raise UserError(
+                        f"--file {path}, line {key.lineno}: {key.value!r} stands twice in one dict, of which "
+                        f"the last would count; arms have different names"
+                    )

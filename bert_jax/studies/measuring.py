@@ -155,6 +155,7 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
                 "metrics": {name: scale * value for name, value in result["metrics"].items()},
                 "hyperparameters": trial.name.rpartition("-seed")[0],
                 "finetuning_seed": trial.seed,
+                "layer": trial.layer,
                 "degenerate": result["degenerate"],
                 "diverged": result["diverged"],
                 "items": str(items) if (args.output / items).exists() else None,

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 from bert_jax.config import check_positive
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import with_changes
-from bert_jax.studies.study import Changes, Finetuned, Measure, Scale, Study
+from bert_jax.studies.study import Changes, Finetuned, Measure, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.errors import UserError
 
-# Fields of measures that say what is shown, or that other settings of a job say.
-_OF_COLUMNS = ("column", "metric", "flags", "variant", "every")
+# Fields of measures that other settings of a job say.
+_SAID_OTHERWISE = ("flags", "variant", "every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Measuring:
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on, besides the model and the data."""
-        own = {name: value for name, value in vars(self.measure).items() if name not in _OF_COLUMNS}
+        left_out = {*self.measure.of_column, *_SAID_OTHERWISE}
+        own = {name: value for name, value in vars(self.measure).items() if name not in left_out}
         return {"measure": self.measure.name, "step": self.step, **own, **self.flags}
 
     def equals(self, other: "Measuring") -> bool:
@@ -80,7 +81,12 @@ class Plan:
 
 
 def make_plan(
-    study: Study, scale_name: str, scale: Scale, changes: Changes, budget_flops: float | None = None
+    study: Study,
+    scale_name: str,
+    scale: Scale,
+    changes: Changes,
+    budget_flops: float | None = None,
+    steps: Mapping[str, int] | None = None,
 ) -> Plan:
     """Every job of a study.
 
@@ -91,6 +97,7 @@ def make_plan(
       changes: settings of every experiment, after those of scale and arm, such as `data.corpus`.
       budget_flops: floating-point operations of each pretraining, from which the steps follow; None: the
         scale's, or as `changes` or the experiments say.
+      steps: of the pretrainings of arms whose steps follow from something else; these count.
 
     Raises:
       UserError: a setting is unknown, or settings contradict each other.
@@ -101,6 +108,9 @@ def make_plan(
         budget_flops = scale.budget_flops
     if budget_flops is not None:
         experiments = {name: with_budget(run, budget_flops) for name, run in experiments.items()}
+    for name, number in (steps or {}).items():
+        if name in experiments:
+            experiments[name] = with_steps(experiments[name], number)
     runs: dict[tuple[str, int], Pretraining] = {}
     measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
     known: dict[Experiment, Pretraining] = {}
@@ -138,8 +148,12 @@ def _measure(
         if arm.measured is not None and measure.name not in arm.measured:
             continue
         flags: dict[str, Any] = {}
-        if isinstance(measure, Finetuned):
-            flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
+        match measure:
+            case Probe():
+                probing = measure.flags_of(run.experiment.model.num_layers)
+                flags = {**measure.flags, **scale.finetuning, **probing}
+            case Finetuned():
+                flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
         for step in _steps(measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
@@ -159,16 +173,20 @@ def _steps(measure: Measure, experiment: Experiment) -> list[int]:
 def with_budget(experiment: Experiment, flops: float) -> Experiment:
     """The experiment with as many steps as a number of floating-point operations allows.
 
-    Its schedule is that of the shorter or longer run: warm-up takes the same fraction of it.
-
     Raises UserError if the budget is below one step.
     """
-    steps = int(flops / (run_flops(experiment) / experiment.num_train_steps))
-    if steps < 1:
-        one = run_flops(experiment) / experiment.num_train_steps
+    one = run_flops(experiment) / experiment.num_train_steps
+    if flops < one:
         raise UserError(f"--budget-flops {flops:g} is below one step of {one:.2g}; give more")
+    return with_steps(experiment, int(flops / one))
+
+
+def with_steps(experiment: Experiment, steps: int) -> Experiment:
+    """The experiment with another number of steps.
+
+    Its schedule is that of the shorter or longer run: warm-up takes the same fraction of it.
+    """
     check_positive("num_train_steps", steps)
-    scale = steps / experiment.num_train_steps
-    warmup = round(experiment.optimizer.warmup_steps * scale)
+    warmup = round(experiment.optimizer.warmup_steps * (steps / experiment.num_train_steps))
     optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup)
     return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)

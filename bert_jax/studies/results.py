@@ -26,6 +26,8 @@ class Measurement:
     hyperparameters: str = ""
     """Of a fine-tuned model, such as "lr3e-05-batch32-epochs3"; empty where there are none to choose."""
     finetuning_seed: int | None = None
+    layer: int | None = None
+    """Of a probe, the layer that it sees."""
     degenerate: str | None = None
     """One sentence if the model predicts the same for every item."""
     diverged: str | None = None

@@ -6,16 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
+from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.collect import collect
 from bert_jax.studies.cores import ALL, find_cores
-from bert_jax.studies.cost import costs
+from bert_jax.studies.cost import compiled_speed, costs, measured_speed
 from bert_jax.studies.data import check_data, make_data, makes_data, name_data
 from bert_jax.studies.directory import check_directory, check_unchanged, claim, forget_failures
 from bert_jax.studies.plan import Plan, make_plan
@@ -24,6 +25,8 @@ from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
+from bert_jax.tpu.topology import open_slice
+from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
 
 _CORE = "BERT_JAX_STUDY_CORE"
@@ -43,31 +46,38 @@ def run_study(args: RunStudy) -> int:
         scale = dataclasses.replace(scale, seeds=args.seeds)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
     if core := os.environ.get(_CORE):
-        if core != ALL:
-            os.sched_setaffinity(0, {int(core)})
-        plan = _plan(args, scale, describe(corpus))
-        return work(plan, args.output, tasks, _reporter(plan, args.output))
-    name = args.study.name
-    check_directory(args.output, name, args.scale)
+        return _work(args, _plan(args, scale, describe(corpus)), tasks, core)
+    check_directory(args.output, _identity(args))
+    if args.status:
+        is_made = not makes_data(args.output, corpus, tasks) or (Path(corpus) / MANIFEST_FILE).exists()
+        show_status(_plan(args, scale, describe(corpus) if is_made else None), args.output)
+        return 0
+    # Before jax looks for devices.
+    speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
-        claim(args.output, name, args.scale)
+        claim(args.output, _identity(args))
         make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
     described = describe(corpus)
     plan = _plan(args, scale, described)
-    if args.status:
-        show_status(plan, args.output)
-        return 0
     if args.retry:
         forget_failures(args.output, plan)
-    reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     loaded = check_data(plan, args.output, described, tasks)
     cores = find_cores(plan, args.workers)
     if args.plan:
-        if cores[0] != ALL:
-            os.sched_setaffinity(0, {int(cores[0])})
-        show_plan(plan, args.output, costs(plan, loaded), reusable, len(cores))
+        if args.topology is None:
+            _compute_on(cores[0])
+        if args.budget_hours is not None:
+            seconds = seconds_of_steps(_without_steps(args, plan), speed)
+            plan = _plan(args, scale, described, steps_in(args.budget_hours, seconds))
+        reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
+        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, args.topology or len(cores))
         return 0
-    claim(args.output, name, args.scale)
+    if _without_steps(args, plan):
+        if status := _run_workers(args.argv, cores[:1]):
+            return status
+        plan = _plan(args, scale, described)
+    reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
+    claim(args.output, _identity(args))
     check_unchanged(args.output, plan, described.fingerprint)
     copy_reusable(args.output, reusable)
     status = _run_workers(args.argv, cores)
@@ -76,11 +86,53 @@ def run_study(args: RunStudy) -> int:
     return _report(plan, args.output) if status == 0 else status
 
 
-def _plan(args: RunStudy, scale: Scale, corpus: Description) -> Plan:
-    """The plan on a corpus, whose vocabulary the models have, with what the flags change."""
-    given = _given_settings(args.experiment, args.given)
-    changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **given}
-    return make_plan(args.study, args.scale, scale, changes, args.budget_flops)
+def _work(args: RunStudy, plan: Plan, tasks: str, core: str) -> int:
+    """What a process does that `_run_workers` started: it measures the arms' steps if they are not known yet,
+    else it works."""
+    _compute_on(core)
+    if args.budget_hours is not None and (new := _without_steps(args, plan)):
+        keep_steps(new, args.output, _identity(args), args.budget_hours)
+        return 0
+    return work(plan, args.output, tasks, _reporter(plan, args.output))
+
+
+def _identity(args: RunStudy) -> dict[str, Any]:
+    """What the directory of a study is of."""
+    return {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
+
+
+def _compute_on(core: str) -> None:
+    if core != ALL:
+        os.sched_setaffinity(0, {int(core)})
+
+
+def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
+    """The arms whose steps follow from --budget-hours and have not been measured."""
+    if args.budget_hours is None:
+        return {}
+    known = read_steps(args.output)
+    return {arm: experiment for arm, experiment in plan.experiments.items() if arm not in known}
+
+
+def _plan(
+    args: RunStudy, scale: Scale, corpus: Description | None, steps: Mapping[str, int] | None = None
+) -> Plan:
+    """The plan on a corpus, whose vocabulary the models have, with what the flags change.
+
+    Args:
+      args: the flags.
+      scale: with the flags' seeds.
+      corpus: None if it is still to be made.
+      steps: of arms of which the directory has none.
+    """
+    changes = _given_settings(args.experiment, args.given)
+    if corpus is not None:
+        changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **changes}
+    kept = {} if args.budget_hours is None else read_steps(args.output)
+    of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
+    plan = make_plan(args.study, args.scale, scale, changes, args.budget_flops, of_arms)
+    check_steps(kept, plan, args.output)
+    return plan
 
 
 def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:

@@ -1,5 +1,6 @@
 """The plan and the state of a study as tables on the terminal."""
 
+import collections
 import datetime
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from bert_jax.studies.leases import Leases
 from bert_jax.studies.plan import Job, Plan, Pretraining
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
+from bert_jax.workdir.grid import trials_done
 
 
 def show_plan(
@@ -20,7 +22,7 @@ def show_plan(
     directory: Path,
     costs: Mapping[PurePosixPath, Cost],
     reusable: Mapping[PurePosixPath, Path],
-    num_workers: int,
+    where: int | str,
 ) -> None:
     """Prints every job with what it costs, and the sum of those that are left.
 
@@ -29,7 +31,7 @@ def show_plan(
       directory: of the study.
       costs: of each job.
       reusable: where another study has done a job.
-      num_workers: how many will work side by side.
+      where: how many workers will work side by side on this machine, or the name of a TPU slice.
     """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     left, seconds, disk = 0.0, 0.0, 0
@@ -45,11 +47,17 @@ def show_plan(
         table.add_row(str(job.path), steps, flops, time, _size(cost.disk), state)
     console = Console(highlight=False)
     console.print(table)
-    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers side by side"
     console.print(
-        f"left: {left:.2g} FLOPs, about {duration(seconds / num_workers)} with {workers} on this machine, "
-        f"and {_size(disk)}; minimal pairs, held-out text, starts and compiling are not counted"
+        f"left: {left:.2g} FLOPs, about {_time(seconds, where)}, and {_size(disk)}; minimal pairs, held-out "
+        "text, starts and compiling are not counted"
     )
+
+
+def _time(seconds: float, where: int | str) -> str:
+    if isinstance(where, str):
+        return f"{duration(seconds)} on {where} by the TPU compiler's estimate"
+    workers = "1 worker" if where == 1 else f"{where} workers side by side"
+    return f"{duration(seconds / where)} with {workers} on this machine"
 
 
 def show_status(plan: Plan, directory: Path) -> None:
@@ -61,9 +69,12 @@ def show_status(plan: Plan, directory: Path) -> None:
         table.add_row(str(path), state)
     console = Console(highlight=False)
     console.print(table)
-    done = sum(state == "done" for state in states.values())
-    failed = sum(state.startswith("failed") for state in states.values())
-    console.print(f"{done} of {len(states)} done" + (f", {failed} failed" if failed else ""))
+    counts = collections.Counter(state.partition(" on ")[0].partition(":")[0] for state in states.values())
+    text = f"{counts['done']} of {len(states)} done"
+    for name in ("under way", "failed"):
+        text += f", {counts[name]} {name}" if counts[name] else ""
+    left = len(states) - counts["done"] - counts["under way"] - counts["failed"]
+    console.print(text + (f", {left} left" if left else ""))
 
 
 def _state(job: Job, directory: Path, leases: Leases | None) -> str:
@@ -78,9 +89,12 @@ def _state(job: Job, directory: Path, leases: Leases | None) -> str:
 
 
 def _progress(job: Job, directory: Path) -> str:
-    """The step that a run has come to, and when it will end at its pace; empty before the first row."""
+    """How far a job is: the step of a pretraining, and when it will end at its pace; the trial of a grid.
+
+    Empty before the first row, and for other measures.
+    """
     if not isinstance(job, Pretraining):
-        return ""
+        return _trials(directory / job.path)
     rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
     if not rows:
         return ""
@@ -90,6 +104,11 @@ def _progress(job: Job, directory: Path) -> str:
         end = datetime.datetime.fromtimestamp(timing["time"] + timing["seconds_left"])
         text += f", until {end:%H:%M}"
     return text
+
+
+def _trials(output: Path) -> str:
+    done, asked = trials_done(output)
+    return f", trial {min(done + 1, asked)} of {asked}" if asked else ""
 
 
 def _table(first: str, *others: str) -> Table:

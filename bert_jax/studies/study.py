@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from bert_jax.config import check_above_zero, check_positive
 from bert_jax.names import SentenceScoring
@@ -44,6 +44,9 @@ class Measure:
     metric: str
     """Name of the metric that the column shows."""
 
+    of_column: ClassVar[tuple[str, ...]] = ("column", "metric")
+    """Fields that say what a column shows of a job; measures that differ in them alone share it."""
+
     @property
     def name(self) -> str:
         """Name of the directory that its results lie in; measures of one name share a job."""
@@ -68,6 +71,33 @@ class Finetuned(Measure):
     @property
     def name(self) -> str:
         return "-".join(filter(None, (self.task, self.variant)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe(Finetuned):
+    """The dev metric of a linear head on one layer of the frozen encoder (Alain and Bengio 2016).
+
+    Every layer has a head of its own, from layer 0, the embeddings, to the last one; their outputs are
+    computed once. Columns of several layers share a job. What an arm changes in its fine-tuning is left out.
+    """
+
+    layer: int | None = None
+    """The layer that the column shows; None: the one that is best on the dev set, for each arm and seed."""
+
+    of_column: ClassVar[tuple[str, ...]] = (*Measure.of_column, "layer")
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}-probe"
+
+    @staticmethod
+    def flags_of(num_layers: int) -> Changes:
+        """The flags of `bert-jax finetune` that make it a probe of a model of so many layers."""
+        return {
+            "frozen_layers": num_layers,
+            "features.layers": tuple(range(num_layers + 1)),
+            "features.combine": "each",
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +195,7 @@ class Study:
         if double := next((column for column in columns if columns.count(column) > 1), None):
             raise UserError(f"study {self.name}: two measures have the column {double!r}")
         for measure, other in itertools.combinations(measures, 2):
-            alike = dataclasses.replace(other, column=measure.column, metric=measure.metric)
-            if measure.name == other.name and measure != alike:
+            if measure.name == other.name and _of_job(measure) != _of_job(other):
                 raise UserError(
                     f"study {self.name}: {measure.column!r} and {other.column!r} are both named "
                     f"{measure.name}, but differ in more than the metric; give one a variant"
@@ -183,6 +212,12 @@ class Study:
     def measures_at(self, scale: Scale) -> tuple[Measure, ...]:
         """The measures of a scale, one for each column."""
         return self.measures if scale.measures is None else scale.measures
+
+
+def _of_job(measure: Measure) -> dict[str, Any]:
+    """What measures of one job have in common."""
+    shown = {name: value for name, value in vars(measure).items() if name not in measure.of_column}
+    return {"kind": type(measure), **shown}
 
 
 def published_of(

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
-from bert_jax.studies.study import Measure
+from bert_jax.studies.study import Measure, Probe
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
@@ -126,7 +126,7 @@ def curves(results: StudyResults, column: Measure) -> list[Curve]:
     found = []
     for arm in results.experiments:
         points: dict[int, dict[int, float]] = {}
-        mine = [m for m in results.measurements if m.arm == arm and m.measure == column.name]
+        mine = [m for m in results.measurements if m.arm == arm and _is_shown(m, column)]
         for step in sorted({m.step for m in mine}):
             by_seed = _by_seed([m for m in mine if m.step == step])
             values = {seed: _best(of_seed, column.metric)[1] for seed, of_seed in by_seed.items()}
@@ -155,21 +155,23 @@ def _verdict(better_less_worse: Difference | None, metric: str) -> Verdict:
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
     """Whether an arm without a number in a column will have one; what is measured without it never will."""
-    mine = (m for m in results.measurements if (m.arm, m.measure) == (arm, column.name))
-    if any(column.metric not in m.metrics for m in mine):
+    mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
+    if mine and not any(_is_shown(m, column) for m in mine):
         return False
     measured = results.study.arms_at(results.scale)[arm].measured
     return measured is None or column.name in measured
 
 
 def _last(results: StudyResults, arm: str, column: Measure) -> list[Measurement]:
-    """The measurements of an arm at the end of its pretraining that have the metric of a column."""
+    """The measurements of an arm at the end of its pretraining that a column shows."""
     step = results.experiments[arm].num_train_steps
-    return [
-        m
-        for m in results.measurements
-        if (m.arm, m.measure, m.step) == (arm, column.name, step) and column.metric in m.metrics
-    ]
+    return [m for m in results.measurements if (m.arm, m.step) == (arm, step) and _is_shown(m, column)]
+
+
+def _is_shown(measured: Measurement, column: Measure) -> bool:
+    if isinstance(column, Probe) and column.layer not in (None, measured.layer):
+        return False
+    return measured.measure == column.name and column.metric in measured.metrics
 
 
 def _place(

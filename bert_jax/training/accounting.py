@@ -38,14 +38,22 @@ def run_flops(experiment: Experiment) -> int:
 
 def flops_left(experiment: Experiment, step: int) -> int:
     """The part of `run_flops` that remains when `step` steps are done."""
+    return sum(flops for _, flops in flops_by_phase(experiment, step))
+
+
+def flops_by_phase(experiment: Experiment, first_step: int = 0) -> list[tuple[Phase, int]]:
+    """The phase of each stretch, and what remains of `run_flops` in it from a step on."""
     instances = experiment.data.max_instances_per_row
-    return sum(
-        rows
-        * experiment.objective.flops(
-            experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances
+    return [
+        (
+            phase,
+            rows
+            * experiment.objective.flops(
+                experiment.model, phase.max_seq_length, phase.max_predictions_per_seq, instances
+            ),
         )
-        for phase, rows in _rows_by_phase(experiment, step)
-    )
+        for phase, rows in _rows_by_phase(experiment, first_step)
+    ]
 
 
 def peak_flops(device_kind: str) -> float | None:

@@ -48,20 +48,29 @@ def warn_if_unfinished(directory: Path) -> None:
 
     Raises UserError if the file that names them is damaged.
     """
+    done, asked = trials_done(directory)
+    if done < asked:
+        print(
+            f"warning: the grid of {directory} is not finished: {done} of {asked} trials done; "
+            "the best of these is taken",
+            file=sys.stderr,
+        )
+
+
+def trials_done(directory: Path) -> tuple[int, int]:
+    """How many of the trials that the last command asked for are done, and how many it asked for.
+
+    0 and 0 for a directory that is no grid. Raises UserError if the file that names them is damaged.
+    """
     file = directory / GRID_FILE
     if not file.exists():
-        return  # a trial, or no grid
+        return 0, 0
     try:
         trials = load_json(file)["trials"]
         done = sum((directory / TRIALS_DIRECTORY / trial / RESULT_FILE).exists() for trial in trials)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise bad_input(error, file, f"{file} cannot be read; run `bert-jax finetune` again") from None
-    if done < len(trials):
-        print(
-            f"warning: the grid of {directory} is not finished: {done} of {len(trials)} trials done; "
-            "the best of these is taken",
-            file=sys.stderr,
-        )
+    return done, len(trials)
 
 
 def not_finished(directory: Path) -> UserError:

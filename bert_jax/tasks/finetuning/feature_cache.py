@@ -62,14 +62,27 @@ class FeatureCache:
         self._say = say
         self._known: dict[str, Rows] = {}
 
-    def __call__(self, rows: Rows) -> Rows:
-        """The rows with the features of every token, or as they are if the disk has no space for them."""
+    def __call__(self, rows: Rows, layer: int | None = None) -> Rows:
+        """The rows with the features of every token, or as they are if the disk has no space for them.
+
+        Args:
+          rows: of one split.
+          layer: the one of the layers, counted from 0, whose features they get; None: all of them.
+        """
         if not len(rows):
             return rows
         name = self._name(rows)
         if name not in self._known:
             self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
-        return self._known[name]
+        found = self._known[name]
+        return found if layer is None else self._alone(found, layer)
+
+    def _alone(self, rows: Rows, layer: int) -> Rows:
+        if FEATURES not in rows.tokens:
+            return rows
+        place = self._layers.index(layer)
+        features = [of_row[:, place : place + 1] for of_row in rows.tokens[FEATURES]]
+        return replace(rows, tokens={**rows.tokens, FEATURES: features})
 
     def clear(self) -> None:
         """Removes what is on disk."""

@@ -119,6 +119,9 @@ def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:
             return sum(states[1:], start=states[0])
         case "weighted":
             return LayerWeights(name="layer_weights")(states)
+        case "each":
+            (alone,) = states
+            return alone
 
 
 def _bidirectional(width: int, number: int) -> nn.Bidirectional:

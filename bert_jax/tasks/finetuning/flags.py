@@ -109,7 +109,8 @@ class TrainingFlags:
             getattr(self, name) or (_PAPER if self.grid else _DEFAULT)[name] for name in _DEFAULT
         )
         seeds = range(self.first_seed, self.first_seed + self.seeds)
-        trials = itertools.starmap(Trial, itertools.product(rates, sizes, epochs, seeds))
+        layers = self.features.layers if self.features.combine == "each" else (None,)
+        trials = itertools.starmap(Trial, itertools.product(rates, sizes, epochs, seeds, layers))
         return list(dict.fromkeys(trials))
 
     def _dropout_rates(self) -> dict[str, Any]:

@@ -88,8 +88,6 @@ class Grid:
             num_labels=max(len(data.labels), 1),
             global_batch_size=self.trials[0].batch_size,
         )
-        self.head = self.make_head(self.base)
-        self.with_features = self._feature_cache()
         if self.base.parallel.mode == "jit":
             make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
         # All of them now, so that an impossible one is reported before the first is trained.
@@ -97,6 +95,8 @@ class Grid:
         for config in self.configs.values():
             check_batch(config)
             self.make_head(config).check(data.train)
+        self.head = self.make_head(self.configs[self.trials[0]])
+        self.with_features = self._feature_cache()
 
     def _feature_cache(self) -> FeatureCache | None:
         """What computes the features once, if the encoder is frozen as a whole."""
@@ -107,8 +107,8 @@ class Grid:
         encoder, layers = self.model.params["encoder"], self.base.features.layers
         return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, say)
 
-    def _prepared(self, rows: Rows) -> Rows:
-        return self.with_features(rows) if self.with_features else rows
+    def _prepared(self, rows: Rows, trial: Trial) -> Rows:
+        return self.with_features(rows, trial.layer) if self.with_features else rows
 
     def describe_start(self) -> str | None:
         """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
@@ -167,7 +167,7 @@ class Grid:
         packing = self._begin(trial, config)
         training = functools.partial(
             training_batches,
-            self._prepared(self.data.train),
+            self._prepared(self.data.train, trial),
             batch_size=trial.batch_size,
             seed=trial.seed,
             num_steps=config.num_train_steps,
@@ -186,7 +186,7 @@ class Grid:
             self._directory(trial),
             interrupt,
             functools.partial(print, flush=True),
-            evaluation=lambda params, _: self.data.evaluate(self._apply(program, params)),
+            evaluation=lambda params, _: self.data.evaluate(self._apply(trial, program, params)),
             start=functools.partial(start_from, program, self.model.params),
         )
         if ending is Ending.FINISHED:
@@ -296,7 +296,7 @@ class Grid:
         """Writes the predictions of a trained trial, and records what was tuned on the development set."""
         directory = self._directory(trial)
         _, params = load_params(directory)
-        outcome = self.data.finish(self._apply(program, program.put_params(params)), directory)
+        outcome = self.data.finish(self._apply(trial, program, program.put_params(params)), directory)
         write_record(directory, dataclasses.replace(read_record(directory), learnt=outcome.learnt))
         return outcome
 
@@ -365,10 +365,11 @@ class Grid:
     def _write_results(self) -> None:
         write_results(self.args.output, self.metric, self.data.metrics)
 
-    def _apply(self, program: Program, params: Params) -> Apply:
+    def _apply(self, trial: Trial, program: Program, params: Params) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
-            return predict(program, params, evaluation_batches(self._prepared(rows), size, self.lengths))
+            prepared = self._prepared(rows, trial)
+            return predict(program, params, evaluation_batches(prepared, size, self.lengths))
 
         return apply
 

@@ -42,7 +42,7 @@ def read_results(output: Path) -> list[dict[str, Any]]:
 
 def trial_of(result: Mapping[str, Any]) -> Trial:
     """The trial that a result belongs to."""
-    return Trial(**{name: result[name] for name in _FIELDS})
+    return Trial(**{name: result[name] for name in _FIELDS if name in result})
 
 
 def find_metric(metrics: Sequence[Metric], name: str | None) -> Metric:
@@ -123,6 +123,7 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str
         values = [score_of(result, metric) for result in group]
         rows.append(
             {
+                **({} if trial.layer is None else {"layer": trial.layer}),
                 "learning_rate": trial.learning_rate,
                 "batch_size": trial.batch_size,
                 "epochs": trial.epochs,
@@ -139,10 +140,12 @@ def _by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str
 
 def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
     table = Table(title=title)
-    for name in ("learning rate", "batch", "epochs", "seeds", "mean", "stdev", "best"):
+    layer = ("layer",) if "layer" in rows[0] else ()
+    for name in (*layer, "learning rate", "batch", "epochs", "seeds", "mean", "stdev", "best"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
+            *(str(row[name]) for name in layer),
             f"{row['learning_rate']:g}",
             str(row["batch_size"]),
             f"{row['epochs']:g}",

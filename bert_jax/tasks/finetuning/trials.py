@@ -18,8 +18,10 @@ def trial_config(base: FineTuningConfig, trial: Trial, num_rows: int) -> FineTun
     """The configuration of one trial, given the number of training rows."""
     steps = max(1, math.ceil(num_rows * trial.epochs / trial.batch_size))
     steps_an_epoch = max(1, math.ceil(steps / trial.epochs))
+    layers = base.features.layers if trial.layer is None else (trial.layer,)
     return dataclasses.replace(
         base,
+        features=dataclasses.replace(base.features, layers=layers),
         optimizer=make_optimizer_config(base, trial, steps),
         num_train_steps=steps,
         global_batch_size=trial.batch_size,

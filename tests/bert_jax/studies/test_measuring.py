@@ -13,7 +13,8 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
 from bert_jax.studies.plan import Measuring, Pretraining
-from bert_jax.studies.study import HeldoutLM, Measure, MinimalPairs
+from bert_jax.studies.study import HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import TEXTS, make_run, trainable_params
 from tests.data_pipeline.small_corpus import write_corpus
@@ -82,6 +83,39 @@ def test_paradigms_of_minimal_pairs_count_equally(directory: Path, model: str, s
     np.testing.assert_array_equal(items["accuracy"] > 0, np.concatenate(right))
     np.testing.assert_allclose(items["accuracy"], 100 * np.concatenate(right) * [4 / 6, 4 / 6, 4 / 6, 2])
     assert items["accuracy"].mean() == pytest.approx(100 * expected)
+
+
+def test_a_probe_computes_the_features_once_and_measures_each_layer_alone(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "topic").mkdir()
+    for split, count in (("train", 4), ("dev", 2)):
+        lines = ["text\tlabel", *["the cat sat\tcat", "a dog saw\tdog"] * count]
+        (directory / "topic" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    experiment = Experiment()
+    probe = Probe("topic", "accuracy", "classify", "topic")
+    flags = {"learning_rate": (0.5,), "batch_size": (4,), "epochs": (1.0,), "max_seq_length": 8}
+
+    def probed(path: str, **more: object) -> list[dict]:
+        pretrained = Pretraining(PurePosixPath("masked"), experiment)
+        job = Measuring(PurePosixPath(path), pretrained, 10, probe, {**flags, **probe.flags_of(2), **more})
+        return list(measure(job, directory, str(directory)))
+
+    together = probed("probe")
+    assert capsys.readouterr().out.count("computing the encoder's features") == 2  # of train and dev
+    assert [found["layer"] for found in together] == [0, 1, 2]
+    assert together[1]["hyperparameters"] == "layer1-lr0.5-batch4-epochs1"
+    losses = [loss_of(directory / "probe", found) for found in together]
+    assert len(set(losses)) == 3
+    for layer, loss in enumerate(losses):
+        (alone,) = probed(f"probe-{layer}", **{"features.layers": (layer,)})
+        assert loss_of(directory / f"probe-{layer}", alone) == pytest.approx(loss, rel=1e-5)
+
+
+def loss_of(output: Path, found: dict) -> float:
+    """The last training loss of a trial."""
+    rows = read_rows((output / found["items"]).parent / METRICS_FILE)
+    return [row["loss"] for row in rows if row["split"] == "train"][-1]
 
 
 def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:

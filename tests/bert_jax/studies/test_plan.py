@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
-from bert_jax.studies.study import Arm, Changes, Scale, Study
+from bert_jax.studies.study import Arm, Changes, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
@@ -96,6 +96,29 @@ def test_flags_of_scale_and_arm_reach_the_fine_tuning() -> None:
     assert job.settings["data"] == "topic"
 
 
+def test_a_probe_sees_every_layer_of_the_frozen_encoder_whatever_an_arm_fine_tunes() -> None:
+    deep = {"model.num_layers": 3}
+    arms = {
+        "base": Arm(TINY),
+        "bilstm": Arm(TINY, finetuning={"features.lstm_layers": 1}),
+        "deep": Arm(TINY, deep),
+    }
+    best = Probe("best", "accuracy", "classify", "topic", {"epochs": (2.0,)})
+    columns = (best, dataclasses.replace(best, column="layer 0", layer=0), TOPIC)
+    study = dataclasses.replace(STUDY, arms=arms, measures=columns, published={})
+    plan = make_plan(study, "one", study.scales["one"], {})
+    probes = {arm: plan.measured[arm, 0][0] for arm in arms}
+    assert probes["base"] is probes["bilstm"]
+    assert probes["base"].path == PurePosixPath("base/seed-0/classify-probe")
+    assert probes["deep"].flags == {
+        "epochs": (2.0,),
+        "frozen_layers": 3,
+        "features.layers": (0, 1, 2, 3),
+        "features.combine": "each",
+    }
+    assert [len(plan.measured[arm, 0]) for arm in arms] == [2, 2, 2]
+
+
 def test_a_budget_sets_the_steps_and_keeps_the_fraction_of_warm_up() -> None:
     base = dataclasses.replace(
         TINY, num_train_steps=1000, optimizer=dataclasses.replace(TINY.optimizer, warmup_steps=100)
@@ -124,6 +147,10 @@ def test_a_budget_sets_the_steps_and_keeps_the_fraction_of_warm_up() -> None:
         (
             {"measures": (TOPIC, dataclasses.replace(TOPIC, column="x", data="other"))},
             "'topic' and 'x' are both named classify, but differ in more than the metric",
+        ),
+        (
+            {"measures": (Probe("x", "f1", "ner", "ner"), Probe("y", "f1", "ner", "other", layer=1))},
+            "'x' and 'y' are both named ner-probe, but differ in more than the metric",
         ),
         ({"published": {"bert": {}}}, "'bert' is none of its arms"),
         ({"scales": {}}, "has no scale"),

@@ -21,7 +21,7 @@ def plan(**changes: Changes) -> Plan:
 
 def done(directory: Path, corpus: str, plan: Plan) -> Path:
     """A study of which the base is pretrained, LTR's pretraining failed, and the others are not begun."""
-    claim(directory, "tiny", "one")
+    claim(directory, {"study": "tiny", "scale": "one"})
     check_unchanged(directory, plan, corpus)
     for job in plan.jobs:
         if isinstance(job, Pretraining) and job.path in (BASE, LTR):

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bert_jax.studies.results import Measurement
+from bert_jax.studies.study import Probe
 from bert_jax.studies.tables import Order, StudyTable, curves, higher_is_better, make_table
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
@@ -46,6 +48,25 @@ def test_a_difference_is_paired_by_pretraining_seed() -> None:
     assert place.difference.mean == pytest.approx(1)
     assert place.difference.interval == pytest.approx((1 - half, 1 + half))
     assert place.published_difference == pytest.approx(-0.5)
+
+
+def test_columns_of_a_probe_show_one_layer_or_the_best_of_each_seed() -> None:
+    best = Probe("best", "accuracy", "classify", "topic")
+    columns = (best, *(dataclasses.replace(best, column=f"layer {n}", layer=n) for n in (0, 1, 2)))
+    scores = {(0, 0): 60.0, (0, 1): 80.0, (1, 0): 75.0, (1, 1): 70.0}  # (seed, layer)
+    probed = [
+        Measurement("base", seed, 8, best.name, {"accuracy": score}, f"layer{layer}-lr1", 0, layer)
+        for (seed, layer), score in scores.items()
+    ]
+    empty = results(probed, num_seeds=2)
+    study = dataclasses.replace(empty.study, measures=columns)
+    places = make_table(dataclasses.replace(empty, study=study)).places
+    assert places["base", "best"].values == {0: 80, 1: 75}
+    assert places["base", "best"].hyperparameters == {0: "layer1-lr1", 1: "layer0-lr1"}
+    assert places["base", "layer 0"].values == {0: 60, 1: 75}
+    assert places["base", "layer 1"].values == {0: 80, 1: 70}
+    assert ("base", "layer 2") not in places  # the model has no such layer
+    assert places["mlm", "layer 2"].values == {}  # that is not known yet
 
 
 def test_deviations_of_finetuning_seeds_are_pooled_by_their_number() -> None:

@@ -75,6 +75,21 @@ def test_of_several_layers_each_has_its_place(combine: Combination, tmp_path: Pa
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+def test_a_trial_on_one_layer_gets_its_features_alone(tmp_path: Path) -> None:
+    config = frozen((1,), "each")
+    head, params = HEADS["tagging"](config), params_of("tagging", config)
+    cache, said = cache_in(tmp_path, params["encoder"], layers=(0, 1))
+    rows = make_rows("tagging")
+    losses = [
+        head.numerators(head.module.apply({"params": params}, batch, deterministic=True), batch)["loss"]
+        for given in (rows, cache(rows, 1))
+        for batch in evaluation_batches(given, ROWS)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert not np.array_equal(features(cache(rows, 0)), features(cache(rows, 1)))
+    assert len(said) == 1
+
+
 def features(rows: Rows) -> np.ndarray:
     return np.concatenate(rows.tokens[FEATURES])
 

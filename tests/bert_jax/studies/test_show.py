@@ -1,0 +1,49 @@
+"""What `--status` says of each job: done, under way and where, how far, interrupted, failed, left."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_jax.studies.directory import LEASES_DIRECTORY, Ended, write_ended
+from bert_jax.studies.leases import Leases
+from bert_jax.studies.plan import Measuring, Pretraining, make_plan
+from bert_jax.studies.show import show_status
+from bert_jax.training.metric_log import METRICS_FILE
+from bert_jax.workdir.grid import RESULT_FILE, TRIALS_DIRECTORY, write_trials
+from tests.bert_jax.studies.small_study import STUDY
+
+
+def never() -> None:
+    raise AssertionError("the lease was lost")
+
+
+def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    base, mlm, ltr = (job for job in plan.jobs if isinstance(job, Pretraining))
+    tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, Measuring))
+    write_ended(tmp_path, base, Ended(base.settings, 3.0, "1 x cpu"))
+    write_ended(tmp_path, failed, Ended(failed.settings, 3.0, "1 x cpu", error="no such file"))
+    rows = [
+        {"step": 2, "split": "train", "timing": {"seconds": 1.0, "time": 1e9, "seconds_left": 3600.0}},
+        {"step": 4, "split": "train", "timing": {"seconds": 1.0, "time": 1e9 + 60, "seconds_left": 1800.0}},
+        {"step": 4, "split": "heldout"},
+    ]
+    for run in (mlm, ltr):
+        (tmp_path / run.path).mkdir(parents=True)
+        (tmp_path / run.path / METRICS_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / tuned.path / TRIALS_DIRECTORY / "a").mkdir(parents=True)
+    (tmp_path / tuned.path / TRIALS_DIRECTORY / "a" / RESULT_FILE).write_text("{}")
+    write_trials(tmp_path / tuned.path, ["a", "b", "c"])
+    leases = Leases(tmp_path / LEASES_DIRECTORY)
+    with leases.hold(mlm.path, never), leases.hold(tuned.path, never):
+        show_status(plan, tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    here = f"under way on {os.uname().nodename}, process {os.getpid()}"
+    assert f"{base.path} done" in said
+    assert f"{failed.path} failed: no such file" in said
+    assert f"{mlm.path} {here}, step 4 of 8, until " in said
+    assert f"{ltr.path} interrupted, step 4 of 8" in said
+    assert f"{tuned.path} {here}, trial 2 of 3" in said
+    assert "1 of 7 done, 2 under way, 1 failed, 3 left" in said
