@@ -25,7 +25,7 @@ from bert_jax.studies.directory import (
     read_ended,
     write_ended,
 )
-from bert_jax.studies.leases import Leases
+from bert_jax.parallel.leases import Leases
 from bert_jax.studies.measuring import Interrupted, measure
 from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
 from bert_jax.training.nonfinite import NonFiniteError

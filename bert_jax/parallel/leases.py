@@ -4,11 +4,12 @@ A lease is a file that its owner renews. A worker that no longer renews it is de
 file of the next generation, which only one can make, and the job is its own. Nobody compares clocks: a worker
 waits until it has itself seen a lease unchanged for long enough, so that clocks may differ or run backwards.
 
-The two operations that need care are in `_create` and `_renew`; for an object store these are a write that
-succeeds only if there is no object, and a plain write.
+The two operations that need care are in `_create` and `_renew`: a write that succeeds only if there is no file
+of the name, and a plain write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
 """
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -24,6 +25,7 @@ from data_pipeline.atomic import write_json
 SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
 """A lease that was not renewed for so long is its owner's no more."""
+_SECONDS_BETWEEN_TRIES = 0.1
 
 
 class Leases:
@@ -71,6 +73,16 @@ class Leases:
             with contextlib.suppress(OSError):  # then it is free when it was not renewed for long enough
                 self._renew(path, ended=True)
 
+    @contextlib.contextmanager
+    def hold_when_free(self, job: PurePosixPath, on_loss: Callable[[], None]) -> Iterator[None]:
+        """As `hold`, but waits until this worker has the job; for what takes moments."""
+        while True:
+            with self.hold(job, on_loss) as has:
+                if has:
+                    yield
+                    return
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+
     def owner(self, job: PurePosixPath) -> str | None:
         """The host and process that have a job, as far as can be told at one look; None if it is free."""
         newest = self._newest(job)
@@ -92,12 +104,13 @@ class Leases:
         """Whether a lease is given back, its process is gone, or it has not changed for long enough."""
         try:
             text = path.read_text(encoding="utf-8")
-            lease = json.loads(text)
-        except (OSError, ValueError):
+        except OSError:
             return False  # just replaced by one of the next generation
-        if lease["ended"] or _is_gone(lease):
-            return True
-        before, since = self._seen.get(path, ("", 0.0))
+        with contextlib.suppress(ValueError):  # its owner is just writing it, or died before it had
+            lease = json.loads(text)
+            if lease["ended"] or _is_gone(lease):
+                return True
+        before, since = self._seen.get(path, (None, 0.0))
         if before != text:
             self._seen[path] = text, time.monotonic()
             return False
@@ -111,14 +124,18 @@ class Leases:
         """The file of a lease, or None if another worker made it first."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{_stem(job)}.{generation}"
-        beside = self._directory / f".{self._owner['owner']}"
-        write_json(beside, self._lease(0, ended=False))
         try:
-            os.link(beside, path)  # unlike a rename, it fails if there is such a file
+            with path.open("x", encoding="utf-8") as file:
+                file.write(json.dumps(self._lease(0, ended=False)))
+                file.flush()
+                os.fsync(file.fileno())  # what makes a bucket's object
         except FileExistsError:
             return None
-        finally:
-            beside.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # another worker made a bucket's object meanwhile
+                return None
+            path.unlink(missing_ok=True)
+            raise
         newest = self._newest(job)
         if newest is not None and newest[0] > generation:
             # Since this worker looked, others had the job and removed the file of this generation.
