@@ -4,8 +4,8 @@ A lease is a file that its owner renews. A worker that no longer renews it is de
 file of the next generation, which only one can make, and the job is its own. Nobody compares clocks: a worker
 waits until it has itself seen a lease unchanged for long enough, so that clocks may differ or run backwards.
 
-The two operations that need care are in `_create` and `_renew`: a write that succeeds only if there is no file
-of the name, and a plain write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
+The two operations that need care are in `_create` and `_renew`: a write that succeeds only if there is no
+such file, and a plain write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bert_jax.exit_status import MAY_PASS
 from data_pipeline.atomic import write_json
 
 SECONDS_BETWEEN_RENEWALS = 5.0
@@ -28,8 +29,13 @@ SECONDS_UNTIL_FREE = 60.0
 _SECONDS_BETWEEN_TRIES = 0.1
 
 
+def _end_process() -> None:
+    """Ends the process, whose job another worker has taken over, before it writes anything more."""
+    os._exit(MAY_PASS)
+
+
 class Leases:
-    """The leases of one worker in the directory of a study."""
+    """The leases of one worker in a directory that it shares with others."""
 
     def __init__(
         self,
@@ -50,13 +56,13 @@ class Leases:
         self._seen: dict[Path, tuple[str, float]] = {}
 
     @contextlib.contextmanager
-    def hold(self, job: PurePosixPath, on_loss: Callable[[], None]) -> Iterator[bool]:
+    def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process) -> Iterator[bool]:
         """Inside the block this worker has the job, if it was free: yields whether it was.
 
         Args:
           job: path of the job.
           on_loss: called in another thread if another worker took the job over, or the worker's parent is
-            gone; it should end the process.
+            gone; it should end the process, as it does if not given.
         """
         path = self._take(job)
         if path is None:
@@ -74,7 +80,9 @@ class Leases:
                 self._renew(path, ended=True)
 
     @contextlib.contextmanager
-    def hold_when_free(self, job: PurePosixPath, on_loss: Callable[[], None]) -> Iterator[None]:
+    def hold_when_free(
+        self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process
+    ) -> Iterator[None]:
         """As `hold`, but waits until this worker has the job; for what takes moments."""
         while True:
             with self.hold(job, on_loss) as has:

@@ -10,9 +10,9 @@ from typing import Any
 from bert_jax import exit_status
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.parallel.leases import Leases
 from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
-from bert_jax.parallel.leases import Leases
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
 from bert_jax.studies.study import Finetuned, MinimalPairs, Scale

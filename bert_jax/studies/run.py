@@ -1,9 +1,6 @@
 """What `bert-jax study` does, once its flags are read: data, plan, workers, report."""
 
 import dataclasses
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,20 +11,26 @@ from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.collect import collect
-from bert_jax.studies.cores import ALL, find_cores
 from bert_jax.studies.cost import costs
 from bert_jax.studies.data import check_data, make_data, makes_data, name_data
-from bert_jax.studies.directory import check_directory, check_unchanged, claim, forget_failures
+from bert_jax.studies.directory import (
+    check_directory,
+    check_unchanged,
+    claim,
+    forget_failures,
+    read_ended,
+    write_progress,
+)
+from bert_jax.studies.places import find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
+from bert_jax.studies.workers import run_workers
 from data_pipeline.corpus.store import Description, describe
 
-_CORE = "BERT_JAX_STUDY_CORE"
-"""Environment variable of a worker that this module started: the core that it computes on, or `ALL`."""
 _PAUSE = 50
 """Time between two reports of a worker, as a multiple of what the last one took."""
 
@@ -42,11 +45,11 @@ def run_study(args: RunStudy) -> int:
     if args.seeds is not None:
         scale = dataclasses.replace(scale, seeds=args.seeds)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
-    if core := os.environ.get(_CORE):
-        if core != ALL:
-            os.sched_setaffinity(0, {int(core)})
+    if place := place_of_worker():
+        place.enter()
         plan = _plan(args, scale, describe(corpus))
-        return work(plan, args.output, tasks, _reporter(plan, args.output))
+        after_job = _reporter(plan, args.output, args.argv)
+        return work(plan, args.output, tasks, place, after_job, leaves=args.leave_when_idle)
     name = args.study.name
     check_directory(args.output, name, args.scale)
     if makes_data(args.output, corpus, tasks):
@@ -56,24 +59,32 @@ def run_study(args: RunStudy) -> int:
     plan = _plan(args, scale, described)
     if args.status:
         show_status(plan, args.output)
-        return 0
+        return _status(plan, args.output)
     if args.retry:
         forget_failures(args.output, plan)
     reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     loaded = check_data(plan, args.output, described, tasks)
-    cores = find_cores(plan, args.workers)
+    rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
-        if cores[0] != ALL:
-            os.sched_setaffinity(0, {int(cores[0])})
-        show_plan(plan, args.output, costs(plan, loaded), reusable, len(cores))
+        rounds[0][0].enter()
+        show_plan(plan, args.output, costs(plan, loaded), reusable, len(rounds[0]))
         return 0
     claim(args.output, name, args.scale)
     check_unchanged(args.output, plan, described.fingerprint)
     copy_reusable(args.output, reusable)
-    status = _run_workers(args.argv, cores)
+    write_progress(args.output, plan, args.argv)
+    status = run_workers(args.argv, rounds)
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)
     return _report(plan, args.output) if status == 0 else status
+
+
+def _status(plan: Plan, directory: Path) -> int:
+    """0 if all jobs are done, 1 if all have ended but some failed, 75 if there is something left to do."""
+    ended = [read_ended(directory, job) for job in plan.jobs]
+    if not all(ended):
+        return exit_status.SAVED
+    return exit_status.FAILED if any(job.error for job in ended if job) else 0
 
 
 def _plan(args: RunStudy, scale: Scale, corpus: Description) -> Plan:
@@ -99,38 +110,13 @@ def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
     return settings
 
 
-def _run_workers(argv: Sequence[str], cores: Sequence[str]) -> int:
-    """Starts a worker for each core with this command line, and waits for all; returns the worst status."""
-    command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
-    workers = [subprocess.Popen(command, env={**os.environ, _CORE: core}) for core in cores]
-
-    def pass_on(number: int, _: Any) -> None:
-        for worker in workers:
-            worker.send_signal(number)
-
-    # Ctrl-C reaches the workers by itself, as they belong to the terminal too.
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-    }
-    try:
-        statuses = [worker.wait() for worker in workers]
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
-    for worker, status in zip(workers, statuses, strict=True):
-        if status < 0:
-            name = signal.Signals(-status).name
-            print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
-    return max((exit_status.MAY_PASS if status < 0 else status for status in statuses), default=0)
-
-
-def _reporter(plan: Plan, directory: Path) -> Callable[[], None]:
-    """Writes the report, but not so often that it takes more than a few percent of the time."""
+def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], None]:
+    """Writes progress and report, the latter not so often that it takes more than a few percent of time."""
     due = 0.0
 
     def report() -> None:
         nonlocal due
+        write_progress(directory, plan, argv)
         began = time.monotonic()
         if began >= due:
             write_report(directory, collect(plan, directory))
