@@ -10,6 +10,9 @@ usage: launch_tpu.sh VERB NAME [FLAGS] [-- EXPERIMENT [OVERRIDES]]
   launch_tpu.sh train my-bert --zone us-west4-a --project my-project \
       --type v5litepod-16 --spot --workdir gs://my-bucket/runs/base \
       --corpus gs://my-bucket/corpora/wiki -- base --seed 1
+  launch_tpu.sh study my-study --zone us-west4-a --project my-project \
+      --type v5litepod-8 --slices 3 --spot --workdir gs://my-bucket/studies/5 \
+      --corpus gs://my-bucket/corpora/wiki --tasks gs://my-bucket/tasks -- table5
 
 verbs, for the slice NAME:
   create   rent it: on demand, --spot, or through Google's queue (--queued)
@@ -20,6 +23,8 @@ verbs, for the slice NAME:
            on another slice. If it fails with status 1: start it again, once.
            When it has finished: delete the slice.
   train    create, install, run, watch
+  study    the same for `bert-jax study STUDY [FLAGS]`, on each of --slices;
+           watches a slice that is there, and rents none if nothing is left
   status   the state of the slice and of the run
   logs     the last lines of each host's log (--lines)
   stop     ask the run to save and end; the slice stays
@@ -39,13 +44,17 @@ flags:
                         venv/bin/bert-jax (default: Python 3.11 by uv, and pip
                         with constraints.txt and .[tpu])
   --workdir DIR         gs://BUCKET/..., or a path on a disk that all hosts
-                        share
+                        share; of a study its --output
   --corpus DIR          gs://BUCKET/... is copied to each host's disk; a path is
                         used as it is
+  --tasks DIR           of a study: the same for the tasks' files
+  --slices N            of a study: the slices are NAME-1 to NAME-N; also for
+                        status, logs, stop and delete (default: 1, NAME itself)
   --create-flags WORDS  further flags for gcloud's create, as one word:
                         "--network=N --internal-ips"
   --ssh-flags WORDS     further flags for gcloud's ssh: "--internal-ip"
-  --max-slices N        `watch` and `train` rent at most so many (default: 20)
+  --max-slices N        `watch`, `train` and `study` rent at most so many, one
+                        after the other in place of each (default: 20)
   --poll-seconds N      seconds between checks of the run (default: 30)
   --lines N             of each host's log (default: 50)
   --dry-run             check the flags, print the gcloud commands and run none
@@ -239,6 +248,10 @@ read_words() {
 check_run() {
   local directory answer own_corpus=''
   [ $# -gt 0 ] || fail "no experiment: name one after --, for example: -- base --seed 1"
+  case $command,$tasks in
+    study,) fail "no tasks: pass --tasks gs://BUCKET/tasks, with a directory for each data set" ;;
+    pretrain,?*) fail "--tasks is for a study: launch_tpu.sh study NAME ..." ;;
+  esac
   [ -n "$workdir" ] || fail "no work directory: pass --workdir gs://BUCKET/runs/NAME"
   read_words "$@"
   [ -n "$corpus$own_corpus" ] || fail "no corpus: pass --corpus gs://BUCKET/corpora/NAME"
@@ -247,7 +260,7 @@ check_run() {
     *, | *,gs://?* | /*,/*) ;;
     *) fail "the model or run '$model' is not on the hosts: copy it to the bucket, and pass gs://BUCKET/..." ;;
   esac
-  for directory in "$workdir" "$corpus" "$own_corpus" "$model"; do
+  for directory in "$workdir" "$corpus" "$own_corpus" "$model" "$tasks"; do
     case $directory in
       gs://?*)
         # The work directory need not exist yet, so only its bucket is checked.
@@ -262,9 +275,10 @@ check_run() {
 
 # Checks the experiment's flags with this machine's bert-jax, if it has one.
 check_experiment() {
-  local answer status=0
+  local answer directory status=0
   command -v bert-jax >/dev/null || return 0
-  answer=$(bert-jax pretrain "$@" --workdir "$workdir" --check-flags 2>&1) || status=$?
+  case $command in study) directory=--output ;; *) directory=--workdir ;; esac
+  answer=$(bert-jax "$command" "$@" "$directory" "$workdir" --check-flags 2>&1) || status=$?
   answer=${answer##*$'\n'}
   [ $status -ne 2 ] || fail "the bert-jax of this machine refuses -- $*: ${answer#bert-jax: error: }"
 }
@@ -311,8 +325,13 @@ install() {
 
 run() {
   say "starting the run in $workdir"
-  on_hosts '' "$on_host fetch$(quote "$workdir" "$corpus" ${model:+"$model"})" &&
+  on_hosts '' "$on_host fetch$(quote "$workdir" "$corpus" ${model:+"$model"})" || return
+  if [ "$command" = study ]; then
+    on_hosts '' "$on_host copy_to_disk tasks$(quote "$tasks")" &&
+      on_hosts '' "$on_host run_study$(quote "$workdir" "$corpus" "$tasks" "$@")"
+  else
     on_hosts '' "$on_host run$(quote "$workdir" "$corpus" "$@")"
+  fi
 }
 
 logs() { on_hosts '' "$on_host logs $lines"; }
@@ -339,14 +358,37 @@ status() {
   if [ "$state" = READY ]; then on_hosts '' "$on_host state; $on_host logs 1"; fi
 }
 
-# Prints the newest checkpoint's step, or the last known one if the list cannot be read; nothing without one.
+# Prints the newest checkpoint's step, or the last known one if the list cannot be read; nothing without one. Of
+# a study: a checksum of what all slices have done.
 newest_checkpoint() {
   local list
+  if [ "$command" = study ]; then
+    list=$(on_storage "*/*/*/job.json" "*/*/*/trials/*/result.json" "*/*/pretraining/checkpoints/*") || true
+    [ -z "$list" ] || cksum <<<"$list"
+    return
+  fi
   case $workdir in
     gs://*) list=$(ask '' storage ls "$workdir/checkpoints/" 2>/dev/null) ;;
     *) list=$(on_hosts '' "ls$(quote "$workdir/checkpoints")" 2>/dev/null) ;;
   esac || list=$newest
   grep -oE '(^|/)[0-9]+/?$' <<<"$list" | tr -d / | sort -n | tail -n 1 || true
+}
+
+# Prints the files and directories in the work directory that match the patterns; nothing without one.
+on_storage() {
+  local patterns=("${@/#/$workdir/}")
+  case $workdir in
+    gs://*) ask '' storage ls "${patterns[@]}" 2>/dev/null ;;
+    *) on_hosts '' "ls -d $(printf '%s ' "${patterns[@]}")" 2>/dev/null ;;
+  esac
+}
+
+# Whether the workers of a study have noted that nothing is left to do of just these words.
+nothing_left() {
+  local noted
+  [ "$command" = study ] || return 1
+  case $workdir in gs://*) noted=$(ask '' storage cat "$workdir/progress.json" 2>/dev/null) ;; *) return 1 ;; esac
+  grep -qF -e "\"command\": \"$* --output " <<<"$noted" && grep -q '"left": 0$' <<<"$noted"
 }
 
 # Prints the state of slice and run: wait, silent (the hosts do not answer), lost (there is no slice, and none
@@ -392,6 +434,7 @@ watch() {
     next=$(look)
     # When a host is taken away, the processes of the others die first: only a second look shows the reason.
     case $next in lost | ended | [1-9]*) sleep "$poll" && next=$(look) ;; esac
+    if [ "$next" = lost ] && nothing_left "$@"; then next=finished; fi
     if [ "$next" = silent ]; then silent=$((silent + 1)); else silent=0; fi
     # gcloud tries ten times in each look. The run may be fine, and this machine's key or network at fault.
     [ "$silent" -lt 5 ] || leave 75 "the hosts do not answer; \`watch\` looks again"
@@ -486,6 +529,33 @@ train() {
   watch "$@"
 }
 
+# Looks after one slice of a study.
+study() {
+  local state request
+  find_slice || return
+  if [ -n "$state$request" ]; then watch "$@"
+  elif nothing_left "$@"; then say "nothing is left to do of: $*"
+  else train "$@"; fi
+}
+
+# Makes this shell that of one of several slices.
+take_slice() { name=$name-$1 && itself="$name $where"; }
+
+# each VERB [WORDS]: for each of the slices at once; returns the worst status.
+each() {
+  local number status=0 worst=0 pid pids=()
+  if [ "$num_slices" = 1 ]; then "$@"; return; fi
+  trap 'kill "${pids[@]}" 2>/dev/null; interrupted' INT # they themselves do not see it
+  for number in $(seq "$num_slices"); do
+    (take_slice "$number" && "$@") &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do
+    wait "$pid" || { status=$? && [ $status -le $worst ] || worst=$status; }
+  done
+  return $worst
+}
+
 leave() {
   say "$2. The slice, or what is left of it, stays, and costs: launch_tpu.sh delete $itself"
   exit "$1"
@@ -505,15 +575,16 @@ case ${1:-} in -h | --help) usage; exit ;; esac
 [ $# -ge 2 ] || fail "pass a verb and the name of a slice; \`launch_tpu.sh --help\` shows how"
 verb=$1 name=$2
 case $verb in
-  create | install | run | watch | train | status | logs | stop | delete) ;;
-  *) fail "unknown verb '$verb'; valid: create install run watch train status logs stop delete" ;;
+  create | install | run | watch | train | study | status | logs | stop | delete) ;;
+  *) fail "unknown verb '$verb'; valid: create install run watch train study status logs stop delete" ;;
 esac
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 zone=${CLOUDSDK_COMPUTE_ZONE:-} project=${CLOUDSDK_CORE_PROJECT:-}
 type='' spot='' queued='' runtime='' commit='' repository='' setup='bash tpu_host.sh setup'
-workdir='' corpus='' model='' create_flags='' ssh_flags=''
-max_slices=20 poll=30 lines=50 dry_run=''
+workdir='' corpus='' tasks='' model='' create_flags='' ssh_flags=''
+command=pretrain && [ "$verb" != study ] || command=study
+num_slices=1 max_slices=20 poll=30 lines=50 dry_run=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --spot) spot=--spot && shift && continue ;;
@@ -532,6 +603,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --setup) setup=$2 ;;
     --workdir) workdir=${2%/} ;;
     --corpus) corpus=${2%/} ;;
+    --tasks) tasks=${2%/} ;;
+    --slices) num_slices=$2 ;;
     --create-flags) create_flags=$2 ;;
     --ssh-flags) ssh_flags=$2 ;;
     --max-slices) max_slices=$2 ;;
@@ -546,7 +619,7 @@ done
 [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"
 [ -n "$zone" ] || fail "no zone: pass --zone, for example us-west4-a"
 [ -n "$project" ] || fail "no project: pass --project; \`gcloud projects list\` shows yours"
-for number in "--poll-seconds $poll" "--max-slices $max_slices" "--lines $lines"; do
+for number in "--poll-seconds $poll" "--max-slices $max_slices" "--lines $lines" "--slices $num_slices"; do
   [[ $number =~ ^--[a-z-]+\ [1-9][0-9]*$ ]] || fail "$number: pass a whole number above 0"
 done
 place=(--zone="$zone" --project="$project")
@@ -554,7 +627,13 @@ read -ra creation <<<"${place[*]} $create_flags"
 read -ra login <<<"${place[*]} $ssh_flags"
 # A host that is out of memory accepts a connection but never answers; without these, ssh would wait forever.
 login+=(--ssh-flag="-oConnectTimeout=30 -oServerAliveInterval=30 -oServerAliveCountMax=4")
-itself="$name --zone $zone --project $project"
+where="--zone $zone --project $project"
+itself="$name $where"
+[ "$num_slices" = 1 ] || itself+=" --slices $num_slices"
+case $num_slices,$verb in
+  1,* | *,study | *,status | *,logs | *,stop | *,delete) ;;
+  *) fail "--slices is for study, status, logs, stop and delete; name one slice to $verb" ;;
+esac
 on_host='bash ~/bert-jax/tpu_host.sh'
 exec 3>&1
 check_account
@@ -564,8 +643,9 @@ case $verb in
   run) check_run "$@"; run "$@" ;;
   watch) check_type; check_run "$@"; check_there_is_a_slice; take_commit_of_run; take_commit; watch "$@" ;;
   train) check_type; check_run "$@"; take_commit; check_name_is_free; train "$@" ;;
-  status) status ;;
-  logs) logs ;;
-  stop) on_hosts '' "$on_host stop" ;;
-  delete) delete ;;
+  study) check_type; check_run "$@"; take_commit; each study "$@" ;;
+  status) each status ;;
+  logs) each logs ;;
+  stop) each on_hosts '' "$on_host stop" ;;
+  delete) each delete ;;
 esac

@@ -16,7 +16,7 @@ setup() {
 fetch() {
   local directory
   if is_going; then echo "a run goes on here; stop it first" >&2; exit 2; fi
-  case $2 in gs://*) copy_to_disk "$2" ;; esac
+  copy_to_disk corpora "$2"
   for directory in "$1" "${3-}"; do
     case $directory in gs://*) mount_bucket "$directory" ;; esac
   done
@@ -26,23 +26,39 @@ fetch() {
 run() {
   local workdir=$1 corpus=$2
   shift 2
-  if is_going; then return; fi # gcloud repeats the command if a connection broke
-  case $corpus in gs://*) corpus=corpora/${corpus##*/} ;; esac
-  case $workdir in gs://*) workdir=gs/${workdir#gs://} ;; esac
   set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL, the run of --branch-from DIR
   set -- "${@/#--init[-_]from=gs:\/\//--init-from=gs/}"
   set -- "${@/#--branch[-_]from=gs:\/\//--branch-from=gs/}"
+  start pretrain "$@" --workdir "$(on_mount "$workdir")" ${corpus:+--data.corpus "$(on_disk corpora "$corpus")"}
+}
+
+# run_study DIR CORPUS TASKS STUDY [FLAGS]
+run_study() {
+  local directory=$1 corpus=$2 tasks=$3
+  shift 3
+  start study "$@" --output "$(on_mount "$directory")" ${corpus:+--corpus "$(on_disk corpora "$corpus")"} \
+    ${tasks:+--tasks "$(on_disk tasks "$tasks")"} --leave-when-idle
+}
+
+# Print where a directory lies on this host: a bucket's in the mount, or in its copy among others of a KIND.
+on_mount() { case $1 in gs://*) echo "gs/${1#gs://}" ;; *) echo "$1" ;; esac; }
+on_disk() { case $2 in gs://*) echo "$1/${2##*/}" ;; *) echo "$2" ;; esac; }
+
+# start COMMAND [FLAGS]: of bert-jax, as one of several processes.
+start() {
+  if is_going; then return; fi # gcloud repeats the command if a connection broke
   rm -f status pid
   # shellcheck disable=SC2016 # it is the inner shell that expands
   nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
-    ~/bert-jax/venv/bin/bert-jax pretrain "$@" \
-    --workdir "$workdir" ${corpus:+--data.corpus "$corpus"} --distributed >> log 2>&1 < /dev/null &
+    ~/bert-jax/venv/bin/bert-jax "$@" --distributed >> log 2>&1 < /dev/null &
   until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then the run would end with this login
 }
 
+# copy_to_disk KIND DIR: nothing to do if it is not in a bucket.
 copy_to_disk() {
-  mkdir -p "corpora/${1##*/}"
-  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" "corpora/${1##*/}"
+  case $2 in gs://*) ;; *) return 0 ;; esac
+  mkdir -p "$(on_disk "$1" "$2")"
+  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$2" "$(on_disk "$1" "$2")"
 }
 
 mount_bucket() {

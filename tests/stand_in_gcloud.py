@@ -210,11 +210,19 @@ def offered(zone: str) -> tuple[str, ...]:
 
 
 def list_objects(cloud: Cloud, args: argparse.Namespace) -> None:
-    directory = cloud.bucket(args.source)
-    if not directory.is_dir():
+    """Lists what matches the addresses; of a directory without a pattern, what is in it."""
+    found = []
+    for source in args.sources:
+        bucket, _, pattern = source.removeprefix("gs://").partition("/")
+        root = cloud.bucket(f"gs://{bucket}")
+        inside = "*" in pattern or (root / pattern).is_file()
+        found += sorted(root.glob(pattern) if inside else (root / pattern).glob("*"))
+        if not inside and not (root / pattern).is_dir():
+            raise GcloudError("One or more URLs matched no objects.")
+    for path in found:
+        print(f"gs://{path.relative_to(cloud.buckets)}{'/' if path.is_dir() else ''}")
+    if not found and any("*" in source for source in args.sources):
         raise GcloudError("One or more URLs matched no objects.")
-    for path in directory.iterdir():
-        print(f"{args.source.rstrip('/')}/{path.name}{'/' if path.is_dir() else ''}")
 
 
 def find_object(cloud: Cloud, args: argparse.Namespace) -> None:
@@ -273,7 +281,7 @@ COMMANDS = {
     ),
     "storage cat": (cat, "source"),
     "storage cp": (accept, "source destination"),
-    "storage ls": (list_objects, "source"),
+    "storage ls": (list_objects, "sources"),
     "storage objects list": (find_object, "source --format="),
     "storage rsync": (rsync, "source destination --recursive --delete-unmatched-destination-objects"),
     "compute tpus tpu-vm accelerator-types list": (list_types, f"{WHERE} --format="),
@@ -308,7 +316,7 @@ def main(argv: list[str]) -> int:
         elif argument.startswith("--"):
             parser.add_argument(argument, action="store_true")
         else:
-            parser.add_argument(argument, nargs="+" if argument == "names" else None)
+            parser.add_argument(argument, nargs="+" if argument in ("names", "sources") else None)
     try:
         if count_down(cloud.failing / command):
             raise GcloudError("There was a problem refreshing your current auth tokens")

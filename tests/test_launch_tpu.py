@@ -340,7 +340,7 @@ def nothing(laptop: Laptop) -> None:
                 ("create", "a", *PLACE, *TYPE, flag, value),
                 f"{flag} {value}: pass a whole number above 0",
             )
-            for flag in ("--poll-seconds", "--max-slices", "--lines")
+            for flag in ("--poll-seconds", "--max-slices", "--lines", "--slices")
             for value in ("0", "-1", "1.5", "ten", "1 2", "")
         ),
         (
@@ -364,6 +364,21 @@ def nothing(laptop: Laptop) -> None:
                 "bse",
             ),
             "of this machine refuses -- bse: unknown experiment 'bse'; nearest: base",
+        ),
+        (
+            nothing,
+            ("study", "a", *PLACE, *TYPE, *RUN),
+            "no tasks: pass --tasks gs://BUCKET/tasks, with a directory for each data set",
+        ),
+        (
+            nothing,
+            ("train", "a", *PLACE, *TYPE, "--tasks", "/tasks", *RUN),
+            "--tasks is for a study: launch_tpu.sh study NAME",
+        ),
+        (
+            nothing,
+            ("watch", "a", *PLACE, *TYPE, "--slices", "2", *RUN),
+            "--slices is for study, status, logs, stop and delete; name one slice to watch",
         ),
         (nothing, ("creat", "a"), "unknown verb 'creat'; valid: create"),
         (nothing, (), "pass a verb and the name of a slice"),
@@ -820,7 +835,117 @@ def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_pa
             (run / "tensorboard").mkdir(parents=True)
             (run / "metrics.jsonl").touch()
     verbs = {shlex.split(command)[1] for command in commands if command.startswith("./launch_tpu.sh")}
-    assert verbs == {"train", "create", "install", "run", "watch", "status", "logs", "stop", "delete"}
+    assert verbs == {
+        "train",
+        "study",
+        "create",
+        "install",
+        "run",
+        "watch",
+        "status",
+        "logs",
+        "stop",
+        "delete",
+    }
+
+
+STUDY = (
+    *(
+        "--workdir",
+        "gs://bucket/studies/a",
+        "--corpus",
+        "gs://bucket/corpora/a",
+        "--tasks",
+        "gs://bucket/tasks",
+    ),
+    *("--poll-seconds", "1", "--", "table5", "--scale", "small"),
+)
+
+
+@pytest.fixture
+def inputs(laptop: Laptop) -> None:
+    """The corpus and the tasks of a study in the bucket."""
+    for directory in ("corpora/a", "tasks/sick"):
+        (laptop.cloud.bucket("gs://bucket") / directory).mkdir(parents=True)
+
+
+def note_progress(laptop: Laptop, command: str, left: int) -> None:
+    """Leaves the file that the workers of a study write."""
+    directory = laptop.cloud.bucket("gs://bucket/studies/a")
+    directory.mkdir(parents=True, exist_ok=True)
+    progress = {"command": f"{command} --output gs/bucket/studies/a", "jobs": 9, "left": left}
+    write_json(directory / "progress.json", progress)
+
+
+def test_each_slice_works_on_the_study_and_is_given_back(
+    laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path
+) -> None:
+    program = write_program(
+        tmp_path / "bert-jax",
+        f'echo "$@" > {tmp_path}/$HOSTNAME.words; ls corpora/a tasks/tasks > {tmp_path}/$HOSTNAME.copied',
+    )
+    study = laptop.launch("study", "a", *PLACE, *TYPE, *source, *setup_of(program), "--slices", "2", *STUDY)
+    assert (study.returncode, laptop.rented()) == (0, 2), study.stdout + study.stderr
+    assert [*laptop.cloud.slices.iterdir()] == []
+    for number in (1, 2):
+        words = (tmp_path / f"t1v-n-a-{number}-w-1.words").read_text().split()
+        assert words[:4] == ["study", "table5", "--scale", "small"]
+        assert words[4:] == [
+            *("--output", "gs/bucket/studies/a", "--corpus", "corpora/a", "--tasks", "tasks/tasks"),
+            *("--leave-when-idle", "--distributed"),
+        ]
+        assert "sick" in (tmp_path / f"t1v-n-a-{number}-w-0.copied").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "left", "slices"),
+    [
+        ("table5 --scale small", 0, 0),
+        ("table5 --scale small", 1, 1),
+        ("table5 --scale small --seeds 5", 0, 1),
+        ("table5 --scale paper", 0, 1),
+    ],
+)
+def test_no_slice_is_rented_if_nothing_is_left_of_the_same_study(
+    command: str,
+    left: int,
+    slices: int,
+    laptop: Laptop,
+    source: tuple[str, ...],
+    inputs: None,
+    tmp_path: Path,
+) -> None:
+    note_progress(laptop, command, left)
+    setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
+    study = laptop.launch("study", "a", *PLACE, *TYPE, *source, *setup, *STUDY)
+    assert (study.returncode, laptop.created()) == (0, slices), study.stdout + study.stderr
+    assert ("nothing is left to do of: table5 --scale small" in study.stdout) == (slices == 0)
+
+
+@pytest.mark.parametrize(("left", "slices"), [(0, 1), (1, 2)])
+def test_a_slice_of_a_study_that_is_taken_away_is_replaced_if_something_is_left(
+    left: int, slices: int, laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path
+) -> None:
+    note_progress(laptop, "table5 --scale small", 1)
+    written = tmp_path / "progress.json"
+    shutil.copy(laptop.cloud.bucket("gs://bucket/studies/a") / "progress.json", written)
+    written.write_text(written.read_text().replace('"left": 1', f'"left": {left}'))
+    note = f"cp {written} ~/bert-jax-run/gs/bucket/studies/a/; {PREEMPTED}"
+    program = write_endings([note, "exit 0"], laptop, tmp_path)
+    program.write_text(program.read_text().replace("tpu_host.sh run ", "tpu_host.sh run_study "))
+    study = laptop.launch("study", "a", *PLACE, *TYPE, *source, *setup_of(program), *STUDY)
+    assert (study.returncode, laptop.rented()) == (0, slices), study.stdout + study.stderr
+    assert [*laptop.cloud.slices.iterdir()] == []
+
+
+def test_the_slices_of_a_study_are_asked_and_deleted_together(laptop: Laptop) -> None:
+    for number in (1, 2):
+        laptop.cloud.add_slice(f"a-{number}")
+    said = laptop.launch("status", "a", *PLACE, "--slices", "2").stdout
+    assert "slice a-1: READY" in said
+    assert "slice a-2: READY" in said
+    assert laptop.launch("delete", "a", *PLACE, "--slices", "2").returncode == 0
+    assert [*laptop.cloud.slices.iterdir()] == []
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """`bert-jax study` whole: every job once, resumed and shared by workers, and what it says of bad input."""
 
+import contextlib
 import json
 import os
 import random
@@ -12,40 +13,15 @@ from pathlib import Path
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.studies.directory import JOB_FILE
-from tests.tiny_run import WORDS, command, environment, write_corpus
+from tests.tiny_run import command, environment
+from tests.tiny_study import outcomes, study, write_data
 
-FILE = Path(__file__).parent / "bert_jax" / "studies" / "small_study.py"
-KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
+KILLS = int(os.environ.get("BERT_JAX_KILLS", "10"))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The flags of a study of seconds: a corpus and a task of its words."""
-    directory = tmp_path_factory.mktemp("data")
-    corpus = write_corpus(directory / "corpus")
-    draw = random.Random(0)
-    for split, count in (("train", 48), ("dev", 24)):
-        file = directory / "tasks" / "topic" / f"{split}.tsv"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        texts = [" ".join(draw.choices(WORDS, k=6)) for _ in range(count)]
-        lines = [f"{text}\t{'cat' if 'cat' in text else 'other'}" for text in texts]
-        file.write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    return ["--corpus", str(corpus), "--tasks", str(directory / "tasks"), "--file", str(FILE)]
-
-
-def study(data: list[str], output: Path, *more: str) -> list[str]:
-    return ["study", "tiny", *data, "--output", str(output), *more]
-
-
-def outcomes(output: Path) -> dict[str, object]:
-    """What came of every job, without times."""
-    found = {}
-    for path in sorted(output.rglob(JOB_FILE)):
-        ended = json.loads(path.read_text())
-        del ended["seconds"]
-        found[str(path.parent.relative_to(output))] = ended
-    return found
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +49,11 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
     output = tmp_path / "study"
     shutil.copytree(undisturbed, output, symlinks=True)
     assert main(study(data, output, "--workers", "1", "--status")) == 0
+    assert json.loads((output / "progress.json").read_text())["left"] == 0
     assert "14 of 14 done" in capfd.readouterr().out
     assert main(study(data, output, "--workers", "1", "--seeds", "3")) == 0
     begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
+    assert main(study(data, output, "--workers", "1", "--seeds", "4", "--status")) == 75
     assert len(begun) == 3 + 4
     assert all("/seed-2/" in line for line in begun)
     before, now = outcomes(undisturbed), outcomes(output)
@@ -94,7 +72,7 @@ def test_changed_settings_are_refused_with_the_difference(
 
 
 @pytest.mark.slow
-def test_three_workers_of_which_some_are_killed_do_every_job_once(
+def test_three_workers_of_which_one_is_killed_ten_times_do_every_job_once(
     data: list[str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output, draw = tmp_path / "study", random.Random(7)
@@ -109,17 +87,20 @@ def test_three_workers_of_which_some_are_killed_do_every_job_once(
             start_new_session=True,  # so that a command and its worker are killed together
         )
 
+    def begun() -> int:
+        return (tmp_path / "log").read_text().count(": begun")
+
     workers = [start() for _ in range(3)]
-    killed = 0
-    deadline = time.monotonic() + 900
-    while killed < KILLS and len(outcomes(output)) < 14 and time.monotonic() < deadline:
-        time.sleep(draw.uniform(4, 15))
+    for kill in range(KILLS):
+        while begun() <= kill:  # so that the kills are spread over the jobs, of which there are more
+            assert any(worker.poll() is None for worker in workers), (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0, 3))
         victim = draw.randrange(3)
-        if workers[victim].poll() is None:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended: then it is started again, too
             os.killpg(workers[victim].pid, signal.SIGKILL)
-            workers[victim].wait()
-            killed += 1
-            workers[victim] = start()
+        workers[victim].wait()
+        workers[victim] = start()
     try:
         statuses = [worker.wait(900) for worker in workers]
     finally:
@@ -128,7 +109,6 @@ def test_three_workers_of_which_some_are_killed_do_every_job_once(
                 os.killpg(worker.pid, signal.SIGKILL)
     said = (tmp_path / "log").read_text()
     assert statuses == [0, 0, 0], said
-    assert killed, said
     assert outcomes(output) == outcomes(undisturbed)
     assert (output / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
     # A job that was killed is begun again; none is done twice.

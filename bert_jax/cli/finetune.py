@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_jax.cli.model_source import open_source
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning.dealing import take_chip
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.run import check_directories, finetune
 
@@ -13,4 +14,5 @@ def run(args: Finetune[Any]) -> int:
     """Trains every unfinished trial. Returns, and raises, as `finetune` and `check_directories` do."""
     args = dataclasses.replace(args, settings=TASKS[args.task].settings(args.settings))
     check_directories(args)
-    return finetune(args, open_source(args.source))
+    other_chips = take_chip(args)
+    return finetune(args, open_source(args.source), other_chips)

@@ -95,7 +95,7 @@ def _module_name(command: str) -> str:
 
 def entry_point() -> int:
     """Entry point of the installed `bert-jax`: `main`, with huge pages for commands that compute for long."""
-    if sys.argv[1:2] in (["pretrain"], ["finetune"], ["predict"]):
+    if sys.argv[1:2] in (["pretrain"], ["study"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()
 

@@ -40,8 +40,16 @@ class RunStudy:
     speed of each arm is measured once, and its steps and warm-up follow."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes that work side by side; None: on a CPU one for each core
-    that memory allows, else one. On a CPU each computes on one core, so that
-    results do not depend on their number."""
+    that memory allows, on GPUs and TPUs one for each chip that measures. On
+    a CPU each computes on one core, so that results do not depend on their
+    number."""
+    distributed: tyro.conf.FlagCreatePairsOff[bool] = False
+    """This machine is one host of a slice, all of which run this command:
+    each pretraining is spread over the chips of all hosts (as by `bert-jax
+    pretrain --distributed`), and every chip measures by itself."""
+    leave_when_idle: tyro.conf.FlagCreatePairsOff[bool] = False
+    """End when other workers have all that is left, in place of waiting to
+    take over what they may leave; for machines that cost."""
     reuse: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")] = ()
     """Other studies on the same corpus: their finished pretrainings of equal
     settings are copied, not done again."""
@@ -51,9 +59,13 @@ class RunStudy:
     """With --plan: the hours on a TPU slice, such as v5e:4x4, by the TPU
     compiler, in place of those on the devices at hand."""
     status: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show what is done, under way and left, and start nothing."""
+    """Show what is done, under way and left, and start nothing; status 75
+    while something is left."""
     retry: tyro.conf.FlagCreatePairsOff[bool] = False
     """Try jobs again that failed."""
+    check_flags: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Check the flags and exit, with status 0 if they are valid; no directory
+    is looked at."""
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""

@@ -5,7 +5,6 @@ A run is a function of its settings, and the number of its steps is one of them.
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import jax
 
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.parallel.leases import Leases
 from bert_jax.studies.cost import Speed, measured_speed, pretraining_seconds
-from bert_jax.studies.data import end_now
 from bert_jax.studies.directory import LEASES_DIRECTORY, claim
-from bert_jax.studies.leases import Leases
 from bert_jax.studies.plan import Plan
 from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.record import MAY_CHANGE
@@ -109,14 +107,7 @@ def keep_steps(
         for arm, number in steps_in(hours, seconds).items()
     }
     claim(directory, identity)
-    leases = Leases(directory / LEASES_DIRECTORY)
-    while measured.keys() - read_steps(directory).keys():
-        with leases.hold(PurePosixPath("budget"), end_now) as taken:
-            if taken:
-                all_arms = {**measured, **read_steps(directory)}
-                write_json(
-                    directory / BUDGET_FILE,
-                    {arm: dataclasses.asdict(found) for arm, found in all_arms.items()},
-                )
-        if not taken:
-            time.sleep(1)
+    with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath("budget")):
+        all_arms = {**measured, **read_steps(directory)}
+        fields = {arm: dataclasses.asdict(found) for arm, found in all_arms.items()}
+        write_json(directory / BUDGET_FILE, fields)

@@ -1,18 +1,16 @@
 """The corpus and tasks of a study: those that the command line names, or the installed documentation's."""
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax import exit_status
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.parallel.leases import Leases
 from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
-from bert_jax.studies.leases import Leases
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
 from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
@@ -70,7 +68,7 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
     leases = Leases(directory / LEASES_DIRECTORY)
     for path, mark, make in makers:
         while not mark.exists():  # another machine may be making it
-            with leases.hold(PurePosixPath(path.name), end_now) as taken:
+            with leases.hold(PurePosixPath(path.name)) as taken:
                 if taken and not mark.exists():
                     make()
             if not mark.exists():
@@ -141,8 +139,3 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     metrics = tuple(metric.name for metric in data.metrics)
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)
-
-
-def end_now() -> None:
-    """Ends the process, as another machine makes the data now."""
-    os._exit(exit_status.MAY_PASS)

@@ -6,11 +6,13 @@ ARM/seed-N/pretraining/         the work directory of a run
 ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
 ARM/seed-N/.../job.json         last: what came of the job, and from which settings
 leases/                         which worker does which job
-report.md, report.html, ...     written after every job
+progress.json                   how many jobs are left, for scripts; written after every job
+report.md, report.html, ...     the same
 """
 
 import dataclasses
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from data_pipeline.json_text import load_json
 
 STUDY_FILE = "study.json"
 JOB_FILE = "job.json"
+PROGRESS_FILE = "progress.json"
 LEASES_DIRECTORY = "leases"
 CORPUS_DIRECTORY = "corpus"
 """The corpus that a study makes from the installed documentation."""
@@ -130,6 +133,13 @@ def write_ended(directory: Path, job: Job, ended: Ended) -> None:
     """Marks a job as ended."""
     (directory / job.path).mkdir(parents=True, exist_ok=True)
     write_json(directory / job.path / JOB_FILE, dataclasses.asdict(ended))
+
+
+def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
+    """Writes how many jobs a command has and how many are left; `argv` is what follows `bert-jax study`."""
+    left = sum(read_ended(directory, job) is None for job in plan.jobs)
+    progress = {"command": shlex.join(argv), "jobs": len(plan.jobs), "left": left}
+    write_json(directory / PROGRESS_FILE, progress)
 
 
 def forget_failures(directory: Path, plan: Plan) -> None:

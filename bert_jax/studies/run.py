@@ -1,9 +1,6 @@
 """What `bert-jax study` does, once its flags are read: data, plan, workers, report."""
 
 import dataclasses
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,22 +12,29 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.collect import collect
-from bert_jax.studies.cores import ALL, find_cores
 from bert_jax.studies.cost import compiled_speed, costs, measured_speed
 from bert_jax.studies.data import check_data, make_data, makes_data, name_data
-from bert_jax.studies.directory import check_directory, check_unchanged, claim, forget_failures
+from bert_jax.studies.directory import (
+    check_directory,
+    check_unchanged,
+    claim,
+    forget_failures,
+    read_ended,
+    write_progress,
+)
+from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
+from bert_jax.studies.workers import run_workers
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
+from data_pipeline.errors import UserError
 
-_CORE = "BERT_JAX_STUDY_CORE"
-"""Environment variable of a worker that this module started: the core that it computes on, or `ALL`."""
 _PAUSE = 50
 """Time between two reports of a worker, as a multiple of what the last one took."""
 
@@ -45,13 +49,19 @@ def run_study(args: RunStudy) -> int:
     if args.seeds is not None:
         scale = dataclasses.replace(scale, seeds=args.seeds)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
-    if core := os.environ.get(_CORE):
-        return _work(args, _plan(args, scale, describe(corpus)), tasks, core)
+    if place := place_of_worker():
+        return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
+    if args.budget_hours is not None and args.distributed:
+        raise UserError(
+            "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
+            "--budget-flops"
+        )
     check_directory(args.output, _identity(args))
     if args.status:
         is_made = not makes_data(args.output, corpus, tasks) or (Path(corpus) / MANIFEST_FILE).exists()
-        show_status(_plan(args, scale, describe(corpus) if is_made else None), args.output)
-        return 0
+        plan = _plan(args, scale, describe(corpus) if is_made else None)
+        show_status(plan, args.output)
+        return _status(plan, args.output)
     # Before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
@@ -62,48 +72,45 @@ def run_study(args: RunStudy) -> int:
     if args.retry:
         forget_failures(args.output, plan)
     loaded = check_data(plan, args.output, described, tasks)
-    cores = find_cores(plan, args.workers)
+    rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
         if args.topology is None:
-            _compute_on(cores[0])
+            rounds[0][0].enter()
         if args.budget_hours is not None:
             seconds = seconds_of_steps(_without_steps(args, plan), speed)
             plan = _plan(args, scale, described, steps_in(args.budget_hours, seconds))
         reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
-        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, args.topology or len(cores))
+        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, args.topology or len(rounds[0]))
         return 0
     if _without_steps(args, plan):
-        if status := _run_workers(args.argv, cores[:1]):
+        if status := run_workers(args.argv, (rounds[0][:1],)):
             return status
         plan = _plan(args, scale, described)
     reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     claim(args.output, _identity(args))
     check_unchanged(args.output, plan, described.fingerprint)
     copy_reusable(args.output, reusable)
-    status = _run_workers(args.argv, cores)
+    write_progress(args.output, plan, args.argv)
+    status = run_workers(args.argv, rounds)
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)
     return _report(plan, args.output) if status == 0 else status
 
 
-def _work(args: RunStudy, plan: Plan, tasks: str, core: str) -> int:
-    """What a process does that `_run_workers` started: it measures the arms' steps if they are not known yet,
+def _work(args: RunStudy, plan: Plan, tasks: str, place: Place) -> int:
+    """What a process does that `run_workers` started: it measures the arms' steps if they are not known yet,
     else it works."""
-    _compute_on(core)
+    place.enter()
     if args.budget_hours is not None and (new := _without_steps(args, plan)):
         keep_steps(new, args.output, _identity(args), args.budget_hours)
         return 0
-    return work(plan, args.output, tasks, _reporter(plan, args.output))
+    after_job = _reporter(plan, args.output, args.argv)
+    return work(plan, args.output, tasks, place, after_job, leaves=args.leave_when_idle)
 
 
 def _identity(args: RunStudy) -> dict[str, Any]:
     """What the directory of a study is of."""
     return {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
-
-
-def _compute_on(core: str) -> None:
-    if core != ALL:
-        os.sched_setaffinity(0, {int(core)})
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -112,6 +119,14 @@ def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
         return {}
     known = read_steps(args.output)
     return {arm: experiment for arm, experiment in plan.experiments.items() if arm not in known}
+
+
+def _status(plan: Plan, directory: Path) -> int:
+    """0 if all jobs are done, 1 if all have ended but some failed, 75 if there is something left to do."""
+    ended = [read_ended(directory, job) for job in plan.jobs]
+    if not all(ended):
+        return exit_status.SAVED
+    return exit_status.FAILED if any(job.error for job in ended if job) else 0
 
 
 def _plan(
@@ -151,38 +166,13 @@ def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
     return settings
 
 
-def _run_workers(argv: Sequence[str], cores: Sequence[str]) -> int:
-    """Starts a worker for each core with this command line, and waits for all; returns the worst status."""
-    command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
-    workers = [subprocess.Popen(command, env={**os.environ, _CORE: core}) for core in cores]
-
-    def pass_on(number: int, _: Any) -> None:
-        for worker in workers:
-            worker.send_signal(number)
-
-    # Ctrl-C reaches the workers by itself, as they belong to the terminal too.
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-    }
-    try:
-        statuses = [worker.wait() for worker in workers]
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
-    for worker, status in zip(workers, statuses, strict=True):
-        if status < 0:
-            name = signal.Signals(-status).name
-            print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
-    return max((exit_status.MAY_PASS if status < 0 else status for status in statuses), default=0)
-
-
-def _reporter(plan: Plan, directory: Path) -> Callable[[], None]:
-    """Writes the report, but not so often that it takes more than a few percent of the time."""
+def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], None]:
+    """Writes progress and report, the latter not so often that it takes more than a few percent of time."""
     due = 0.0
 
     def report() -> None:
         nonlocal due
+        write_progress(directory, plan, argv)
         began = time.monotonic()
         if began >= due:
             write_report(directory, collect(plan, directory))

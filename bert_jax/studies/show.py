@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from rich.console import Console
 from rich.table import Table
 
+from bert_jax.parallel.leases import Leases
 from bert_jax.studies.cost import Cost
 from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
-from bert_jax.studies.leases import Leases
 from bert_jax.studies.plan import Job, Plan, Pretraining
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration

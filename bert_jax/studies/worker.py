@@ -1,10 +1,11 @@
 """A worker of a study: it takes the next free job, does it and records what came of it, until none is left.
 
-Jobs run in this process, one after the other, so that they share what is imported and compiled.
+Jobs run in this process, one after the other, so that they share what is imported and compiled. The processes
+of a slice are one worker while they pretrain: process 0 takes the jobs, and records them.
 """
 
 import contextlib
-import os
+import functools
 import sys
 import time
 import traceback
@@ -15,7 +16,10 @@ import jax
 
 from bert_jax import exit_status
 from bert_jax.objectives import objective_name
+from bert_jax.parallel import processes
 from bert_jax.parallel.interrupt import listen
+from bert_jax.parallel.leases import Leases
+from bert_jax.parallel.processes import RefusedByAllError
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
 from bert_jax.studies.directory import (
@@ -25,57 +29,94 @@ from bert_jax.studies.directory import (
     read_ended,
     write_ended,
 )
-from bert_jax.studies.leases import Leases
 from bert_jax.studies.measuring import Interrupted, measure
+from bert_jax.studies.places import Place
 from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from data_pipeline.errors import UserError, may_pass
 
+HAND_OVER = 3
+"""Exit status of a worker: what is left is for workers of the other round (`places.py`)."""
+
+_ENDED, _OF_OTHERS, _UNDER_WAY = "ended", "of others", "under way"
+"""Why no job can be taken: all have ended; the free ones are not for this worker; none is free."""
 _SECONDS_BETWEEN_LOOKS = 2.0
 
 
 def work(
-    plan: Plan, directory: Path, tasks: str, after_job: Callable[[], None], leases: Leases | None = None
+    plan: Plan,
+    directory: Path,
+    tasks: str,
+    place: Place,
+    after_job: Callable[[], None],
+    *,
+    leaves: bool = False,
+    leases: Leases | None = None,
 ) -> int:
-    """Does the jobs that no other worker does, until all have ended.
+    """Does the jobs that no other worker does.
 
     Args:
       plan: of the study.
       directory: of the study.
       tasks: directory of the tasks' files.
+      place: which of the jobs this worker does.
       after_job: called after each job of this worker.
+      leaves: whether to end while other workers have all that is left.
       leases: those of this worker; None for the usual times.
 
     Returns:
-      0 when every job has ended, failed ones included; 75 if it was interrupted; 69 if a disk failed.
+      0 when every job has ended, failed ones included, or it leaves; 75 if it was interrupted; 69 if a disk
+      failed; HAND_OVER.
     """
     leases = leases or Leases(directory / LEASES_DIRECTORY)
     workdir.keep_compiled(directory)  # for all jobs, as far as they compute the same
+    jobs = {str(job.path): job for job in plan.jobs}
     while True:
-        waiting = False
-        for job in plan.jobs:
-            if read_ended(directory, job):
-                continue
-            if not _is_ready(job, directory):
-                waiting = True
-                continue
-            with leases.hold(job.path, _end_now) as taken:
-                if not taken or _is_in_use(directory / job.path):
-                    waiting = True
-                    continue
-                if read_ended(directory, job):  # another worker ended it just before
-                    continue
-                status = _do(job, plan, directory, tasks)
-            if status:
+        with contextlib.ExitStack() as lease:
+            taken = processes.broadcast_from_first(
+                functools.partial(_take, plan, directory, place, leases, lease)
+            )
+            if taken in jobs and (status := _do(jobs[taken], plan, directory, tasks)):
                 return status
-            after_job()
-            break  # look again from the start: jobs may have become free
-        else:
-            if not waiting:
-                return 0
-            if _wait_interrupted():
-                return exit_status.SAVED
+        if taken in jobs:
+            processes.broadcast_from_first(after_job)
+        elif taken == _ENDED or (taken == _UNDER_WAY and leaves):
+            return 0
+        elif taken == _OF_OTHERS or place.jobs == "pretrainings":
+            return HAND_OVER
+        elif _wait_interrupted():
+            return exit_status.SAVED
+
+
+def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: contextlib.ExitStack) -> str:
+    """Takes the next free job of a place; returns its path, or why there is none.
+
+    Args:
+      plan: of the study.
+      directory: of the study.
+      place: that of this worker.
+      leases: those of this worker.
+      lease: gets that of the job.
+    """
+    found = _ENDED
+    for job in sorted(plan.jobs, key=lambda job: not place.has(job)):
+        if read_ended(directory, job):
+            continue
+        if found == _ENDED:
+            found = _UNDER_WAY
+        if not _is_ready(job, directory):
+            continue
+        with contextlib.ExitStack() as attempt:
+            if not attempt.enter_context(leases.hold(job.path)) or _is_in_use(directory / job.path):
+                continue
+            if read_ended(directory, job):  # another worker ended it just before
+                continue
+            if not place.has(job):
+                return _OF_OTHERS
+            lease.enter_context(attempt.pop_all())
+            return str(job.path)
+    return found
 
 
 def _is_ready(job: Job, directory: Path) -> bool:
@@ -103,30 +144,33 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
                 case Measuring():
                     found, status = measure(job, directory, tasks), 0
     except (Interrupted, KeyboardInterrupt):
-        status = exit_status.SAVED
-    except NonFiniteError as problem:
-        status, error = exit_status.FAILED, str(problem)
-    except (UserError, OSError) as problem:
+        return exit_status.SAVED
+    except Exception as problem:  # even a defect must not stop the other jobs
+        if processes.count() > 1 and not isinstance(problem, NonFiniteError | RefusedByAllError):
+            raise  # the other processes do not know of it
         if may_pass(problem):
             _say(f"bert-jax: error: {problem}")
             return exit_status.MAY_PASS
-        status, error = exit_status.BAD_INPUT, " ".join(str(problem).split())
-    except Exception as problem:  # a defect must not stop the other jobs
-        with _log(directory / job.path):
-            traceback.print_exc()
-        status, error = (
-            exit_status.FAILED,
-            f"{type(problem).__name__}: {problem}; {LOG_FILE} has the traceback",
-        )
+        error, status = _describe(problem, directory / job.path), 0
     if status in (exit_status.SAVED, exit_status.MAY_PASS):
         return status
-    if status and not error:
+    if status:
         error = f"ended with status {status}; its {LOG_FILE} says why"
     seconds = time.perf_counter() - began
     devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-    write_ended(directory, job, Ended(job.settings, seconds, devices, found, error))
+    if processes.is_first():
+        write_ended(directory, job, Ended(job.settings, seconds, devices, found, error))
     _say(f"{job.path}: {error or 'done'}, {seconds:.0f} s")
     return 0
+
+
+def _describe(problem: Exception, directory: Path) -> str:
+    """Why a job failed, in one line; the traceback of a defect goes to its log."""
+    if isinstance(problem, UserError | OSError | NonFiniteError):
+        return " ".join(str(problem).split())
+    with _log(directory):
+        traceback.print_exception(problem)
+    return f"{type(problem).__name__}: {problem}; {LOG_FILE} has the traceback"
 
 
 def _pretrain(job: Pretraining, plan: Plan, directory: Path) -> int:
@@ -137,6 +181,7 @@ def _pretrain(job: Pretraining, plan: Plan, directory: Path) -> int:
             workdir=directory / job.path,
             objective=objective_name(job.experiment.objective),
             experiment=job.experiment,
+            distributed=processes.count() > 1,
         )
     )
 
@@ -146,7 +191,7 @@ def _log(directory: Path) -> Iterator[None]:
     """What is printed inside the block goes to the job's log."""
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        (directory / LOG_FILE).open("a", encoding="utf-8", buffering=1) as file,
+        (directory / f"{LOG_FILE}{processes.file_suffix()}").open("a", encoding="utf-8", buffering=1) as file,
         contextlib.redirect_stdout(file),
         contextlib.redirect_stderr(file),
     ):
@@ -171,10 +216,6 @@ def _wait_interrupted() -> bool:
         return interrupt.signal_name is not None
 
 
-def _end_now() -> None:
-    """Ends the process, whose job another worker has taken over, before it writes anything more."""
-    os._exit(exit_status.MAY_PASS)
-
-
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    if processes.is_first():
+        print(line, file=sys.stderr, flush=True)

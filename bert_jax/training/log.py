@@ -60,9 +60,11 @@ class TrainingLog:
         self._stopwatch.exclude(seconds)
         if step == self._first_step + 1:
             self._stopwatch.begin()
-            if self._clock:
-                self._clock.compiled(seconds_compiling)
-                self._clock.stop(self._stopwatch)
+        if step == self._first_step + 1 and self._clock:
+            self._clock.compiled(seconds_compiling)
+            self._clock.stop(self._stopwatch)
+        else:
+            self._stopwatch.note("seconds_compiling", seconds_compiling)
         self._display.advance_to(step)
 
     def exclude(self, seconds: float) -> None:

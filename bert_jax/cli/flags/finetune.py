@@ -1,5 +1,6 @@
 """The flags of `bert-jax finetune`."""
 
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ stopped. `bert-jax finetune TASK --help` lists a task's flags.
 
 Several values of --learning-rate, --batch-size or --epochs make a grid;
 --grid takes the paper's for those not given. --seeds N repeats every trial.
+Several trials are dealt out, one to each GPU or TPU chip, and to as many
+machines as run the same command on storage that they share.
 
 tasks:
 """
@@ -45,6 +48,7 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     summary = TASKS[name].summary
     about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(flags)}"
     description = f"{about}\n\n{inspect.getdoc(Finetune)}"
-    return parse_flags(
+    args = parse_flags(
         kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description
     )
+    return dataclasses.replace(args, argv=tuple(argv))

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
 
     Raises:
       UserError: unknown study, unknown flag, impossible value, a file that holds no study.
+      SystemExit: with status 0 for --check-flags and --help.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--file", nargs="?")
@@ -62,6 +64,8 @@ def parse(argv: Sequence[str]) -> RunStudy:
     args = parse_flags(
         RunStudy, _without_file(argv[1:], file), command=f"bert-jax study {name}", default=default
     )
+    if args.check_flags:
+        sys.exit(0)
     return dataclasses.replace(args, given=given_flags(argv), argv=tuple(argv))
 
 

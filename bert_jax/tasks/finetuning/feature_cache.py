@@ -4,6 +4,7 @@ All trials of a grid, and all epochs, read them from there. A file is whole or a
 depends on: the rows, the model, the layers and the dtype.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -44,6 +45,7 @@ class FeatureCache:
         config: ModelConfig,
         layers: tuple[int, ...],
         say: Callable[[str], None],
+        alone: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
         """
         Args:
@@ -53,6 +55,7 @@ class FeatureCache:
           config: its settings in this grid, such as the dtype.
           layers: those that the head sees.
           say: called with a line before features are computed.
+          alone: keeps other processes of the grid out of a block, so that one computes them for all.
         """
         self.directory = directory / DIRECTORY
         self._params = {"encoder": encoder}
@@ -60,6 +63,7 @@ class FeatureCache:
         self._layers = tuple(layer % (config.num_layers + 1) for layer in layers)
         self._identity = (fingerprint, self._layers, config.dtype)
         self._say = say
+        self._alone = alone
         self._known: dict[str, Rows] = {}
 
     def __call__(self, rows: Rows, layer: int | None = None) -> Rows:
@@ -73,11 +77,12 @@ class FeatureCache:
             return rows
         name = self._name(rows)
         if name not in self._known:
-            self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
+            with self._alone():
+                self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
         found = self._known[name]
-        return found if layer is None else self._alone(found, layer)
+        return found if layer is None else self._of_layer(found, layer)
 
-    def _alone(self, rows: Rows, layer: int) -> Rows:
+    def _of_layer(self, rows: Rows, layer: int) -> Rows:
         if FEATURES not in rows.tokens:
             return rows
         place = self._layers.index(layer)

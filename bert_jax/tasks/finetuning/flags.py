@@ -134,3 +134,6 @@ class Finetune(Generic[S]):
     """Directory to write: results, predictions, and the best model under best/."""
     settings: Annotated[S, tyro.conf.arg(name="")]
     training: Annotated[TrainingFlags, tyro.conf.arg(name="")] = TrainingFlags()
+
+    argv: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The command line after `bert-jax finetune`, with which processes for other chips are started."""

@@ -1,15 +1,15 @@
-"""Trains the trials of a grid one after the other, each in its directory, and keeps the best one's model.
+"""Trains the trials of a grid, each in its directory, and keeps the best one's model.
 
-A finished trial leaves `result.json`, so an interrupted grid resumes with the trial that it was training.
+A finished trial leaves `result.json`, so an interrupted grid resumes with the trials that it was training.
+Several processes may share a grid: each trains one trial after the other, under leases (`turns.py`).
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
-import shutil
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,8 +21,10 @@ from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
+from bert_jax.tasks.finetuning.dealing import is_helper
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from bert_jax.tasks.finetuning.flags import Finetune
+from bert_jax.tasks.finetuning.outcomes import Outcomes
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.packing import find_packing
 from bert_jax.tasks.finetuning.predictor import prediction_run
@@ -32,11 +34,11 @@ from bert_jax.tasks.finetuning.results import (
     read_results,
     score_of,
     trial_of,
-    write_results,
 )
 from bert_jax.tasks.finetuning.task import Apply, Outcome, TaskData
 from bert_jax.tasks.finetuning.trials import Programs, trial_config
-from bert_jax.training.checkpoints import DIRECTORY, load_params, saved_steps
+from bert_jax.tasks.finetuning.turns import Turns
+from bert_jax.training.checkpoints import load_params, saved_steps
 from bert_jax.training.loop import Ending, TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, batch_unit, check_batch
@@ -44,11 +46,9 @@ from bert_jax.training.progress import duration
 from bert_jax.training.train_step import Params
 from bert_jax.training.warm_start import start_from
 from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_record, write_record
-from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, TRIALS_DIRECTORY, write_trials
+from bert_jax.workdir.grid import write_trials
 from bert_jax.workdir.provenance import describe_code_changes, this_start
 from bert_jax.workdir.record import describe_layout_changes
-from data_pipeline.atomic import atomically, write_json
-from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -72,6 +72,8 @@ class Grid:
         self.trials: list[Trial] = args.training.trials()
         self.make_head = functools.partial(args.settings.head, args.task)
         self.programs = Programs(self.make_head)
+        self.outcomes = Outcomes(args.output, self.metric, data.metrics)
+        self.turns = Turns(args.output, self.trials, self.outcomes.is_finished, waits=not is_helper())
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
         self.dev_fingerprint = data.dev_fingerprint
@@ -105,7 +107,8 @@ class Grid:
             return None
         say = functools.partial(print, flush=True)
         encoder, layers = self.model.params["encoder"], self.base.features.layers
-        return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, say)
+        alone = functools.partial(self.turns.alone, "features")
+        return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, say, alone)
 
     def _prepared(self, rows: Rows, trial: Trial) -> Rows:
         return self.with_features(rows, trial.layer) if self.with_features else rows
@@ -118,46 +121,67 @@ class Grid:
             return None
         return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each trial's seed"
 
-    def train(self, interrupt: Interrupt) -> bool:
-        """Trains the trials that are not finished; returns False if it was interrupted.
-
-        A trial that diverges counts as finished, with a score of NaN, which ranks below all others.
+    def begin(self) -> None:
+        """Checks what the output holds already, and names the trials in it.
 
         Raises:
           UserError: the output has trials of other settings or data, or a directory in place of the link
-          `best`. NonFiniteError: all trials diverged.
+          `best`.
         """
-        self._check_others()
-        self._check_best()
-        began, epochs_done = time.perf_counter(), 0.0
-        if read_results(self.args.output):
-            self._keep_best()  # the previous start may have ended after a trial's result but before this
-        unfinished = [trial for trial in self.trials if not (self._directory(trial) / RESULT_FILE).exists()]
-        self._check_begun(unfinished)
-        # Before the first, so that whoever reads the output meanwhile can tell that trials are still to come.
-        self.args.output.mkdir(parents=True, exist_ok=True)
-        write_trials(self.args.output, [trial.name for trial in self.trials])
-        for number, trial in enumerate(unfinished):
-            if number and interrupt.signal_name:
-                return False  # the request came while the trial before was being finished
-            line = f"trial {self.trials.index(trial) + 1} of {len(self.trials)}: {trial.name}"
-            if epochs_done:
-                pace = (time.perf_counter() - began) / epochs_done
-                line += f"; about {duration(pace * sum(c.epochs for c in unfinished[number:]))} left for all"
-            print(line, flush=True)
-            try:
-                if self._train_trial(trial, interrupt) is Ending.INTERRUPTED:
-                    return False
-            except NonFiniteError as error:
-                unknown = {metric.name: math.nan for metric in self.data.metrics}
-                self._write_result(trial, Outcome(unknown), diverged=str(error))
-            self._keep_best()
-            epochs_done += trial.epochs
-        self._check_diverged()
-        self._test_again()
-        if self.with_features:
-            self.with_features.clear()
+        with self.turns.alone("grid"):
+            self._check_others()
+            self.outcomes.check_best()
+            self._check_begun(self.turns.unfinished())
+            # Whoever reads the output meanwhile can then tell that trials are still to come.
+            write_trials(self.args.output, [trial.name for trial in self.trials])
+
+    def train(self, interrupt: Interrupt) -> bool:
+        """Trains the trials that are not finished; returns False if it was interrupted.
+
+        A trial that diverges counts as finished, with a score of NaN, which ranks below all others. A helper
+        (`dealing.py`) leaves what concerns the whole grid to the process that started it.
+
+        Raises:
+          NonFiniteError: all trials diverged.
+        """
+        with contextlib.closing(self._announced(interrupt)) as trials:
+            for trial in trials:
+                self._check_begun([trial])  # another process may have begun it meanwhile
+                try:
+                    if self._train_trial(trial, interrupt) is Ending.INTERRUPTED:
+                        return False
+                except NonFiniteError as error:
+                    unknown = {metric.name: math.nan for metric in self.data.metrics}
+                    self.outcomes.write(trial, Outcome(unknown), diverged=str(error))
+                with self.turns.alone("grid"):
+                    self.outcomes.keep_best()
+        if is_helper():
+            return True
+        if self.turns.unfinished():
+            return False  # the request to stop came between two trials
+        with self.turns.alone("grid"):
+            self.outcomes.keep_best()  # a start may have ended after a trial's result but before this
+            self.outcomes.check_diverged()
+            self._test_again()
+            if self.with_features:
+                self.with_features.clear()
         return True
+
+    def _announced(self, interrupt: Interrupt) -> Iterator[Trial]:
+        """The trials that this process takes, each after a line that says how long all will take."""
+        began = time.perf_counter()
+        epochs_at_first = self._epochs_left()
+        for trial in self.turns.take(interrupt):
+            line = f"trial {self.trials.index(trial) + 1} of {len(self.trials)}: {trial.name}"
+            left = self._epochs_left()
+            if epochs_at_first > left:
+                pace = (time.perf_counter() - began) / (epochs_at_first - left)
+                line += f"; about {duration(pace * left)} left for all"
+            print(line, flush=True)
+            yield trial
+
+    def _epochs_left(self) -> float:
+        return sum(trial.epochs for trial in self.turns.unfinished())
 
     def _train_trial(self, trial: Trial, interrupt: Interrupt) -> Ending:
         config = self.configs[trial]
@@ -183,7 +207,7 @@ class Grid:
         ending = train(
             program,
             TrainingData(training=lambda step: training(first_step=step), identity=identity),
-            self._directory(trial),
+            self.outcomes.directory_of(trial),
             interrupt,
             functools.partial(print, flush=True),
             evaluation=lambda params, _: self.data.evaluate(self._apply(trial, program, params)),
@@ -198,7 +222,7 @@ class Grid:
 
         A resumed trial keeps the packing that it was begun with. None: rows do not share lines.
         """
-        directory = self._directory(trial)
+        directory = self.outcomes.directory_of(trial)
         directory.mkdir(parents=True, exist_ok=True)
         record, start = self._record(config), this_start()
         if saved_steps(directory):
@@ -221,7 +245,7 @@ class Grid:
         """Raises UserError if a finished trial differs from this grid in more than its hyperparameters."""
         for result in read_results(self.args.output):
             trial = trial_of(result)
-            before = read_record(self._directory(trial))
+            before = read_record(self.outcomes.directory_of(trial))
             config = self._config(trial, self._parallel_of(before))
             self._check_same(trial, before, self._record(config))
 
@@ -229,12 +253,12 @@ class Grid:
         # A setting that an older record lacks has its default, which reproduces the behaviour before it.
         settings = {**dataclasses.asdict(type(self.args.settings)()), **before.settings}
         before = dataclasses.replace(before, settings=settings)
-        check_same(self._directory(trial), before, now, self.head.rows_compete)
+        check_same(self.outcomes.directory_of(trial), before, now, self.head.rows_compete)
 
     def _check_begun(self, trials: Sequence[Trial]) -> None:
         """Raises UserError if one of these trials has a checkpoint of a run with other settings."""
         for trial in trials:
-            directory = self._directory(trial)
+            directory = self.outcomes.directory_of(trial)
             if saved_steps(directory):
                 self._check_same(trial, read_record(directory), self._record(self.configs[trial]))
 
@@ -250,25 +274,6 @@ class Grid:
         """The configuration of a trial, which need not be in this grid."""
         base = dataclasses.replace(self.base, parallel=parallel, global_batch_size=trial.batch_size)
         return trial_config(base, trial, len(self.data.train))
-
-    def _check_best(self) -> None:
-        """Raises UserError if `best` is a directory and no link, as after a copy that followed links.
-
-        Also if another trial is best by this metric and its checkpoint is gone: only the best one's is kept.
-        """
-        link = self.args.output / BEST_DIRECTORY
-        if link.is_dir() and not link.is_symlink():
-            raise UserError(
-                f"{link} is a directory, and no link to the best one of {TRIALS_DIRECTORY}; move it away"
-            )
-        if not link.is_symlink() or not self._has_score():
-            return
-        kept, best = link.readlink().name, trial_of(best_of(read_results(self.args.output), self.metric))
-        if best.name != kept and not saved_steps(self._directory(best)):
-            raise UserError(
-                f"{self._directory(best)} is best by {self.metric.name}, but its checkpoint was deleted when "
-                f"{kept} was chosen by another metric; give that --metric, or another --output"
-            )
 
     def _record(self, config: FineTuningConfig) -> FineTuningRecord:
         return FineTuningRecord(
@@ -290,11 +295,11 @@ class Grid:
 
     def _finish(self, trial: Trial, program: Program) -> None:
         """Writes a trained trial's predictions and, last, its result, which marks it as finished."""
-        self._write_result(trial, self._predict(trial, program))
+        self.outcomes.write(trial, self._predict(trial, program))
 
     def _predict(self, trial: Trial, program: Program) -> Outcome:
         """Writes the predictions of a trained trial, and records what was tuned on the development set."""
-        directory = self._directory(trial)
+        directory = self.outcomes.directory_of(trial)
         _, params = load_params(directory)
         outcome = self.data.finish(self._apply(trial, program, program.put_params(params)), directory)
         write_record(directory, dataclasses.replace(read_record(directory), learnt=outcome.learnt))
@@ -302,10 +307,10 @@ class Grid:
 
     def _test_again(self) -> None:
         """Predicts the test sets with the best trial if they are new or have changed since it did so."""
-        if not self.test_fingerprint or not self._has_score():
+        if not self.test_fingerprint or not self.outcomes.has_score():
             return
         best = best_of(read_results(self.args.output), self.metric)
-        trial, directory = trial_of(best), self._directory(trial_of(best))
+        trial, directory = trial_of(best), self.outcomes.directory_of(trial_of(best))
         if read_record(directory).test_fingerprint == self.test_fingerprint:
             return
         print(f"the test set is new or was changed: {trial.name} predicts it", flush=True)
@@ -313,57 +318,11 @@ class Grid:
         outcome = self._predict(trial, self.programs.get(run))
         # The scores it can be chosen by are kept, since other devices may round differently.
         chosen_by = {metric.name: score_of(best, metric) for metric in self.data.metrics}
-        self._write_result(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
-        self._write_results()
+        self.outcomes.write(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
+        self.outcomes.write_table()
         # Last, so that the next start does all this again if this one ends before here.
         record = dataclasses.replace(read_record(directory), test_fingerprint=self.test_fingerprint)
         write_record(directory, record)
-
-    def _check_diverged(self) -> None:
-        """Raises NonFiniteError if all trials did, in this start or before."""
-        said = [result["diverged"] for result in read_results(self.args.output)]
-        if all(said):
-            raise NonFiniteError(said[-1])
-
-    def _has_score(self) -> bool:
-        """Whether a finished trial has a score that is a number."""
-        results = read_results(self.args.output)
-        return not all(math.isnan(score_of(result, self.metric)) for result in results)
-
-    def _write_result(self, trial: Trial, outcome: Outcome, diverged: str | None = None) -> None:
-        result = {
-            "trial": trial.name,
-            **dataclasses.asdict(trial),
-            "metrics": outcome.metrics,
-            "degenerate": outcome.degenerate,
-            "diverged": diverged,
-            "examples": outcome.examples,
-        }
-        if outcome.items:
-            file = self._directory(trial) / ITEMS_FILE
-            with atomically(file) as partial, partial.open("wb") as opened:
-                np.savez_compressed(opened, **outcome.items)  # type: ignore[arg-type]
-        # Last, as it marks the trial as finished.
-        write_json(self._directory(trial) / RESULT_FILE, result)
-
-    def _keep_best(self) -> None:
-        """Links `best` to the best finished trial, writes `results.json`, deletes the others' checkpoints."""
-        results = read_results(self.args.output)
-        best = best_of(results, self.metric)["trial"]
-        link = self.args.output / BEST_DIRECTORY
-        beside = self.args.output / f".{BEST_DIRECTORY}"
-        beside.unlink(missing_ok=True)
-        beside.symlink_to(Path(TRIALS_DIRECTORY) / best, target_is_directory=True)
-        beside.replace(link)
-        self._write_results()
-        for result in results:
-            if result["trial"] != best:
-                shutil.rmtree(
-                    self.args.output / TRIALS_DIRECTORY / result["trial"] / DIRECTORY, ignore_errors=True
-                )
-
-    def _write_results(self) -> None:
-        write_results(self.args.output, self.metric, self.data.metrics)
 
     def _apply(self, trial: Trial, program: Program, params: Params) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -372,6 +331,3 @@ class Grid:
             return predict(program, params, evaluation_batches(prepared, size, self.lengths))
 
         return apply
-
-    def _directory(self, trial: Trial) -> Path:
-        return self.args.output / TRIALS_DIRECTORY / trial.name

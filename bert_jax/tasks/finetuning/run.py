@@ -1,6 +1,7 @@
 """What `bert-jax finetune` does, once flags are read and the model is open: checks, trains and reports."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ from bert_jax import exit_status
 from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.parallel.chips import Environment
 from bert_jax.parallel.interrupt import listen
+from bert_jax.tasks.finetuning.dealing import helpers, is_helper
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.grid import Grid
 from bert_jax.tasks.finetuning.results import report
@@ -17,16 +20,18 @@ from bert_jax.training.failures import out_of_memory_as_user_error, storage_erro
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from bert_jax.workdir import record
+from data_pipeline.directories import check_path
 from data_pipeline.errors import UserError
 from data_pipeline.tfds import is_tfds
 
 
-def finetune(args: Finetune[Any], model: PretrainedModel) -> int:
+def finetune(args: Finetune[Any], model: PretrainedModel, other_chips: Sequence[Environment] = ()) -> int:
     """Trains every unfinished trial. Returns 0, or 75 if interrupted and saved, or 1 if the loss was NaN.
 
     Args:
       args: the flags, of which `check_directories` was asked.
       model: the one that `args.source` names.
+      other_chips: on which processes that this one starts train some of the trials, as `take_chip` returns.
 
     Raises:
       UserError: the model or the data cannot be used; --output holds trials of other settings.
@@ -38,13 +43,15 @@ def finetune(args: Finetune[Any], model: PretrainedModel) -> int:
     _say_sizes(args, data)
     if note := grid.describe_start():
         print(note, flush=True)
-    with workdir.lock(args.output):
-        workdir.keep_compiled(args.output)
-        return _train_grid(grid)
+    workdir.keep_compiled(args.output)
+    return _train_grid(grid, other_chips)
 
 
 def check_directories(args: Finetune[Any]) -> None:
     """Raises UserError if --data cannot be a data set, or --output holds something else."""
+    check_path(args.output, "--output")
+    if args.output.exists() and not args.output.is_dir():
+        raise UserError(f"--output {args.output} is a file; name a directory")
     if is_tfds(args.data):
         if args.settings.files_only:
             raise UserError(f"{args.task} reads no TensorFlow datasets; --data takes a directory")
@@ -85,11 +92,15 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
         print(f"warning: cut to {flag}: {cut}", flush=True)
 
 
-def _train_grid(grid: "Grid") -> int:
+def _train_grid(grid: "Grid", other_chips: Sequence[Environment]) -> int:
     with listen() as interrupt:
         try:
             with out_of_memory_as_user_error("--batch-size"), storage_errors_as_unfinished():
-                finished = grid.train(interrupt)
+                grid.begin()
+                # One trial is left to this process.
+                chips = other_chips[: max(len(grid.turns.unfinished()) - 1, 0)]
+                with helpers(grid.args, chips):
+                    finished = grid.train(interrupt)
         except NonFiniteError as error:
             print(
                 f"bert-jax: error: {error}; try a lower --learning-rate in another --output", file=sys.stderr
@@ -98,5 +109,7 @@ def _train_grid(grid: "Grid") -> int:
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
+    if is_helper():
+        return 0
     report(grid.args.output, grid.args.task, grid.metric)
     return 0

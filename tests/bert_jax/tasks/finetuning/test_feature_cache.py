@@ -1,5 +1,6 @@
 """Features of a frozen encoder: from the disk what a step would compute, once, whole, of the right model."""
 
+import contextlib
 import dataclasses
 import functools
 import shutil
@@ -40,7 +41,8 @@ def cache_in(
 ) -> tuple[FeatureCache, list[str]]:
     said: list[str] = []
     model: ModelConfig = dataclasses.replace(MODEL, **settings)
-    return FeatureCache(directory, encoder, fingerprint, model, layers, said.append), said
+    alone = contextlib.nullcontext
+    return FeatureCache(directory, encoder, fingerprint, model, layers, said.append, alone), said
 
 
 @pytest.mark.parametrize("packing", [None, Packing(length=40, max_rows=4)], ids=["padded", "packed"])

@@ -4,11 +4,12 @@ A lease is a file that its owner renews. A worker that no longer renews it is de
 file of the next generation, which only one can make, and the job is its own. Nobody compares clocks: a worker
 waits until it has itself seen a lease unchanged for long enough, so that clocks may differ or run backwards.
 
-The two operations that need care are in `_create` and `_renew`; for an object store these are a write that
-succeeds only if there is no object, and a plain write.
+The two operations that need care are in `_create` and `_renew`: a write that succeeds only if there is no
+such file, and a plain write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
 """
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -19,15 +20,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bert_jax.exit_status import MAY_PASS
 from data_pipeline.atomic import write_json
 
 SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
 """A lease that was not renewed for so long is its owner's no more."""
+_SECONDS_BETWEEN_TRIES = 0.1
+
+
+def _end_process() -> None:
+    """Ends the process, whose job another worker has taken over, before it writes anything more."""
+    os._exit(MAY_PASS)
 
 
 class Leases:
-    """The leases of one worker in the directory of a study."""
+    """The leases of one worker in a directory that it shares with others."""
 
     def __init__(
         self,
@@ -48,13 +56,13 @@ class Leases:
         self._seen: dict[Path, tuple[str, float]] = {}
 
     @contextlib.contextmanager
-    def hold(self, job: PurePosixPath, on_loss: Callable[[], None]) -> Iterator[bool]:
+    def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process) -> Iterator[bool]:
         """Inside the block this worker has the job, if it was free: yields whether it was.
 
         Args:
           job: path of the job.
           on_loss: called in another thread if another worker took the job over, or the worker's parent is
-            gone; it should end the process.
+            gone; it should end the process, as it does if not given.
         """
         path = self._take(job)
         if path is None:
@@ -70,6 +78,18 @@ class Leases:
             renewals.join()
             with contextlib.suppress(OSError):  # then it is free when it was not renewed for long enough
                 self._renew(path, ended=True)
+
+    @contextlib.contextmanager
+    def hold_when_free(
+        self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process
+    ) -> Iterator[None]:
+        """As `hold`, but waits until this worker has the job; for what takes moments."""
+        while True:
+            with self.hold(job, on_loss) as has:
+                if has:
+                    yield
+                    return
+            time.sleep(_SECONDS_BETWEEN_TRIES)
 
     def owner(self, job: PurePosixPath) -> str | None:
         """The host and process that have a job, as far as can be told at one look; None if it is free."""
@@ -92,12 +112,13 @@ class Leases:
         """Whether a lease is given back, its process is gone, or it has not changed for long enough."""
         try:
             text = path.read_text(encoding="utf-8")
-            lease = json.loads(text)
-        except (OSError, ValueError):
+        except OSError:
             return False  # just replaced by one of the next generation
-        if lease["ended"] or _is_gone(lease):
-            return True
-        before, since = self._seen.get(path, ("", 0.0))
+        with contextlib.suppress(ValueError):  # its owner is just writing it, or died before it had
+            lease = json.loads(text)
+            if lease["ended"] or _is_gone(lease):
+                return True
+        before, since = self._seen.get(path, (None, 0.0))
         if before != text:
             self._seen[path] = text, time.monotonic()
             return False
@@ -111,14 +132,18 @@ class Leases:
         """The file of a lease, or None if another worker made it first."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{_stem(job)}.{generation}"
-        beside = self._directory / f".{self._owner['owner']}"
-        write_json(beside, self._lease(0, ended=False))
         try:
-            os.link(beside, path)  # unlike a rename, it fails if there is such a file
+            with path.open("x", encoding="utf-8") as file:
+                file.write(json.dumps(self._lease(0, ended=False)))
+                file.flush()
+                os.fsync(file.fileno())  # what makes a bucket's object
         except FileExistsError:
             return None
-        finally:
-            beside.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # another worker made a bucket's object meanwhile
+                return None
+            path.unlink(missing_ok=True)
+            raise
         newest = self._newest(job)
         if newest is not None and newest[0] > generation:
             # Since this worker looked, others had the job and removed the file of this generation.

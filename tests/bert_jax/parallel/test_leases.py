@@ -11,7 +11,7 @@ import time
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.leases import Leases, _process_began
+from bert_jax.parallel.leases import Leases, _process_began
 
 JOB = PurePosixPath("base/seed-0/pretraining")
 
@@ -60,6 +60,34 @@ def test_the_job_of_another_machine_is_free_when_its_lease_stays_unchanged(tmp_p
     time.sleep(0.15)
     with other.hold(JOB, never) as has:
         assert has
+
+
+def test_the_job_of_a_worker_that_died_before_it_wrote_its_lease_is_free_when_that_stays_empty(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "base--seed-0--pretraining.1").touch()
+    other = leases(tmp_path, free=0.1)
+    with other.hold(JOB, never) as has:
+        assert not has
+    time.sleep(0.15)
+    with other.hold(JOB, never) as has:
+        assert has
+
+
+def test_who_waits_for_a_job_has_it_once_it_is_given_back(tmp_path: Path) -> None:
+    order = []
+
+    def wait() -> None:
+        with leases(tmp_path).hold_when_free(JOB, never):
+            order.append("second")
+
+    with leases(tmp_path).hold(JOB, never):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.3)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
 
 
 def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path) -> None:

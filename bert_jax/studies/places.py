@@ -1,0 +1,107 @@
+"""On what the workers of a study compute, and which jobs each does.
+
+On a CPU every worker computes on one core, however many there are: how XLA divides a sum among cores decides
+how it is rounded, so that a run's bits would depend on their number. Small runs side by side also finish more
+steps in an hour than one run on all cores does.
+
+On several GPUs or TPU chips there are two rounds in turn, since a process holds the chips that it sees. One
+worker with all chips pretrains, together with those of the slice's other hosts, as long as a pretraining is
+free. Then a worker on each chip measures what is pretrained: fine-tunings are too small for several chips.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.parallel.chips import find_chips
+from bert_jax.studies.plan import Job, Plan, Pretraining
+
+Jobs: TypeAlias = Literal["all", "pretrainings", "measures"]
+
+_VARIABLE = "BERT_JAX_STUDY_PLACE"
+"""Environment variable of a worker: its place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What a worker computes on, and what it does there."""
+
+    jobs: Jobs = "all"
+    core: int | None = None
+    """The one core that it computes on; None: all."""
+    chip: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Variables that make it see one chip alone; empty: all chips."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the worker."""
+        return {**os.environ, **self.chip, _VARIABLE: json.dumps(dataclasses.asdict(self))}
+
+    def has(self, job: Job) -> bool:
+        """Whether such a job is done here."""
+        return self.jobs in ("all", "pretrainings" if isinstance(job, Pretraining) else "measures")
+
+    def enter(self) -> None:
+        """Makes this process compute on the place's core alone."""
+        if self.core is not None:
+            os.sched_setaffinity(0, {self.core})
+
+
+def place_of_worker() -> Place | None:
+    """The place of this process; None if it is not a study's worker."""
+    text = os.environ.get(_VARIABLE)
+    return Place(**json.loads(text)) if text else None
+
+
+_GIB = 2**30
+# A process with jax and TensorFlow before it computes.
+_BYTES_OF_A_PROCESS = 1.5 * _GIB
+# float32 parameters, their gradients and Adam's two moments.
+_BYTES_PER_PARAMETER = 16
+# float32 values that a layer keeps for the backward pass, per position and unit of width; measured, roughly.
+_VALUES_PER_UNIT = 24
+
+
+def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Sequence[Sequence[Place]]:
+    """The places of this machine: those of one round, or of two in turn, the first of which decides the end.
+
+    Args:
+      plan: of the study.
+      num_workers: how many are asked for, where they are not of several chips; None for as many as there are
+        cores and memory.
+      distributed: whether other machines take part in each pretraining.
+    """
+    chips = find_chips()
+    if distributed or len(chips.environments) > 1:
+        measuring = [Place("measures", chip=chip) for chip in chips.environments[:num_workers]]
+        return [Place("pretrainings")], measuring
+    if chips.platform != "cpu" or not hasattr(os, "sched_getaffinity"):
+        return ([Place()] * (num_workers or 1),)
+    cores = sorted(os.sched_getaffinity(0))
+    if num_workers is None:
+        largest = max(map(memory_of, plan.experiments.values()))
+        num_workers = max(min(len(cores), int(_available_memory() / largest)), 1)
+    return ([Place(core=cores[worker % len(cores)]) for worker in range(num_workers)],)
+
+
+def memory_of(experiment: Experiment) -> float:
+    """Bytes that pretraining needs on a CPU, estimated."""
+    model = experiment.model
+    batches, parts = experiment.stretches, experiment.parallel.accumulation_steps
+    positions = max(s.batch_size * s.phase.max_seq_length for s in batches) / parts
+    predictions = max(s.batch_size * s.phase.max_predictions_per_seq for s in batches) / parts
+    activations = 4 * positions * model.hidden_size * model.num_layers * _VALUES_PER_UNIT
+    logits = 3 * 4 * predictions * model.vocab_size
+    parameters = experiment.objective.num_parameters(model) * _BYTES_PER_PARAMETER
+    return _BYTES_OF_A_PROCESS + parameters + activations + logits
+
+
+def _available_memory() -> float:
+    """Bytes that processes can still get."""
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    free = dict(line.split(":") for line in lines)["MemAvailable"]
+    return int(free.split()[0]) * 1024

@@ -1,0 +1,73 @@
+"""Starts the workers of a study on this machine and waits for them, round after round."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax import exit_status
+from bert_jax.studies.places import Place
+from bert_jax.studies.worker import HAND_OVER
+
+_CONNECT_SECONDS = {"BERT_JAX_CONNECT_SECONDS": "86400"}
+"""The hosts of a slice meet to pretrain when each is done with its measures."""
+
+
+def run_workers(argv: Sequence[str], rounds: Sequence[Sequence[Place]]) -> int:
+    """Runs workers at the places of one round after the other, until those of the first say that it is done.
+
+    Args:
+      argv: the command line after `bert-jax study`.
+      rounds: from `find_places`.
+
+    Returns:
+      0, or the worst status of a worker.
+    """
+    workers: list[subprocess.Popen[bytes]] = []
+    with _passed_on(workers) as asked_to_stop:
+        while True:
+            for places in rounds:
+                status = _run_round(argv, places, workers)
+                if asked_to_stop and status in (0, HAND_OVER):
+                    return exit_status.SAVED
+                if status not in (0, HAND_OVER) or (status == 0 and places is rounds[0]):
+                    return status
+
+
+def _run_round(argv: Sequence[str], places: Sequence[Place], workers: list[subprocess.Popen[bytes]]) -> int:
+    """Runs a worker at each place, listed in `workers` meanwhile; returns the worst status."""
+    command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
+    workers[:] = [
+        subprocess.Popen(command, env={**_CONNECT_SECONDS, **place.environment}) for place in places
+    ]
+    statuses = [worker.wait() for worker in workers]
+    for worker, status in zip(workers, statuses, strict=True):
+        if status < 0:
+            name = signal.Signals(-status).name
+            print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
+    workers.clear()
+    return max((exit_status.MAY_PASS if status < 0 else status for status in statuses), default=0)
+
+
+@contextlib.contextmanager
+def _passed_on(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
+    """Inside the block SIGTERM goes to the workers; yields a list of the signals that came."""
+    came: list[int] = []
+
+    def pass_on(number: int, _: Any) -> None:
+        came.append(number)
+        for worker in workers:
+            worker.send_signal(number)
+
+    # Ctrl-C reaches the workers by itself, as they belong to the terminal too.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, _: came.append(number)),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+    }
+    try:
+        yield came
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -1,0 +1,58 @@
+"""Which trials of a grid this process trains: those that no other does, each under a lease."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from bert_jax.finetuning_config import Trial
+from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.leases import Leases
+
+_LEASES_DIRECTORY = "leases"
+_SECONDS_BETWEEN_LOOKS = 0.5
+
+
+class Turns:
+    """The turns of one of the processes that share a grid."""
+
+    def __init__(
+        self, output: Path, trials: Sequence[Trial], is_finished: Callable[[Trial], bool], *, waits: bool
+    ) -> None:
+        """
+        Args:
+          output: directory of the grid.
+          trials: of the grid.
+          is_finished: whether a trial has a result.
+          waits: whether to wait for trials that others train, to take over what they leave.
+        """
+        self._trials, self._is_finished, self._waits = trials, is_finished, waits
+        self._leases = Leases(output / _LEASES_DIRECTORY)
+
+    def unfinished(self) -> list[Trial]:
+        """The trials without a result."""
+        return [trial for trial in self._trials if not self._is_finished(trial)]
+
+    def take(self, interrupt: Interrupt) -> Iterator[Trial]:
+        """Yields one trial after the other, while this process has its lease, until none is left for it.
+
+        Ends early if somebody asks to stop. A trial that is left without a result is yielded again.
+        """
+        said = False
+        while (left := self.unfinished()) and not interrupt.signal_name:
+            for trial in left:
+                with self._leases.hold(PurePosixPath(trial.name)) as has:
+                    if has and not self._is_finished(trial):  # another process may have ended it just before
+                        yield trial
+                        break
+            else:
+                if not self._waits:
+                    return
+                if not said:
+                    print(f"waiting for {len(left)} trials of other processes", flush=True)
+                    said = True
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def alone(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Inside the block no other process of the grid is in one about the same."""
+        return self._leases.hold_when_free(PurePosixPath(what))
