@@ -177,7 +177,7 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
         ),
         (
             'MinimalPairs("BLiMP", "accuracy", "pairs.jsonl"), MinimalPairs("y", "accuracy", "none", "pll")',
-            "pairs.jsonl, line 2 has no column sentence_bad; {tasks}/none",
+            "pairs.jsonl, line 2 has no column sentence_bad; it has sentence_good; {tasks}/none",
         ),
     ],
 )
