@@ -147,6 +147,7 @@ def test_shares_add_up_and_are_off_by_less_than_one(weights, total):
     shares = share_out(weights, total)
     assert shares.sum() == total
     assert np.abs(shares - np.array(weights) * total).max() < 1
+    assert share_out((0.7, 0.3), 7).tolist() == [5, 2], "4.9 and 2.1: the largest remainder first"
 
 
 def test_the_fingerprint_covers_every_corpus_and_their_order(corpora):
