@@ -14,6 +14,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head
 from bert_jax.training.progress import describe_row
 from bert_jax.training.train_step import eval_step, predict_step
+from tests.bert_jax.drawn import draw_head
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.tasks.heads import HEADS, KINDS
 from tests.bert_jax.tasks.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
@@ -23,8 +24,7 @@ from tests.bert_jax.tasks.small_batch import LABELS, LENGTH, MODEL, ROWS, make_b
 def make(kind: str) -> tuple[Head, dict]:
     """A task and its parameters."""
     task = HEADS[kind](FineTuningConfig(model=MODEL, num_labels=LABELS))
-    init = functools.partial(task.module.init, deterministic=True)
-    return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    return task, draw_head(task)
 
 
 def outputs(kind: str, batch: dict) -> np.ndarray:
@@ -153,8 +153,7 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
 def test_left_to_right_models_are_pooled_where_they_have_read_all() -> None:
     model = dataclasses.replace(MODEL, attention="causal")
     task = HEADS["classification"](FineTuningConfig(model=model, num_labels=LABELS))
-    init = functools.partial(task.module.init, deterministic=True)
-    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    params = draw_head(task)
     predict = jax.jit(functools.partial(predict_step, task=task))
     batch = make_batch("classification")
     other = {**batch, "input_ids": batch["input_ids"].copy()}
