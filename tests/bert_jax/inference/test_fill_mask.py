@@ -20,7 +20,7 @@ from tests.bert_jax.small_run import make_run
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in `run` and its export in `model`."""
     directory = tmp_path_factory.mktemp("fill_mask")
-    make_run(directory / "run")
+    make_run(directory / "run", num_layers=1)
     convert(directory / "run", directory / "model")
     return directory
 
@@ -71,7 +71,7 @@ def test_bad_texts_are_refused(model: PretrainedModel) -> None:
 
 
 def test_a_left_to_right_model_is_refused(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", objective="ltr")
+    make_run(tmp_path / "run", objective="ltr", num_layers=1)
     with pytest.raises(UserError, match="trained left to right"):
         fill_mask(open_model(tmp_path / "run"), "the [MASK]")
 

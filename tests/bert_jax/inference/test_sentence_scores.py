@@ -33,8 +33,8 @@ SENTENCES = [
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Work directories of a masked and of a left-to-right model, and a file of pairs."""
     directory = tmp_path_factory.mktemp("sentence_scores")
-    make_run(directory / "masked", make_params=trainable_params)
-    make_run(directory / "ltr", objective="ltr", make_params=trainable_params)
+    make_run(directory / "masked", make_params=trainable_params, num_layers=1)
+    make_run(directory / "ltr", objective="ltr", make_params=trainable_params, num_layers=1)
     return directory
 
 

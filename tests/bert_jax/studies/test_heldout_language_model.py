@@ -36,8 +36,8 @@ TEXTS = [
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Work directories of a masked and of a left-to-right model of one vocabulary, and a corpus."""
     directory = tmp_path_factory.mktemp("heldout")
-    _, tokenizer = make_run(directory / "masked", make_params=trainable_params)
-    make_run(directory / "ltr", objective="ltr", make_params=trainable_params)
+    _, tokenizer = make_run(directory / "masked", make_params=trainable_params, num_layers=1)
+    make_run(directory / "ltr", objective="ltr", make_params=trainable_params, num_layers=1)
     make_run(directory / "sentencepiece", kind="sentencepiece")
     documents = [tokenizer.encode_batch(text) for text in TEXTS]
     write_corpus(directory / "corpus", [documents[:1]], [documents[:2], documents[2:]], tokenizer)
@@ -147,7 +147,7 @@ def test_a_left_to_right_model_has_its_own_likelihood_under_other_names(
 def test_models_of_one_vocabulary_see_the_same_masks(
     directory: Path, masked: PretrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_run(directory / "other_masking", objective="mlm")
+    make_run(directory / "other_masking", objective="mlm", num_layers=1)
     seen = []
     compute: Callable = token_probabilities.log_probabilities
 
