@@ -5,10 +5,13 @@ then an error. Compiling takes most of the time: all processes of a session shar
 machine code is not optimized. `JAX_DISABLE_MOST_OPTIMIZATIONS=0` optimizes it.
 """
 
+import dataclasses
 import importlib.util
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +49,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips marked tests whose extra is not installed; tests on stored numbers and texts remain."""
+    """Puts the tests of whole commands first, and skips marked tests whose extra is not installed.
+
+    Commands take the longest: where processes share the files, none is left with one of them at the end.
+    Tests on stored numbers and texts need no extra.
+    """
+    items.sort(key=lambda item: len(item.path.parts))
     for marker in _NEEDS:
         if lack := _lack(marker):
             skip = pytest.mark.skip(reason=lack)
@@ -67,3 +75,30 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny_run import write_corpus  # imports jax, which must find the directory above
 
     return write_corpus(tmp_path_factory.mktemp("tiny") / "corpus")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_programs() -> Iterator[dict[tuple, Any]]:
+    """Runs in one process whose steps are the same share one program, as the trials of a grid do.
+
+    Tracing and loading it anew takes longer than a tiny run does. A test that counts compilations clears
+    the dictionary first.
+    """
+    from bert_jax.training import program  # imports jax, which must find the directory above
+
+    made: dict[tuple, Any] = {}
+
+    def share(make: Any) -> Any:
+        def get(task: Any, run: Any, devices: list) -> Any:
+            optimizer = dataclasses.replace(run.optimizer, learning_rate=1.0, warmup_steps=0)
+            key = (make, task, optimizer, run.parallel, *devices)
+            if key not in made:
+                made[key] = make(task, run, devices)
+            return made[key].with_run(run)
+
+        return get
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_make_jit_program", "_make_pmap_program"):
+            patch.setattr(program, name, share(getattr(program, name)))
+        yield made

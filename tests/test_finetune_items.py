@@ -158,7 +158,7 @@ def test_items_give_back_the_metrics(tmp_path: Path, task: str) -> None:
 
 
 def test_a_trial_leaves_them_beside_its_result(tmp_path: Path) -> None:
-    make_run(tmp_path / "model")
+    make_run(tmp_path / "model", num_layers=1)
     for split in ("train", "dev"):
         write(tmp_path / "data" / f"{split}.tsv", "text\tlabel\nthe cat\tx\na dog\ty\nthe mat\tx\n")
     paths = [f"--{name}={tmp_path / name}" for name in ("model", "data", "output")]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,26 @@ TEXTS = "text\tlabel\nthe cat\tx\na dog\ty\nthe mat\tx\n"
 FIRST, SECOND = (f"lr{rate}-batch2-epochs1-seed0" for rate in ("0.001", "0.002"))
 
 
-@pytest.fixture
-def grid(tmp_path: Path, capsys: pytest.CaptureFixture) -> Path:
-    """A trial that is the best by accuracy, whatever others do, and a second that is by macro F1."""
-    make_run(tmp_path / "model")
-    (tmp_path / "data").mkdir()
+@pytest.fixture(scope="module")
+def one_trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial that is the best by accuracy, whatever others do, and the worst by macro F1."""
+    directory = tmp_path_factory.mktemp("metric")
+    make_run(directory / "model", num_layers=1)
+    (directory / "data").mkdir()
     for split in ("train", "dev"):
-        (tmp_path / "data" / f"{split}.tsv").write_text(TEXTS)
-    assert finetune(tmp_path, "1e-3") == 0
-    file = tmp_path / "out" / "trials" / FIRST / "result.json"
+        (directory / "data" / f"{split}.tsv").write_text(TEXTS)
+    assert finetune(directory, "1e-3") == 0
+    file = directory / "out" / "trials" / FIRST / "result.json"
     result = json.loads(file.read_text())
     result["metrics"] |= {"accuracy": 2.0, "macro_f1": -1.0}
     file.write_text(json.dumps(result))
-    capsys.readouterr()
-    return tmp_path
+    return directory
+
+
+@pytest.fixture
+def grid(one_trial: Path, tmp_path: Path) -> Path:
+    """A grid of that trial, for one test."""
+    return shutil.copytree(one_trial, tmp_path / "grid", symlinks=True)
 
 
 def finetune(directory: Path, rate: str, *more: str) -> int:

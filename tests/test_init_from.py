@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -14,12 +15,19 @@ from tokenizers import normalizers
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.pretraining.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
+from bert_jax.pretraining.init_from import (
+    check_vocabulary,
+    describe_new_rows,
+    describe_start,
+    open_initial,
+    take_shape,
+)
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
+from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
 from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, write_corpus
 
 NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
@@ -61,26 +69,50 @@ def assert_close(left: dict, right: dict) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
 
 
-@pytest.mark.parametrize("gelu", ["gelu_exact", pytest.param("gelu_tanh", marks=pytest.mark.slow)])
-def test_a_gelu_that_the_directory_does_not_say_is_named_or_taken_from_the_flag(
-    gelu: str, corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def google(model: Path) -> Iterator[Path]:
+    """The same model in a format that does not say which GELU it was trained with."""
+    directory = model.parent / "google"
+    with pytest.MonkeyPatch.context() as patch:
+        use_tensorflow_here(patch)
+        assert main(["convert", "--model", str(model), "--format", "tf1", "--output", str(directory)]) == 0
+        config = json.loads((directory / "bert_config.json").read_text())
+        del config["bert_jax"]
+        (directory / "bert_config.json").write_text(json.dumps(config))
+        yield directory
+
+
+def test_a_gelu_that_the_directory_does_not_say_is_named(
+    google: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    google = tmp_path / "google"
-    assert main(["convert", "--model", str(model), "--format", "tf1", "--output", str(google)]) == 0
-    config = json.loads((google / "bert_config.json").read_text())
-    del config["bert_jax"]
-    (google / "bert_config.json").write_text(json.dumps(config))
     assert main(["convert", "--model", str(google), "--output", str(tmp_path / "hf")]) == 0
     assert "note: google does not say which GELU it was trained with; gelu_tanh is" in capsys.readouterr().err
-    assert EXPERIMENTS["quickstart_bert"].model.activation == "gelu_tanh"
-    flags = ("--model.activation", gelu, *ONE_STEP)
-    assert main(further(tmp_path / "w", corpus, google, *flags)) == 0
-    assert "assumed" not in capsys.readouterr().out
-    assert read_record(tmp_path / "w").experiment.model.activation == gelu
     said = describe_start(open_model(google), ("encoder", "generator", "replaced_token"))
     assert (
         "it lacks generator, replaced token, drawn from the seed; its GELU is assumed to be gelu_tanh" in said
     )
+
+
+@pytest.mark.parametrize("gelu", ["gelu_tanh", pytest.param("gelu_exact", marks=pytest.mark.slow)])
+def test_it_is_taken_from_the_flag(
+    gelu: str, corpus: Path, google: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(further(tmp_path / "w", corpus, google, "--model.activation", gelu, *ONE_STEP)) == 0
+    assert "assumed" not in capsys.readouterr().out
+    assert read_record(tmp_path / "w").experiment.model.activation == gelu
+
+
+def test_a_flag_may_say_another_gelu_than_is_assumed(corpus: Path, google: Path) -> None:
+    named = EXPERIMENTS["quickstart_bert"]
+    assert named.model.activation == "gelu_tanh"
+    experiment = dataclasses.replace(
+        named,
+        model=dataclasses.replace(named.model, activation="gelu_exact"),
+        data=dataclasses.replace(named.data, corpus=str(corpus), phases=(Phase(16, 4),)),
+    )
+    opened, taken = open_initial(google, experiment, {"model.activation"})
+    assert opened.config.activation == taken.model.activation == "gelu_exact"
+    assert open_initial(google, experiment, ())[1].model.activation == "gelu_tanh"
 
 
 @pytest.mark.parametrize("kind", ["run", "export"])
@@ -91,14 +123,14 @@ def test_parameters_and_shape_are_the_models(
     if kind == "export":
         source = tmp_path / "exported"
         assert main(["export", "--workdir", str(model), "--output", str(source)]) == 0
-    flags = ("--model.dropout-rate", "0.2", "--seed", "5", *ONE_STEP)
+    flags = ("--model.initializer-range", "0.2", "--seed", "5", *ONE_STEP)
     assert main(further(tmp_path / "w", corpus, source, *flags)) == 0
     name = {"run": "first", "export": "exported"}[kind]
     assert f"starting from {name}\n" in capsys.readouterr().out
     assert_close(load_params(tmp_path / "w")[1], load_params(model)[1])
     record = read_record(tmp_path / "w")
     assert record.experiment.model.num_layers == FLAGS["--model.num-layers"]
-    assert record.experiment.model.dropout_rate == 0.2
+    assert record.experiment.model.initializer_range == 0.2
     assert (record.init_from, record.init_fingerprint) == (name, open_model(model).fingerprint())
     assert open_model(tmp_path / "w").facts["started from"] == name
 

@@ -2,10 +2,6 @@
 
 import dataclasses
 import math
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +24,12 @@ from bert_jax.model.size import encoder_flops, encoder_parameters
 from bert_jax.objectives import Objective, find_objective, register
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.training.checkpoints import saved_steps
 from data_pipeline.errors import UserError
 from tests.bert_jax.tpu.small_step import MODEL, PHASE
-from tests.tiny_run import arguments, deterministic_rows, environment, final_state
+from tests.tiny_run import arguments, deterministic_rows, final_state
 
 STEPS = 60
 
@@ -105,23 +102,15 @@ def pretrain_flags(workdir: Path, corpus: Path) -> list[str]:
     return arguments(workdir, corpus, *own, "--eval-every", "30")
 
 
-def start(workdir: Path, corpus: Path) -> subprocess.Popen[bytes]:
-    """Runs this file, which registers the objective, as the program."""
-    program = "import sys, tests.test_own_objective as own; sys.exit(own.main(sys.argv[1:]))"
-    words = [sys.executable, "-c", program, *pretrain_flags(workdir, corpus)]
-    return subprocess.Popen(words, env=environment())
-
-
 @pytest.fixture(scope="module")
 def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a run that was killed once and resumed."""
+    """The work directory of a run that was stopped once and resumed."""
     workdir = tmp_path_factory.mktemp("own") / "run"
-    process = start(workdir, corpus)
-    while process.poll() is None and not saved_steps(workdir):
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
-    assert start(workdir, corpus).wait() == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Interrupt, "requested_after", lambda self, steps: steps == 25)
+        assert main(pretrain_flags(workdir, corpus)) == 75
+    assert saved_steps(workdir) == [20, 25]
+    assert main(pretrain_flags(workdir, corpus)) == 0
     return workdir
 
 

@@ -110,7 +110,7 @@ def own_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_task")
 def test_it_is_trained_reported_and_applied(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_run(tmp_path / "model", make_params=trainable_params)
+    make_run(tmp_path / "model", make_params=trainable_params, num_layers=1)
     rows = "".join(f"{'the ' * n}\t{n}\n" for n in (1, 3, 5, 7))
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text(f"text\tn\n{rows}")

@@ -72,6 +72,19 @@ def write_report(directory: Path, results: StudyResults) -> None:
     table = make_table(results)
     write_bytes(directory / CSV_FILE, _csv(results).encode())
     drawings = write_figures(directory / FIGURES_DIRECTORY, draw_figures(results, table))
+    markdown, page = render(results, table, drawings)
+    write_bytes(directory / MARKDOWN_FILE, markdown.encode())
+    write_bytes(directory / PAGE_FILE, page.encode())
+
+
+def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the report as Markdown and as a page.
+
+    Args:
+      results: of the study.
+      table: made of them.
+      drawings: name of a figure -> its SVG text; those that are not there are left out.
+    """
     view = _view(results, table)
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("bert_jax.studies", "templates"),
@@ -82,10 +95,8 @@ def write_report(directory: Path, results: StudyResults) -> None:
     )
     templates.filters["md"] = _markdown
     markdown = templates.get_template("report.md.j2").render(**view, figures=drawings)
-    write_bytes(directory / MARKDOWN_FILE, markdown.encode())
     inline = {name: for_page(drawing) for name, drawing in drawings.items()}
-    page = templates.get_template("report.html.j2").render(**view, figures=inline)
-    write_bytes(directory / PAGE_FILE, page.encode())
+    return markdown, templates.get_template("report.html.j2").render(**view, figures=inline)
 
 
 def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:

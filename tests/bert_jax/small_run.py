@@ -20,6 +20,7 @@ from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_byte_bpe, train_sentencepiece
+from tests.bert_jax.drawn import draw_params
 from tests.bert_jax.encoders import ENCODERS
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
@@ -82,15 +83,7 @@ def random_params(model: ModelConfig) -> dict:
 
 def trainable_params(model: ModelConfig, objective: Objective = MaskedLM()) -> dict:  # noqa: B008 (a value)
     """Parameters of a scale that a few dozen steps can learn from."""
-    random = np.random.default_rng(5)
-    plain = {"scale": 1.0, "bias": 0.0}
-
-    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        name = path[-1].key
-        array = np.full(leaf.shape, plain[name]) if name in plain else random.normal(0, 0.3, leaf.shape)
-        return array.astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(draw, PretrainingTask(objective, model).abstract_params())
+    return draw_params(PretrainingTask(objective, model).abstract_params())
 
 
 def make_run(

@@ -16,6 +16,7 @@ from bert_jax.tasks.tagging import Tagging
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, predict_step, train_step
 from data_pipeline.errors import UserError
+from tests.bert_jax.drawn import draw_head
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.tasks.heads import HEADS
 from tests.bert_jax.tasks.small_batch import LABELS, MODEL, make_batch
@@ -37,7 +38,9 @@ def moved(
     """The largest change in each part of the parameters after one step."""
     config = dataclasses.replace(CONFIG, model=model, rates=rates, features=features)
     task, tx = HEADS[kind](config), make_optimizer(dataclasses.replace(config.optimizer, weight_decay=0.1))
-    before = jax.jit(functools.partial(init_state, task, tx))(0)
+    shapes = jax.eval_shape(functools.partial(init_state, task, tx), 0)
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    before = zeros.replace(params=draw_head(task), first_nonfinite_step=np.int32(-1))
     step = jax.jit(functools.partial(train_step, task=task, tx=tx))
     after = step(before, make_batch(kind), np.float32(1e-2), jax.random.key(0))
     changes: dict[str, float] = {}
@@ -97,9 +100,7 @@ def test_features_alone_train_nothing_of_the_encoder(kind: str) -> None:
 def make(kind: str, config: FineTuningConfig) -> tuple[Any, Any]:
     """Parameters, and the compiled outputs of a batch."""
     task = HEADS[kind](config)
-    init = functools.partial(task.module.init, deterministic=True)
-    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
-    return params, jax.jit(functools.partial(predict_step, task=task))
+    return draw_head(task), jax.jit(functools.partial(predict_step, task=task))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.bert_jax.formats.foreign_directories import (
     stored_weights,
     write_huggingface,
 )
+from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
 from tests.bert_jax.small_run import make_run
 from tests.golden.make_model_golden import SIZES
 
@@ -91,8 +92,9 @@ def test_it_is_the_same_model_as_under_transformers_names(
 
 
 def test_what_googles_configuration_has_no_field_for_travels(
-    written: tuple[Path, PretrainedModel], tmp_path: Path
+    written: tuple[Path, PretrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    use_tensorflow_here(monkeypatch)
     files = {path.name for path in written[0].iterdir()}
     assert files == {"bert_config.json", "vocab.txt", *(f"bert_model.ckpt.{part}" for part in PARTS)}
     config = json.loads((written[0] / "bert_config.json").read_text())
@@ -120,7 +122,8 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ltr", "spiece"]
 
 
-def test_missing_and_damaged_files_are_named(directory: Path, tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tensorflow_here(monkeypatch)
     broken = write_google(tmp_path / "google", google_tensors(), "model.ckpt-5")
     data = broken / "model.ckpt-5.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])

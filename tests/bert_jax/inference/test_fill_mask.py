@@ -20,7 +20,7 @@ from tests.bert_jax.small_run import make_run
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in `run` and its export in `model`."""
     directory = tmp_path_factory.mktemp("fill_mask")
-    make_run(directory / "run")
+    make_run(directory / "run", num_layers=1)
     convert(directory / "run", directory / "model")
     return directory
 
@@ -72,7 +72,7 @@ def test_bad_texts_are_refused(model: PretrainedModel) -> None:
 
 @pytest.mark.parametrize(("objective", "trained"), [("ltr", "left to right"), ("rtl", "right to left")])
 def test_a_model_of_one_direction_is_refused(tmp_path: Path, objective: str, trained: str) -> None:
-    make_run(tmp_path / "run", objective=objective)
+    make_run(tmp_path / "run", objective=objective, num_layers=1)
     with pytest.raises(UserError, match=f"trained {trained}"):
         fill_mask(open_model(tmp_path / "run"), "the [MASK]")
 

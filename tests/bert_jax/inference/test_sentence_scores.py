@@ -33,9 +33,9 @@ SENTENCES = [
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Work directories of a masked model and of two that read in one direction."""
     directory = tmp_path_factory.mktemp("sentence_scores")
-    make_run(directory / "masked", make_params=trainable_params)
+    make_run(directory / "masked", make_params=trainable_params, num_layers=1)
     for objective in ("ltr", "rtl"):
-        make_run(directory / objective, objective=objective, make_params=trainable_params)
+        make_run(directory / objective, objective=objective, make_params=trainable_params, num_layers=1)
     return directory
 
 

@@ -43,7 +43,8 @@ def compilations() -> Iterator[list[float]]:
 
 
 @pytest.mark.parametrize("mode", ["jit", pytest.param("pmap", marks=pytest.mark.slow)])
-def test_a_later_phase_begins_without_compiling(mode: ParallelMode) -> None:
+def test_a_later_phase_begins_without_compiling(mode: ParallelMode, shared_programs: dict) -> None:
+    shared_programs.clear()
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
     program = make_program(TASK, experiment)
     said: list[str] = []

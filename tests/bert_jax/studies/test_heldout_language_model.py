@@ -37,9 +37,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Work directories of a masked model and of two that read in one direction, of one vocabulary, and a
     corpus."""
     directory = tmp_path_factory.mktemp("heldout")
-    _, tokenizer = make_run(directory / "masked", make_params=trainable_params)
+    _, tokenizer = make_run(directory / "masked", make_params=trainable_params, num_layers=1)
     for objective in ("ltr", "rtl"):
-        make_run(directory / objective, objective=objective, make_params=trainable_params)
+        make_run(directory / objective, objective=objective, make_params=trainable_params, num_layers=1)
     make_run(directory / "sentencepiece", kind="sentencepiece")
     documents = [tokenizer.encode_batch(text) for text in TEXTS]
     write_corpus(directory / "corpus", [documents[:1]], [documents[:2], documents[2:]], tokenizer)
@@ -151,7 +151,7 @@ def test_a_model_of_one_direction_has_its_own_likelihood_under_other_names(
 def test_models_of_one_vocabulary_see_the_same_masks(
     directory: Path, masked: PretrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_run(directory / "other_masking", objective="mlm")
+    make_run(directory / "other_masking", objective="mlm", num_layers=1)
     seen = []
     compute: Callable = token_probabilities.log_probabilities
 

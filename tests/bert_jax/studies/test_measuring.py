@@ -34,7 +34,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study's directory with two pretrained models, beside their corpus and the pairs."""
     directory = tmp_path_factory.mktemp("measuring")
     for name, objective in (("masked", "mlm_nsp"), ("ltr", "ltr")):
-        _, tokenizer = make_run(directory / name, objective=objective, make_params=trainable_params)
+        _, tokenizer = make_run(
+            directory / name, objective=objective, make_params=trainable_params, num_layers=1
+        )
     documents = [tokenizer.encode_batch(TEXTS[:4])] * 3
     write_corpus(directory / "corpus", [documents], [documents], tokenizer)
     (directory / "pairs").mkdir()

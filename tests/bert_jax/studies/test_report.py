@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bert_jax.studies.report import write_report
-from bert_jax.studies.results import Measurement
+from bert_jax.studies.report import render, write_report
+from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.study import HeldoutLM
+from bert_jax.studies.tables import make_table
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -47,6 +48,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("report")
     write_report(directory, results(measurements(SCORES)))
     return directory
+
+
+def texts(known: StudyResults) -> tuple[str, str]:
+    """The report as Markdown and as a page, without its figures, which take seconds to draw."""
+    return render(known, make_table(known), {})
 
 
 def test_every_number_that_went_in_is_a_line(report: Path) -> None:
@@ -86,12 +92,13 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "| mlm | 81.0, 84.0, 89.0; lr1 (3 of 3) |" in text
 
 
-def test_the_claim_of_an_arm_stands_beside_its_settings(tmp_path: Path) -> None:
+def test_the_claim_of_an_arm_stands_beside_its_settings() -> None:
     known = results(measurements(SCORES))
     arms = {**STUDY.arms, "mlm": dataclasses.replace(STUDY.arms["mlm"], claim="MNLI +0.5")}
-    write_report(tmp_path, dataclasses.replace(known, study=dataclasses.replace(STUDY, arms=arms)))
-    assert "| mlm | objective mlm (base: mlm_nsp) | MNLI +0.5 |" in (tmp_path / "report.md").read_text()
-    assert "MNLI +0.5" in Page((tmp_path / "report.html").read_text()).text
+    study = dataclasses.replace(STUDY, arms=arms)
+    markdown, page = texts(dataclasses.replace(known, study=study))
+    assert "| mlm | objective mlm (base: mlm_nsp) | MNLI +0.5 |" in markdown
+    assert "MNLI +0.5" in Page(page).text
 
 
 def test_the_page_needs_no_other_file_and_shows_text_as_text(report: Path) -> None:
@@ -106,7 +113,7 @@ def test_markup_in_titles_and_headings_is_text(tmp_path: Path) -> None:
     known = results(measurements(SCORES))
     column = dataclasses.replace(STUDY.measures[0], column="a<b> | $c^$ & d")
     study = dataclasses.replace(STUDY, title="<i>T</i>", measures=(column,), published={})
-    write_report(tmp_path, dataclasses.replace(known, study=study))
+    write_report(tmp_path, dataclasses.replace(known, study=study))  # figures too have the heading
     page = Page((tmp_path / "report.html").read_text())
     assert "<i>T</i>" in page.text
     assert "a<b> | $c^$ & d: higher is better." in page.text
@@ -120,7 +127,7 @@ def test_places_sort_by_their_numbers_and_those_without_come_last(report: Path) 
     assert "<td>-<small>0 of 3 seeds" in page
 
 
-def test_what_became_of_the_papers_orders_is_a_sentence(tmp_path: Path) -> None:
+def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
     arms = {"mlm": [90, 94.1, 98], "ltr": [70, 74.1, 78], "ltr_bilstm": [81, 82]}
     others = {
         arm: {seed: {"lr1": [score]} for seed, score in enumerate(scores)} for arm, scores in arms.items()
@@ -128,15 +135,15 @@ def test_what_became_of_the_papers_orders_is_a_sentence(tmp_path: Path) -> None:
     published = {"base": 80.0, "mlm": 81.0, "ltr": 82.0, "ltr_bilstm": 79.0}
     study = dataclasses.replace(STUDY, published={arm: {"topic": value} for arm, value in published.items()})
     known = results(measurements({"base": SCORES["base"], **others}))
-    write_report(tmp_path, dataclasses.replace(known, study=study))
+    markdown, _ = texts(dataclasses.replace(known, study=study))
     expected = (
         "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; not to "
         "be told with these seeds for ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
     )
-    assert expected in (tmp_path / "report.md").read_text()
+    assert expected in markdown
 
 
-def test_decimals_follow_from_the_unit(tmp_path: Path) -> None:
+def test_decimals_follow_from_the_unit() -> None:
     factors = {"bits_per_byte": 1, "mlm_accuracy": 0.1, "accuracy": 4, "mlm_perplexity": 100}
     values = {"base": [1.2341, 1.2361, 1.2381], "mlm": [1.2441, 1.2461, 1.2482]}
     measured = [
@@ -146,8 +153,7 @@ def test_decimals_follow_from_the_unit(tmp_path: Path) -> None:
     ]
     columns = tuple(HeldoutLM(metric, metric) for metric in factors)
     study = dataclasses.replace(STUDY, measures=columns, published={})
-    write_report(tmp_path, dataclasses.replace(results(measured), study=study))
-    text = (tmp_path / "report.md").read_text()
+    text, _ = texts(dataclasses.replace(results(measured), study=study))
     assert "| base | 1.236 ± 0.002 | 0.124 ± 0.000 | 4.9 ± 0.0 | 123.6 ± 0.2 |" in text
     row = next(line for line in text.splitlines() if line.startswith("| mlm | +"))
     assert row.replace(", over seeds alone", "") == (
@@ -188,10 +194,10 @@ def test_scores_at_several_steps_are_a_figure(tmp_path: Path) -> None:
     ("num_seeds", "line"),
     [(1, "With one seed, this study cannot tell arms from noise."), (2, "With fewer than 3 seeds there are")],
 )
-def test_too_few_seeds_are_said(num_seeds: int, line: str, tmp_path: Path) -> None:
-    write_report(tmp_path, results(measurements(SCORES), num_seeds))
-    assert line in (tmp_path / "report.md").read_text()
-    assert line in Page((tmp_path / "report.html").read_text()).text
+def test_too_few_seeds_are_said(num_seeds: int, line: str) -> None:
+    markdown, page = texts(results(measurements(SCORES), num_seeds))
+    assert line in markdown
+    assert line in Page(page).text
 
 
 def test_a_study_of_which_nothing_is_done_has_a_report(tmp_path: Path) -> None:

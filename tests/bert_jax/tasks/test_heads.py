@@ -15,6 +15,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head
 from bert_jax.training.progress import describe_row
 from bert_jax.training.train_step import eval_step, predict_step
+from tests.bert_jax.drawn import draw_head
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.tasks.heads import HEADS, KINDS
 from tests.bert_jax.tasks.small_batch import LABELS, LENGTH, MODEL, ROWS, make_batch
@@ -24,8 +25,7 @@ from tests.bert_jax.tasks.small_batch import LABELS, LENGTH, MODEL, ROWS, make_b
 def make(kind: str) -> tuple[Head, dict]:
     """A task and its parameters."""
     task = HEADS[kind](FineTuningConfig(model=MODEL, num_labels=LABELS))
-    init = functools.partial(task.module.init, deterministic=True)
-    return task, jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    return task, draw_head(task)
 
 
 def outputs(kind: str, batch: dict) -> np.ndarray:
@@ -155,8 +155,7 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
 def test_models_of_one_direction_are_pooled_where_they_have_read_all(attention: Attention) -> None:
     model = dataclasses.replace(MODEL, attention=attention)
     task = HEADS["classification"](FineTuningConfig(model=model, num_labels=LABELS))
-    init = functools.partial(task.module.init, deterministic=True)
-    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    params = draw_head(task)
     predict = jax.jit(functools.partial(predict_step, task=task))
     batch, rows = make_batch("classification"), np.arange(ROWS)
     last = batch["input_mask"].sum(-1) - 1

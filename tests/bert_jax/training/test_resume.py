@@ -44,7 +44,7 @@ OPTIMIZERS = {
 def test_a_checkpoint_changes_no_bit(objective: str, encoder: str, optimizer: str, tmp_path: Path) -> None:
     phase = Phase(max_seq_length=LENGTH, max_predictions_per_seq=SLOTS)
     experiment = Experiment(
-        model=dataclasses.replace(TINY, num_layers=2, **ENCODERS[encoder]),
+        model=dataclasses.replace(TINY, **ENCODERS[encoder]),
         data=DataConfig(phases=(phase,)),
         optimizer=OPTIMIZERS[optimizer],
         num_train_steps=4,

@@ -18,6 +18,7 @@ from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
 from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
+from tests.bert_jax.drawn import draw_head
 from tests.bert_jax.tasks.heads import HEADS, KINDS
 from tests.bert_jax.tasks.small_rows import LABELS, ROWS, make_rows
 from tests.bert_jax.tiny_model import TINY
@@ -31,9 +32,7 @@ def frozen(layers: tuple[int, ...] = (-1,), combine: Combination = "concat") -> 
 
 
 def params_of(kind: str, config: FineTuningConfig) -> dict[str, Any]:
-    head = HEADS[kind](config)
-    init = jax.jit(functools.partial(head.module.init, deterministic=True))
-    return init(jax.random.key(0), head.example_batch())["params"]
+    return draw_head(HEADS[kind](config))
 
 
 def cache_in(

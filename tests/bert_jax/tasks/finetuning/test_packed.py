@@ -17,6 +17,7 @@ from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import init_state, train_step
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
+from tests.bert_jax.drawn import draw_head
 from tests.bert_jax.tasks.heads import HEADS, KINDS
 from tests.bert_jax.tasks.small_rows import LABELS, ROWS, make_rows
 from tests.bert_jax.tiny_model import TINY
@@ -47,8 +48,7 @@ def sums_and_gradient(task: Head, params: dict, batch: dict) -> tuple[dict, dict
 
 def check_same(kind: str, config: FineTuningConfig) -> None:
     task = HEADS[kind](config)
-    init = jax.jit(functools.partial(task.module.init, deterministic=True))
-    params = init(jax.random.key(0), task.example_batch())["params"]
+    params = draw_head(task)
     padded, packed = (sums_and_gradient(task, params, batch) for batch in batches(kind))
     assert padded[0]["examples"] == ROWS
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), packed, padded)
@@ -79,7 +79,7 @@ def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
     config = FineTuningConfig(model=MODEL)
     task, tx = Spans(config), make_optimizer(config.optimizer)
     _, packed = batches("spans")
-    state = init_state(task, tx, np.uint32(0))
+    state = jax.jit(functools.partial(init_state, task, tx))(0)
 
     def step(parts: int) -> dict:
         run = functools.partial(train_step, task=task, tx=tx, accumulation_steps=parts)

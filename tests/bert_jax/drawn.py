@@ -1,0 +1,30 @@
+"""Parameters drawn by numpy: compiling a module's own initialization takes longer than a tiny step of it."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.tasks.finetuning.head import Head
+
+_SAME = {"scale": 1.0, "bias": 0.0}
+
+
+def draw_params(shapes: Mapping[str, Any], deviation: float = 0.3) -> dict:
+    """Parameters of these shapes, of a scale that a few dozen steps can learn from."""
+    random = np.random.default_rng(5)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        name = path[-1].key
+        array = np.full(leaf.shape, _SAME[name]) if name in _SAME else random.normal(0, deviation, leaf.shape)
+        return array.astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def draw_head(head: Head, deviation: float = 0.5) -> dict:
+    """Parameters of a head and its encoder."""
+    init = functools.partial(head.module.init, deterministic=True)
+    return draw_params(jax.eval_shape(init, jax.random.key(0), head.example_batch())["params"], deviation)
