@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import normalizers
 
+from bert_jax.cli.flags.pretrain import parse
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
@@ -24,6 +25,7 @@ from bert_jax.pretraining.init_from import (
 )
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
+from data_pipeline.config import Phase
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
@@ -103,16 +105,12 @@ def test_it_is_taken_from_the_flag(
 
 
 def test_a_flag_may_say_another_gelu_than_is_assumed(corpus: Path, google: Path) -> None:
-    named = EXPERIMENTS["quickstart_bert"]
-    assert named.model.activation == "gelu_tanh"
-    experiment = dataclasses.replace(
-        named,
-        model=dataclasses.replace(named.model, activation="gelu_exact"),
-        data=dataclasses.replace(named.data, corpus=str(corpus), phases=(Phase(16, 4),)),
-    )
-    opened, taken = open_initial(google, experiment, {"model.activation"})
-    assert opened.config.activation == taken.model.activation == "gelu_exact"
-    assert open_initial(google, experiment, ())[1].model.activation == "gelu_tanh"
+    given = parse(further(Path("w"), corpus, google, "--model.activation", "gelu_exact")[1:])
+    args, opened = open_initial(given, print)
+    assert opened is not None
+    assert opened.config.activation == args.experiment.model.activation == "gelu_exact"
+    args, _ = open_initial(parse(further(Path("w"), corpus, google)[1:]), print)
+    assert args.experiment.model.activation == "gelu_tanh"
 
 
 @pytest.mark.parametrize("kind", ["run", "export"])
@@ -219,7 +217,8 @@ def test_the_vocabulary_size_holds_model_and_corpus(
     vocabulary_size = describe(str(longer)).vocabulary_size
     assert vocabulary_size is not None
     wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
-    experiment = dataclasses.replace(named, model=wanted)
+    data = dataclasses.replace(named.data, phases=(Phase(16, 4),))
+    experiment = dataclasses.replace(named, data=data, model=wanted)
     given = {"model.vocab_size"} if flag else ()
     shaped = take_shape(experiment, given, with_rows(model, rows), vocabulary_size)
     assert shaped.model.vocab_size == expected

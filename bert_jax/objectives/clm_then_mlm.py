@@ -81,7 +81,8 @@ class CausalThenMaskedLM(MaskedLM):
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         # Steps of both stages may be added up: the loss is then the mean over all predictions.
         weights = {kind: sums[f"{kind}_weight"] for kind in ("mlm", "lm") if sums[f"{kind}_weight"]}
-        means, loss = {}, 0.0
+        means: dict[str, float] = {}
+        loss = 0.0
         for kind, weight in weights.items():
             of_kind = language_model.token_means(language_model.sums_of(kind, sums), kind, self.z_loss)
             loss += of_kind["loss"] * (weight / sum(weights.values()))

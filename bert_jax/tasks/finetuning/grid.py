@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -167,7 +167,7 @@ class Grid:
                 self.with_features.clear()
         return True
 
-    def _announced(self, interrupt: Interrupt) -> Iterator[Trial]:
+    def _announced(self, interrupt: Interrupt) -> Generator[Trial, None, None]:
         """The trials that this process takes, each after a line that says how long all will take."""
         began = time.perf_counter()
         epochs_at_first = self._epochs_left()

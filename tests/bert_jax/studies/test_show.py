@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.parallel.leases import Leases
 from bert_jax.studies.directory import LEASES_DIRECTORY, Ended, write_ended
-from bert_jax.studies.leases import Leases
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan
 from bert_jax.studies.show import show_status
 from bert_jax.training.metric_log import METRICS_FILE
