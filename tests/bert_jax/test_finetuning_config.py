@@ -100,7 +100,9 @@ def test_features_alone_train_nothing_of_the_encoder(kind: str) -> None:
 def make(kind: str, config: FineTuningConfig) -> tuple[Any, Any]:
     """Parameters, and the compiled outputs of a batch."""
     task = HEADS[kind](config)
-    return draw_head(task), jax.jit(functools.partial(predict_step, task=task))
+    init = functools.partial(task.module.init, deterministic=True)
+    params = jax.jit(init)(jax.random.key(0), task.example_batch())["params"]
+    return params, jax.jit(functools.partial(predict_step, task=task))
 
 
 @pytest.mark.parametrize(
