@@ -48,6 +48,6 @@ def _check_names(path: Path) -> None:
             for number, key in enumerate(keys):
                 if any(key.value == before.value for before in keys[:number]):
                     raise UserError(
-                        f"--file {path}, line {key.lineno}: {key.value!r} stands twice in one dict, of which "
+                        f"--file {path}, line {key.lineno}: {key.value!r} occurs twice in one dict, of which "
                         f"the last would count; arms have different names"
                     )
