@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path, PurePosixPath
 
 from bert_jax.finetuning_config import Trial
@@ -33,7 +33,7 @@ class Turns:
         """The trials without a result."""
         return [trial for trial in self._trials if not self._is_finished(trial)]
 
-    def take(self, interrupt: Interrupt) -> Iterator[Trial]:
+    def take(self, interrupt: Interrupt) -> Generator[Trial, None, None]:
         """Yields one trial after the other, while this process has its lease, until none is left for it.
 
         Ends early if somebody asks to stop. A trial that is left without a result is yielded again.
