@@ -12,7 +12,8 @@ usage: launch_tpu.sh VERB NAME [FLAGS] [-- EXPERIMENT [OVERRIDES]]
       --corpus gs://my-bucket/corpora/wiki -- base --seed 1
   launch_tpu.sh study my-study --zone us-west4-a --project my-project \
       --type v5litepod-8 --slices 3 --spot --workdir gs://my-bucket/studies/5 \
-      --corpus gs://my-bucket/corpora/wiki --tasks gs://my-bucket/tasks -- table5
+      --corpus gs://my-bucket/corpora/wiki --tasks gs://my-bucket/tasks \
+      -- table5 --scale paper
 
 verbs, for the slice NAME:
   create   rent it: on demand, --spot, or through Google's queue (--queued)

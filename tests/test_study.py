@@ -233,7 +233,7 @@ def test_a_directory_of_something_else_is_refused(
         (None, "is not a file"),
         (
             "ARMS = {'base': 1,\n        'base': 2}\n",
-            "mine.py, line 2: 'base' stands twice in one dict, of which the last would count",
+            "mine.py, line 2: 'base' occurs twice in one dict, of which the last would count",
         ),
     ],
 )

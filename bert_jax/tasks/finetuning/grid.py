@@ -171,14 +171,15 @@ class Grid:
         """The trials that this process takes, each after a line that says how long all will take."""
         began = time.perf_counter()
         epochs_at_first = self._epochs_left()
-        for trial in self.turns.take(interrupt):
-            line = f"trial {self.trials.index(trial) + 1} of {len(self.trials)}: {trial.name}"
-            left = self._epochs_left()
-            if epochs_at_first > left:
-                pace = (time.perf_counter() - began) / (epochs_at_first - left)
-                line += f"; about {duration(pace * left)} left for all"
-            print(line, flush=True)
-            yield trial
+        with contextlib.closing(self.turns.take(interrupt)) as trials:
+            for trial in trials:
+                line = f"trial {self.trials.index(trial) + 1} of {len(self.trials)}: {trial.name}"
+                left = self._epochs_left()
+                if epochs_at_first > left:
+                    pace = (time.perf_counter() - began) / (epochs_at_first - left)
+                    line += f"; about {duration(pace * left)} left for all"
+                print(line, flush=True)
+                yield trial
 
     def _epochs_left(self) -> float:
         return sum(trial.epochs for trial in self.turns.unfinished())
