@@ -90,8 +90,8 @@ def test_rotary_positions_have_any_number_and_another_base(corpus: Path, learnt:
     data = dataclasses.replace(named.data, corpus=str(corpus), phases=(Phase(16, 4),))
     wanted = dataclasses.replace(named.model, rotary_base=160_000.0, max_position_embeddings=24)
     experiment = dataclasses.replace(named, data=data, model=wanted)
-    assert describe_positions(model, take_shape(experiment, (), model).model) == []
-    shape = take_shape(experiment, ("model.rotary_base", "model.max_position_embeddings"), model).model
+    assert describe_positions(model, take_shape(experiment, (), model, 0).model) == []
+    shape = take_shape(experiment, ("model.rotary_base", "model.max_position_embeddings"), model, 0).model
     assert describe_positions(model, shape) == [
         "model.max_position_embeddings 32 -> 24",
         "model.rotary_base 10000.0 -> 160000.0",

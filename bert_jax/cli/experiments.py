@@ -38,7 +38,7 @@ def _print_table() -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("experiment", "objective", "L/H/A"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("parameters", "steps", "batch", "tokens", "FLOPs"):
+    for heading in ("params", "steps", "batch", "tokens", "FLOPs"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, experiment in EXPERIMENTS.items():
         model = experiment.model
@@ -49,7 +49,11 @@ def _print_table() -> None:
             f"{experiment.objective.num_parameters(model) / 1e6:.1f} M",
             f"{experiment.num_train_steps:,}",
             f"{experiment.global_batch_size:,}",
-            f"{run_tokens(experiment):.1e}",
-            f"{run_flops(experiment):.1e}",
+            _in_powers_of_ten(run_tokens(experiment)),
+            _in_powers_of_ten(run_flops(experiment)),
         )
     Console().print(table)
+
+
+def _in_powers_of_ten(number: int) -> str:
+    return f"{number:.1e}".replace("e+", "e")  # two columns narrower: the table fills the terminal

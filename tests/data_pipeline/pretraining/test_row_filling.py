@@ -8,7 +8,8 @@ import pytest
 
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.batches import Drawn, evaluation_batches, make_corpus_source, training_batches
+from data_pipeline.pretraining.batches import evaluation_batches, training_batches
+from data_pipeline.pretraining.corpus_source import Drawn, make_corpus_source
 from data_pipeline.pretraining.masking import num_mask_draws, share_draws
 from data_pipeline.pretraining.order import shuffled_columns
 from data_pipeline.pretraining.pairs import PAIR_DRAWS
