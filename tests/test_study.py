@@ -196,7 +196,7 @@ def test_measures_that_cannot_be_made_are_named_before_anything_is_run(
 
 
 def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 0
+    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 75
     assert "0 of 24 done, 24 left" in capsys.readouterr().out
     assert not (tmp_path / "study").exists()
 
