@@ -126,7 +126,7 @@ def test_the_batch_of_any_step_of_a_run_can_be_seen(corpus, capsys, tmp_path):
         assert main(["inspect", str(tmp_path), *flags]) == 2
         assert message in capsys.readouterr().err
     assert main(["inspect", data.corpus, "--step", "1"]) == 2
-    assert "is not the work directory of one" in capsys.readouterr().err
+    assert f"the work directory of a run, which {data.corpus} is not" in capsys.readouterr().err
 
 
 def test_the_command_names_what_is_wrong(corpus, capsys, tmp_path):
