@@ -17,6 +17,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.pretraining.init_from import check_vocabulary, describe_new_rows, describe_start, take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
+from data_pipeline.config import Phase
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
@@ -186,8 +187,9 @@ def test_the_vocabulary_size_holds_model_and_corpus(
     named = EXPERIMENTS["quickstart_bert"]
     vocabulary_size = describe(str(longer)).vocabulary_size
     assert vocabulary_size is not None
+    data = dataclasses.replace(named.data, phases=(Phase(16, 4),))
     wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
-    experiment = dataclasses.replace(named, model=wanted)
+    experiment = dataclasses.replace(named, data=data, model=wanted)
     given = {"model.vocab_size"} if flag else ()
     shaped = take_shape(experiment, given, with_rows(model, rows), vocabulary_size)
     assert shaped.model.vocab_size == expected
