@@ -216,8 +216,8 @@ def test_the_vocabulary_size_holds_model_and_corpus(
     named = EXPERIMENTS["quickstart_bert"]
     vocabulary_size = describe(str(longer)).vocabulary_size
     assert vocabulary_size is not None
-    wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
     data = dataclasses.replace(named.data, phases=(Phase(16, 4),))
+    wanted = dataclasses.replace(named.model, vocab_size=flag or named.model.vocab_size)
     experiment = dataclasses.replace(named, data=data, model=wanted)
     given = {"model.vocab_size"} if flag else ()
     shaped = take_shape(experiment, given, with_rows(model, rows), vocabulary_size)
