@@ -27,7 +27,8 @@ def recorded(
 
     def training_batches(*args: Any, first_step: int, rows: Any, **settings: Any) -> Iterator[Any]:
         directory.mkdir(exist_ok=True)
-        numbers = np.concatenate([np.arange(start, stop) for start, stop in rows])
+        ranges = rows(settings["global_batch_size"])
+        numbers = np.concatenate([np.arange(start, stop) for start, stop in ranges])
         with (directory / str(os.getpid())).open("a") as file:
             for step, batch in enumerate(
                 make(*args, first_step=first_step, rows=rows, **settings), first_step
