@@ -3,11 +3,12 @@
 A BiLSTM is trained on the last layers of a model of `quickstart`'s size, or of --model, to tell the packages
 of the installed documentation apart. The sides take turns, each run in a process of its own.
 
-    python benchmarks/feature_cache.py --output feature_cache.json
+    python benchmarks/feature_cache.py > feature_cache.json
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -16,26 +17,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bert_jax.cli.huge_pages import restart_with_huge_pages
-from bert_jax.cli.main import main as bert_jax
+from bert_jax.formats.model_source import ModelSource
 from bert_jax.formats.open_model import open_model
+from bert_jax.studies.measuring import finetune_arguments
 from bert_jax.tasks.finetuning.grid import Grid
+from bert_jax.tasks.finetuning.run import finetune
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.preparing.documentation_tasks import write_tasks
 
 SIDES = ("cached", "computed")
+# As the command `bert-jax finetune` sets for itself.
+ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
 
 
 def main() -> None:
     args = parse_arguments()
     if args.side:
-        restart_with_huge_pages()
-        sys.exit(finetune(args))
+        sys.exit(finetune_once(args))
     with tempfile.TemporaryDirectory() as directory:
         result = compare(args, Path(directory))
     print(json.dumps(result, indent=2))
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -43,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, help="any model that bert-jax opens")
     parser.add_argument("--turns", type=int, default=3, help="runs of each side")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="JSON file; by default printed only")
+    parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -63,7 +64,7 @@ def compare(args: argparse.Namespace, directory: Path) -> dict[str, Any]:
             flags = [f"--model={args.model}", f"--data={directory / 'tasks'}", f"--epochs={args.epochs}"]
             began = time.monotonic()
             command = [sys.executable, __file__, *flags, f"--output={output}", f"--side={side}"]
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=ENVIRONMENT)
             seconds = time.monotonic() - began
             found[side].append({"run_seconds": round(seconds, 1), **epoch_of(output, args.epochs)})
     medians = {
@@ -77,23 +78,24 @@ def compare(args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     return {**medians, **ratios, "epochs": args.epochs, "turns": found}
 
 
-def finetune(args: argparse.Namespace) -> int:
+def finetune_once(args: argparse.Namespace) -> int:
     """Trains one trial, as one side does."""
     if args.side == "computed":
         Grid._feature_cache = lambda self: None  # type: ignore[method-assign]
-    layers = open_model(args.model).config.num_layers
-    features = ["--features.layers", "-2", "-1", "--features.lstm-layers=1", "--features.lstm-width=128"]
-    return bert_jax(
-        [
-            *("finetune", "classify", f"--model={args.model}", f"--data={args.data / 'package'}"),
-            *(
-                f"--output={args.output}",
-                f"--epochs={args.epochs}",
-                "--learning-rate=1e-3",
-                "--batch-size=32",
-            ),
-            *("--max-seq-length=64", f"--frozen-layers={layers}", *features),
-        ]
+    model = open_model(args.model)
+    flags = {
+        "learning_rate": (1e-3,),
+        "batch_size": (32,),
+        "epochs": (float(args.epochs),),
+        "max_seq_length": 64,
+        "frozen_layers": model.config.num_layers,
+        "features.layers": (-2, -1),
+        "features.lstm_layers": 1,
+        "features.lstm_width": 128,
+    }
+    data = str(args.data / "package")
+    return finetune(
+        finetune_arguments("classify", flags, ModelSource(model=args.model), data, args.output), model
     )
 
 

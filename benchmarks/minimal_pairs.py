@@ -3,7 +3,7 @@
 The first call compiles; of the others, the median and the fastest are given. On a
 machine that does other things too, pairs for each second of a core's time tell more than pairs a second.
 
-    python benchmarks/minimal_pairs.py --model MODEL --data PAIRS --output minimal_pairs.json
+    python benchmarks/minimal_pairs.py --model MODEL --data PAIRS
 """
 
 import argparse
@@ -27,7 +27,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="as of `bert-jax minimal-pairs`")
     parser.add_argument("--pairs", type=int, default=2000, help="evenly spaced over all; all if fewer")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="JSON file; by default printed only")
     return parser.parse_args()
 
 
@@ -63,10 +62,7 @@ def main() -> None:
         "pairs": count,
         "scoring": measured,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Both run on one corpus. A few short runs in turns give the seconds that a step o
 then has as many steps as fit into the time of `quickstart_bert`, with its whole schedule in them. It takes a
 quarter of an hour on two cores; nothing else should run.
 
-    python benchmarks/quickstart.py --output quickstart.json
+    python benchmarks/quickstart.py > quickstart.json
 """
 
 import argparse
@@ -25,15 +25,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         result = measure(Path(directory), args.turns, args.steps)
     print(json.dumps(result, indent=2))
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--turns", type=int, default=3, help="short runs of each, to measure a step")
     parser.add_argument("--steps", type=int, default=300, help="steps of a short run")
-    parser.add_argument("--output", type=Path, help="JSON file; by default printed only")
     return parser.parse_args()
 
 

@@ -4,7 +4,7 @@ The rest is what a study adds: processes that start, data and checkpoints that a
 and waiting for other workers. All is read from what runs record. Corpus and tasks are made before the clock
 starts. The study `smoke` takes several minutes on two cores; nothing else should run.
 
-    python benchmarks/study_overhead.py --output study_overhead.json
+    python benchmarks/study_overhead.py > study_overhead.json
 """
 
 import argparse
@@ -26,14 +26,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         result = measure(Path(directory) / "study", args.workers, args.flags)
     print(json.dumps(result, indent=2))
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--workers", type=int, default=2, help="workers side by side, one on each core")
-    parser.add_argument("--output", type=Path, help="JSON file; by default printed only")
     parser.add_argument("flags", nargs="*", help="further flags of the study, after --")
     return parser.parse_args()
 

@@ -4,7 +4,7 @@ The independent processes do what the workers do, each on its own core for every
 reports or logs. The sides take turns. Corpus and tasks are made before. Memory is the highest sum of the
 proportional set sizes of a side's processes.
 
-    python benchmarks/study_throughput.py --output study_throughput.json
+    python benchmarks/study_throughput.py > study_throughput.json
 """
 
 import argparse
@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.cli.huge_pages import restart_with_huge_pages
 from bert_jax.objectives import objective_name
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
@@ -36,20 +35,19 @@ SCALE = "smoke"
 WORKERS = 2
 SIDES = ("study", "processes")
 SECONDS_BETWEEN_SAMPLES = 0.5
+# As the command `bert-jax study` sets for itself.
+ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
 
 
 def main() -> None:
     args = parse_arguments()
     if args.part is not None:
-        restart_with_huge_pages()
         do_part(args)
         return
     with tempfile.TemporaryDirectory() as directory:
         args.data = Path(directory) / "data"
         result = compare(args, Path(directory))
     print(json.dumps(result, indent=2))
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -57,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3, help="how often each side does all runs")
     parser.add_argument("--steps", type=int, default=1200, help="of a pretraining, a multiple of 300")
     parser.add_argument("--seeds", type=int, default=WORKERS, help=f"a multiple of {WORKERS}")
-    parser.add_argument("--output", type=Path, help="JSON file; by default printed only")
+    parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -65,8 +63,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def compare(args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Medians over turns of both sides, and the ratio of their rates."""
-    makes_data = ["bert-jax", "study", SCALE, "--output", str(args.data), "--status"]
-    subprocess.run(makes_data, stdout=subprocess.DEVNULL, check=False)
+    makes_data = ["bert-jax", "study", SCALE, "--output", str(args.data), "--plan"]
+    subprocess.run(makes_data, stdout=subprocess.DEVNULL, check=True)
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for turn in range(args.turns):
         for side in SIDES if turn % 2 == 0 else SIDES[::-1]:
@@ -128,7 +126,8 @@ def run(commands: Sequence[Sequence[str]], num_jobs: int) -> dict[str, float]:
     """
     began, seconds = time.monotonic(), []
     started = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) for command in commands
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, env=ENVIRONMENT)
+        for command in commands
     ]
     with sampled_memory({process.pid for process in started}) as samples:
         left = list(started)

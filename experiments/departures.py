@@ -18,7 +18,7 @@ from bert_jax.objectives import (
     ReplacedTokenDetection,
 )
 from bert_jax.studies.study import Arm, Changes, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
+from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -54,16 +54,24 @@ def _arms(
       phases: its `data.phases`.
       finetuned: the measures of models that are no masked language models.
     """
-    names = tuple(measure.name for measure in finetuned)
     # As many parameters as the dense layer, since a gated one has three matrices.
     gated: Changes = {"model.intermediate_size": 8 * round(width / 12)}
-    geglu: Changes = {**gated, "model.feed_forward": "geglu"}
     twice_as_many = tuple(
         replace(phase, max_predictions_per_seq=2 * phase.max_predictions_per_seq) for phase in phases
     )
     masking_30: Changes = {"data.masking.rate": 0.3, "data.phases": twice_as_many}
-    alone = {
+    return {
         "base": Arm(BASE),
+        **_parts_of_the_encoder(hidden, gated),
+        **_objectives(tuple(measure.name for measure in finetuned)),
+        **_masks(masking_30),
+        **_OPTIMIZATION,
+        **_chain(gated, masking_30),
+    }
+
+
+def _parts_of_the_encoder(hidden: int, gated: Changes) -> dict[str, Arm]:
+    return {
         "rotary": Arm(BASE, _ROTARY),
         "sinusoidal": Arm(BASE, {"model.positions": "sinusoidal"}),
         "no_positions": Arm(BASE, {"model.positions": "none"}),
@@ -73,11 +81,17 @@ def _arms(
         ),
         "rms_norm": Arm(BASE, {"model.normalization": "rms_norm"}),
         "qk_norm": Arm(BASE, {"model.query_key_normalization": "same"}),
-        "geglu": Arm(BASE, geglu, claim="better than GELU (LTG-BERT)"),
+        "geglu": Arm(BASE, {**gated, "model.feed_forward": "geglu"}, claim="better than GELU (LTG-BERT)"),
         "swiglu": Arm(BASE, {**gated, "model.feed_forward": "swiglu"}),
         "no_biases": Arm(BASE, _NO_BIASES),
         "shared_layers": Arm(BASE, {"model.layer_groups": 1}, claim="SQuAD and MNLI lower (ALBERT)"),
         "narrow_embeddings": Arm(BASE, {"model.embedding_size": 8 * round(hidden / 48)}),
+    }
+
+
+def _objectives(finetuned: tuple[str, ...]) -> dict[str, Arm]:
+    """Arms of other objectives; `finetuned` are the measures of those that are no masked language models."""
+    return {
         "no_nsp": Arm(BASE, _NO_NSP),
         "full_sentences": Arm(
             BASE,
@@ -86,31 +100,37 @@ def _arms(
         ),
         "sentence_order": Arm(
             BASE,
-            {"objective": MaskedLMAndSOP(), "data.pairing": "sentence_order"},
+            {"objective": MaskedLMAndSOP()},
             claim="better than NSP (ALBERT, Table 5)",
         ),
         "rtd": Arm(
             BASE,
             {"objective": ReplacedTokenDetection()},
-            measured=names,
+            measured=finetuned,
             claim="GLUE +4.8 of a small model at equal FLOPs (ELECTRA, Table 1)",
         ),
         "hybrid": Arm(
             BASE,
             {"objective": HybridLanguageModel(causal_fraction=0.125), "data.pairing": "contiguous"},
-            measured=names,
+            measured=finetuned,
             claim="at 1 to 7 BLiMP +0.5, MNLI the same (GPT-BERT)",
         ),
         "clm_then_mlm": Arm(
             BASE,
-            {
-                "objective": CausalThenMaskedLM(),
-                "data.pairing": "contiguous",
-                "data.phases": CausalThenMaskedLM().required_data(DataConfig(phases=phases)).phases,
-            },
+            {"objective": CausalThenMaskedLM(), "data.pairing": "contiguous"},
             claim="better than MLM alone at equal compute (Gisserot-Boukhlef et al. 2025)",
         ),
         "z_loss": Arm(BASE, {"objective.z_loss": 1e-4}),
+        "span_boundary": Arm(
+            BASE,
+            {"objective": MaskedLMAndSpanBoundary()},
+            claim="SQuAD 2.0 +3.0, MNLI +0.9, large model (SpanBERT, Tables 6 and 7)",
+        ),
+    }
+
+
+def _masks(masking_30: Changes) -> dict[str, Arm]:
+    return {
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
         ),
@@ -130,29 +150,28 @@ def _arms(
             claim="SQuAD 2.0 +1.6, MNLI +0.3, large model (SpanBERT, Table 6)",
         ),
         "ngram": Arm(BASE, {"data.masking.unit": "ngram"}),
-        "span_boundary": Arm(
-            BASE,
-            {
-                "objective": MaskedLMAndSpanBoundary(),
-                "data.pairing": "contiguous",
-                "data.masking.unit": "span",
-            },
-            claim="SQuAD 2.0 +3.0, MNLI +0.9, large model (SpanBERT, Tables 6 and 7)",
-        ),
-        "muon": Arm(BASE, _MUON),
-        "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
-        "cosine": Arm(BASE, _COSINE),
-        "growing_batch": Arm(
-            BASE,
-            {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
-            claim="faster progress in training (ModernBERT)",
-        ),
     }
+
+
+_OPTIMIZATION = {
+    "muon": Arm(BASE, _MUON),
+    "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
+    "cosine": Arm(BASE, _COSINE),
+    "growing_batch": Arm(
+        BASE,
+        {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
+        claim="faster progress in training (ModernBERT)",
+    ),
+}
+
+
+def _chain(gated: Changes, masking_30: Changes) -> dict[str, Arm]:
+    """The arms of which each has all that the one before has."""
     rotary_pre = {**_ROTARY, **_PRE_NORM}
-    rotary_pre_geglu = {**rotary_pre, **geglu, **_NO_BIASES}
+    rotary_pre_geglu = {**rotary_pre, **gated, "model.feed_forward": "geglu", **_NO_BIASES}
     with_muon = {**rotary_pre_geglu, **_MUON, **_COSINE}
     without_nsp = {**with_muon, **_NO_NSP, "model.type_vocab_size": 0}
-    chain = {
+    return {
         "chain_1_pre_norm": Arm(BASE, rotary_pre),
         "chain_2_geglu_no_biases": Arm(
             BASE, rotary_pre_geglu, claim="GLUE +1.9 for rotary, SwiGLU and RMSNorm (NeoBERT)"
@@ -161,7 +180,6 @@ def _arms(
         "chain_4_no_nsp": Arm(BASE, without_nsp),
         "chain_5_masking_30": Arm(BASE, {**without_nsp, **masking_30}),
     }
-    return alone | chain
 
 
 def _tiny_arms(changes: Changes, finetuned: tuple[Measure, ...]) -> dict[str, Arm]:

@@ -30,11 +30,7 @@ from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
-from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, write_corpus
-
-NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
-# One step with a tiny learning rate, so that the initial parameters can still be seen.
-ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
+from tests.tiny_run import FLAGS, ONE_STEP, WORDS, arguments, deterministic_rows, further, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +52,6 @@ def with_rows(model: Path, rows: int) -> PretrainedModel:
     """The model with `rows` word embeddings in its configuration."""
     opened = open_model(model)
     return dataclasses.replace(opened, config=dataclasses.replace(opened.config, vocab_size=rows))
-
-
-def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
-    """A command line without flags for the model; the experiment's own shape differs from the model's."""
-    tiny = [str(word) for item in NOT_OF_THE_MODEL.items() for word in item]
-    return [
-        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
-        *("--init-from", str(model), *tiny, *flags),
-    ]
 
 
 def assert_close(left: dict, right: dict) -> None:

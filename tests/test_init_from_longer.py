@@ -16,10 +16,7 @@ from bert_jax.training.warm_start import with_repeated_positions
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
 from experiments import EXPERIMENTS
-from tests.tiny_run import FLAGS, arguments, deterministic_rows
-
-NOT_OF_THE_MODEL = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
-ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
+from tests.tiny_run import ONE_STEP, arguments, deterministic_rows, further
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +25,6 @@ def learnt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("learnt") / "short"
     assert main(arguments(workdir, corpus, "--num-train-steps", "30")) == 0
     return workdir
-
-
-def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
-    tiny = [str(word) for item in NOT_OF_THE_MODEL.items() for word in item]
-    return [
-        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
-        *("--init-from", str(model), *tiny, *flags),
-    ]
 
 
 def positions_of(params: dict) -> np.ndarray:

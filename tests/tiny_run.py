@@ -67,6 +67,24 @@ def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:
     ]
 
 
+# One step with a tiny learning rate, so that the initial parameters can still be seen.
+ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
+
+
+def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
+    """As `arguments`, for a run that starts from a model and takes its shape."""
+    tiny = [
+        word
+        for flag, value in FLAGS.items()
+        if not flag.startswith("--model.")
+        for word in (flag, str(value))
+    ]
+    return [
+        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
+        *("--init-from", str(model), *tiny, *flags),
+    ]
+
+
 def command(*args: str) -> list[str]:
     """The command line that runs `bert-jax` with these arguments in a separate process."""
     return [sys.executable, "-m", "bert_jax.cli.main", *args]

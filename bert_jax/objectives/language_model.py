@@ -78,7 +78,8 @@ def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss
 
 
 def sums_of(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
-    """Of the sums of two language models, `mlm` and `lm`, those of one under the names of `token_sums`."""
+    """Of the sums of several predictions of tokens, such as `mlm` and `lm`, those of one under the names of
+    `token_sums`."""
     return {
         f"lm_{name}": sums[f"{kind}_{name}"]
         for name in ("loss", "correct", "squared_log_z", "weight")

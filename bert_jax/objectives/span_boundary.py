@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -25,8 +25,6 @@ from data_pipeline.config import DataConfig
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
     from bert_jax.model import span_boundary
-
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     import jax
@@ -63,15 +61,17 @@ class MaskedLMAndSpanBoundary(MaskedLM):
         sums, of_boundaries = (
             language_model.token_sums(logits, targets, weights, self.z_loss) for logits in outputs
         )
-        return sums | {f"sbo_{name}": value for name, value in of_boundaries.items()}
+        return sums | {name.replace("lm", "sbo", 1): value for name, value in of_boundaries.items()}
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        of_boundaries = language_model.token_loss(_of_boundaries(sums), totals, self.z_loss)
-        return super().loss(sums, totals) + of_boundaries
+        of_boundaries = language_model.sums_of("sbo", sums)
+        return super().loss(sums, totals) + language_model.token_loss(of_boundaries, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         row = super().means(sums)
-        of_boundaries = language_model.token_means({**sums, **_of_boundaries(sums)}, "sbo", self.z_loss)
+        of_boundaries = language_model.token_means(
+            {**sums, **language_model.sums_of("sbo", sums)}, "sbo", self.z_loss
+        )
         return {**row, **of_boundaries, "loss": row["loss"] + of_boundaries["loss"]}
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -91,8 +91,3 @@ class MaskedLMAndSpanBoundary(MaskedLM):
         positions = SPAN_POSITIONS * SPAN_POSITION_WIDTH
         head = positions + around + norm_parameters(model, width) + language_model.head_parameters(model)
         return encoder_parameters(model) + language_model.head_parameters(model) + head
-
-
-def _of_boundaries(sums: Mapping[str, T]) -> dict[str, T]:
-    """The sums of the span boundary head under the names of a language model's."""
-    return {name.removeprefix("sbo_"): value for name, value in sums.items() if name.startswith("sbo_")}

@@ -1,7 +1,6 @@
 """The corpus and tasks of a study: those that the command line names, or the installed documentation's."""
 
 import dataclasses
-import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -67,12 +66,10 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
         makers.append((Path(tasks), Path(tasks), lambda: write_tasks(Path(tasks))))
     leases = Leases(directory / LEASES_DIRECTORY)
     for path, mark, make in makers:
-        while not mark.exists():  # another machine may be making it
-            with leases.hold(PurePosixPath(path.name)) as taken:
-                if taken and not mark.exists():
+        if not mark.exists():
+            with leases.hold_when_free(PurePosixPath(path.name)):
+                if not mark.exists():  # another machine may have made it meanwhile
                     make()
-            if not mark.exists():
-                time.sleep(1)
 
 
 @dataclasses.dataclass(frozen=True)

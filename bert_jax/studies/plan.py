@@ -128,7 +128,11 @@ def make_plan(
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
     arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
-    return with_changes(arm.experiment, {**scale.changes, **arm.changes, **changes}, where)
+    if "objective" not in arm.changes:
+        return with_changes(arm.experiment, {**scale.changes, **arm.changes, **changes}, where)
+    scaled = with_changes(arm.experiment, scale.changes, where)
+    trained = scaled.with_objective(arm.changes["objective"])
+    return with_changes(trained, {**arm.changes, **changes}, where)
 
 
 def _measure(

@@ -4,6 +4,7 @@ Files of `experiments/` hold studies, and so may a user's own file. Nothing runs
 are changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.num-layers 4.
 """
 
+import abc
 import dataclasses
 import itertools
 import re
@@ -26,7 +27,8 @@ class Arm:
 
     experiment: Experiment
     changes: Changes = dataclasses.field(default_factory=dict)
-    """Settings of the experiment for this arm, after those of the scale."""
+    """Settings of the experiment for this arm, after those of the scale. An objective brings the attention,
+    pairs and masks that it needs, as `--objective` does."""
     finetuning: Changes = dataclasses.field(default_factory=dict)
     """Flags of `bert-jax finetune` for this arm, such as {"features.lstm_layers": 2}."""
     measured: tuple[str, ...] | None = None
@@ -36,7 +38,7 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
+class Measure(abc.ABC):
     """What is measured of a pretrained model. Each kind of measure is a subclass."""
 
     column: str
@@ -48,9 +50,9 @@ class Measure:
     """Fields that say what a column shows of a job; measures that differ in them alone share it."""
 
     @property
+    @abc.abstractmethod
     def name(self) -> str:
         """Name of the directory that its results lie in; measures of one name share a job."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)

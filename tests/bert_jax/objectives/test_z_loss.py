@@ -47,9 +47,9 @@ def test_every_objective_adds_it_to_its_loss(name: str) -> None:
     squares = {
         "hybrid": {"mlm": 30.0, "lm": 30.0},
         "clm_then_mlm": {"mlm": 30.0, "lm": 0.0},
-        "span_boundary": {"lm": 30.0, "sbo_lm": 30.0},
+        "span_boundary": {"lm": 30.0, "sbo": 30.0},
     }
-    sums = dict.fromkeys(("lm_loss", "mlm_loss", "sbo_lm_loss", "nsp_loss", "sop_loss", "rtd_loss"), 0.0)
+    sums = dict.fromkeys(("lm_loss", "mlm_loss", "sbo_loss", "nsp_loss", "sop_loss", "rtd_loss"), 0.0)
     sums |= {f"{kind}_squared_log_z": square for kind, square in squares.get(name, {"lm": 30.0}).items()}
     totals = dict.fromkeys(("lm_weight", "mlm_weight", "examples", "tokens"), 10.0)
     # The loss of hybrid is a mean of two kinds, that of span_boundary their sum.

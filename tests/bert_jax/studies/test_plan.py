@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from bert_jax.objectives import CausalThenMaskedLM, LeftToRight
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
 from bert_jax.studies.study import Arm, Changes, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
@@ -44,6 +45,16 @@ def test_another_seed_or_arm_leaves_the_paths_of_the_others() -> None:
     more = dataclasses.replace(STUDY, arms={**STUDY.arms, "new": Arm(dataclasses.replace(TINY, seed=9))})
     assert set(paths(STUDY, "one")) < set(paths(STUDY, "tiny"))
     assert set(paths(STUDY, "tiny")) <= set(paths(more, "tiny"))
+
+
+def test_an_objective_brings_what_it_needs_and_the_arm_may_change_that() -> None:
+    causal_first = Arm(TINY, {"objective": CausalThenMaskedLM(), "data.masking.rate": 0.3})
+    arms = {**STUDY.arms, "causal": Arm(TINY, {"objective": LeftToRight()}), "two_stages": causal_first}
+    study = dataclasses.replace(STUDY, arms=arms)
+    runs = make_plan(study, "tiny", study.scales["tiny"], {}).experiments
+    assert (runs["causal"].model.attention, runs["causal"].data.masking.rate) == ("causal", 0)
+    assert [phase.max_predictions_per_seq > 0 for phase in runs["two_stages"].data.phases] == [False, True]
+    assert runs["two_stages"].data.masking.rate == 0.3
 
 
 def test_changes_of_the_scale_come_before_those_of_the_command() -> None:
