@@ -39,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
-    from bert_jax.config import ModelConfig
+    from bert_jax.model_config import ModelConfig
     from bert_jax.objectives.experiment import Experiment
     from data_pipeline.config import DataConfig, Phase
 

@@ -10,7 +10,7 @@ table is that count, to the last digit.
 import dataclasses
 from collections.abc import Iterator
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM, ReplacedTokenDetection
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.accounting import run_flops

@@ -15,7 +15,8 @@ import math
 from importlib.metadata import version
 from typing import get_args
 
-from bert_jax.config import AttentionKernel, ParallelConfig, Remat
+from bert_jax.config import ParallelConfig, Remat
+from bert_jax.model_config import AttentionKernel
 from bert_jax.tpu.report import compile_step
 from bert_jax.tpu.topology import CHIPS, open_slice
 from data_pipeline.config import Phase

@@ -122,7 +122,7 @@ def make_ours(args: argparse.Namespace) -> Side:
 
 def model_config(args: argparse.Namespace) -> Any:
     """The `ModelConfig` of the model that both sides train."""
-    from bert_jax.config import ModelConfig
+    from bert_jax.model_config import ModelConfig
 
     return ModelConfig(
         vocab_size=VOCAB_SIZE,

@@ -18,8 +18,8 @@ from pathlib import Path
 from bert_jax.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:
-    from bert_jax.config import Activation
     from bert_jax.inference.bert import Bert
+    from bert_jax.model_config import Activation
     from bert_jax.tasks.finetuning.predictor import Predictor
 
 

@@ -1,12 +1,14 @@
 """The configuration of a fine-tuning run, which is written to the `config.json` of its directory.
 
-Needs the standard library alone, as `bert_jax.config` does, so that flags parse fast.
+Needs the standard library alone, as `config.py` does, so that flags parse fast.
 """
 
 import dataclasses
 from typing import Literal
 
-from bert_jax.config import ModelConfig, OptimizerConfig, RunConfig, check_above_zero, check_positive
+from bert_jax.config import OptimizerConfig, RunConfig
+from bert_jax.model_config import ModelConfig
+from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
 
 Combination = Literal["concat", "sum", "weighted", "each"]

@@ -1,13 +1,14 @@
 """Settings of the data that a run sees: corpus, pairs, masks and phases.
 
-Plain frozen dataclasses on the standard library alone: `bert_jax.config` embeds them in an
-experiment on machines that have no TensorFlow.
+Plain frozen dataclasses on the standard library alone: an experiment embeds them on machines that have no
+TensorFlow.
 """
 
 import dataclasses
 import itertools
 from typing import Literal, NamedTuple
 
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 Pairing = Literal["next_sentence", "sentence_order", "contiguous", "full_sentences"]
@@ -151,10 +152,7 @@ class DataConfig:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise UserError(f"data.{name} is {value}; it must be a probability, from 0 to 1")
-        if self.max_instances_per_row < 1:
-            raise UserError(
-                f"data.max_instances_per_row is {self.max_instances_per_row}; it must be at least 1"
-            )
+        check_positive("data.max_instances_per_row", self.max_instances_per_row)
         if self.pairing == "full_sentences" and (self.short_seq_prob, self.max_instances_per_row) != (0, 1):
             raise UserError(
                 f"data.pairing full_sentences fills each row with one sequence, so data.short_seq_prob must "

@@ -9,7 +9,7 @@ Expected: NSP accuracy 97-98%, held-out MLM perplexity 3.99 (Table 6); after fin
 84.4, QNLI 88.4, MRPC 86.7 (accuracy), SST-2 92.7, SQuAD 1.1 F1 88.5 on the development sets (Table 5).
 """
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import DataConfig, Phase
 

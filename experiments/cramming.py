@@ -20,7 +20,8 @@ the clock, and text cut into rows regardless of sentences. Here rows are filled 
 not been tried at full size.
 """
 
-from bert_jax.config import ModelConfig, OptimizerConfig, ParallelConfig
+from bert_jax.config import OptimizerConfig, ParallelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import DataConfig, MaskingConfig, Phase

@@ -17,7 +17,7 @@ This has not been tried at full size.
 
 from dataclasses import replace
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import ReplacedTokenDetection
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import MaskingConfig, Phase

@@ -18,7 +18,8 @@ followed by 250 steps to 0; and what is evaluated there is a moving average of t
 been tried at full size.
 """
 
-from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.config import OptimizerConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import HybridLanguageModel
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import DataConfig, MaskingConfig, Phase

@@ -32,7 +32,8 @@ This has not been tried at full size.
 
 from dataclasses import replace
 
-from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.config import OptimizerConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import DataConfig, MaskingConfig, Phase

@@ -13,7 +13,8 @@ its learnt positions hold it up for the first 1,500 steps.
 
 from dataclasses import replace
 
-from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.config import OptimizerConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase

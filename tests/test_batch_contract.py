@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.task import PretrainingTask
 from data_pipeline.config import DataConfig, Phase

@@ -14,13 +14,13 @@ import pytest
 
 from bert_jax import load_model
 from bert_jax.cli.main import main
-from bert_jax.config import ModelConfig
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.linear import Linear
 from bert_jax.model.size import encoder_flops, encoder_parameters
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import Objective, find_objective, register
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

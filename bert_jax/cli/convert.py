@@ -2,10 +2,10 @@
 
 from bert_jax.cli.flags.convert import Convert
 from bert_jax.cli.model_source import note_assumed
-from bert_jax.config import DIRECTIONS
 from bert_jax.formats.convert import convert
 from bert_jax.formats.huggingface import transformers_class
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import DIRECTIONS
 from data_pipeline.corpus.special_tokens import special_tokens
 
 

@@ -5,9 +5,9 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from bert_jax.cli.flags.predict import Predict
 from bert_jax.cli.output_directory import directory_of
-from bert_jax.config import check_positive
 from bert_jax.tasks.finetuning.predictor import Predictor
 from bert_jax.training.failures import too_little_memory_named
+from data_pipeline.checks import check_positive
 from data_pipeline.directories import check_new_file
 from data_pipeline.errors import UserError
 

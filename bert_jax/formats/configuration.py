@@ -5,7 +5,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert_jax.config import MODEL_SIZES, ModelConfig, check_size
+from bert_jax.model_config import MODEL_SIZES, ModelConfig
+from data_pipeline.checks import check_size
 from data_pipeline.errors import UserError
 
 SIZES = {

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from bert_jax.config import Activation
 from bert_jax.formats import google_tf1, huggingface, npz
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import Activation
 from bert_jax.names import ModelFormat, ModelPart
 from bert_jax.workdir.record import write_pretraining
 from data_pipeline.atomic import atomically

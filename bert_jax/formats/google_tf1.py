@@ -15,12 +15,12 @@ from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES, make_model_config
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
 from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
 from bert_jax.model.pretraining import abstract_params
+from bert_jax.model_config import ModelConfig
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
 from data_pipeline.errors import UserError

@@ -15,7 +15,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import TransformersHead
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.families.family import Family, TaskClass
@@ -26,6 +25,7 @@ from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
 from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
 from bert_jax.model.heads import ReplacedTokenHead
 from bert_jax.model.pretraining import abstract_params
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.special_tokens import special_tokens

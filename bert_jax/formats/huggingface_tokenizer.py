@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, make_byte_bpe
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.vocabulary_file import (

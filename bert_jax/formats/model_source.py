@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.config import Activation
+from bert_jax.model_config import Activation
 
 
 @dataclasses.dataclass(frozen=True)

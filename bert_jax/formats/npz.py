@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP, Objective
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.workdir.config_text import from_json, to_json

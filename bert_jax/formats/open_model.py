@@ -3,10 +3,10 @@
 import dataclasses
 from pathlib import Path
 
-from bert_jax.config import Activation
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import Activation
 from bert_jax.workdir.directory import find_vocabulary
 from bert_jax.workdir.grid import find_trial
 from bert_jax.workdir.record import read_pretraining, read_record

@@ -9,8 +9,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
-from bert_jax.config import Activation, ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, TransformersHead
+from bert_jax.model_config import Activation, ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
 from bert_jax.workdir.record import Pretraining
 from data_pipeline.corpus.vocabulary_file import Vocabulary

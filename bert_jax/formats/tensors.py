@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from data_pipeline.errors import UserError
 
 Tensors = Mapping[str, np.ndarray]

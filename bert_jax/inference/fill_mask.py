@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from bert_jax.config import DIRECTIONS, ModelConfig
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.model_config import DIRECTIONS, ModelConfig
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError
 

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 from tokenizers import Encoding
 
-from bert_jax.config import DIRECTIONS, PREDICTS_FROM
 from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import check_fits
 from bert_jax.inference.padding import batches_by_length
 from bert_jax.inference.token_probabilities import TOKENS_IN_A_BATCH, log_probabilities
+from bert_jax.model_config import DIRECTIONS, PREDICTS_FROM
 from bert_jax.names import SentenceScoring
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import PREDICTS_FROM, ModelConfig
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import logits_at_positions
 from bert_jax.inference.padding import batches_by_length, padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.model_config import PREDICTS_FROM, ModelConfig
 
 # With more, the logits of 30,522 ids do not fit the caches of a CPU: at 2048 they take a fifth longer.
 TOKENS_IN_A_BATCH = 1024

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from bert_jax.config import ModelConfig
 from bert_jax.mesh import BATCH_AXES, mesh_in_use
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection
 from bert_jax.model.normalization import of_queries_and_keys
 from bert_jax.model.positions import rotate
+from bert_jax.model_config import ModelConfig
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
 _MASKED_SCORE = -10000.0

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
@@ -27,6 +26,7 @@ from bert_jax.model.normalization import (
 )
 from bert_jax.model.packed_rows import instances_of
 from bert_jax.model.positions import POSITIONS, positions_of
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 
 LAYER_INPUT = "layer_input"

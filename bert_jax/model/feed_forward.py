@@ -6,9 +6,9 @@ They are called in a layer's compact scope, which gets their parameters.
 import flax.linen as nn
 import jax
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.linear import Linear
 from bert_jax.model.normalization import inside_sublayer
+from bert_jax.model_config import ModelConfig
 
 
 def feed_forward(config: ModelConfig, x: jax.Array) -> jax.Array:

@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.feed_forward import activation
 from bert_jax.model.linear import Linear, initializer
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.size import SPAN_POSITION_WIDTH, SPAN_POSITIONS
+from bert_jax.model_config import ModelConfig
 
 
 class Pooler(nn.Module):

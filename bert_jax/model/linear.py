@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 
 
 def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:

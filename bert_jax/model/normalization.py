@@ -10,7 +10,7 @@ from typing import TypeAlias
 import flax.linen as nn
 import jax
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 
 Norm: TypeAlias = Callable[[jax.Array], jax.Array]
 

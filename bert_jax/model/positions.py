@@ -10,8 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig, Positions
 from bert_jax.model.linear import Projection, initializer
+from bert_jax.model_config import ModelConfig, Positions
 
 
 class LearntPositions(nn.Module):

@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
 from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import choose_sequences
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 
 Logits: TypeAlias = tuple[jax.Array, jax.Array]

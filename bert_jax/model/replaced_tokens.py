@@ -8,11 +8,11 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 
-from bert_jax.config import GeneratorEmbeddings, ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, ReplacedTokenHead
 from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import sample
+from bert_jax.model_config import GeneratorEmbeddings, ModelConfig
 from bert_jax.task import Batch
 
 

@@ -5,7 +5,7 @@ What a part of the encoder adds is its row in the tables here.
 
 from collections.abc import Mapping
 
-from bert_jax.config import (
+from bert_jax.model_config import (
     FeedForward,
     FurtherNormalization,
     ModelConfig,

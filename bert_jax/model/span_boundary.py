@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, SpanBoundaryHead
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 
 

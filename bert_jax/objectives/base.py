@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from bert_jax.config import Attention, ModelConfig
+from bert_jax.model_config import Attention, ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from data_pipeline.config import DataConfig
 from data_pipeline.errors import UserError

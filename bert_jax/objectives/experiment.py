@@ -6,8 +6,10 @@ nothing else.
 
 import dataclasses
 
-from bert_jax.config import ModelConfig, RunConfig, check_positive
+from bert_jax.config import RunConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP, Objective, objective_name
+from data_pipeline.checks import check_positive
 from data_pipeline.config import DataConfig, Phase, Stretch
 from data_pipeline.errors import UserError
 

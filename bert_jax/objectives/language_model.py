@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.size import (
     dense_parameters,
     encoder_flops,
@@ -16,6 +15,7 @@ from bert_jax.model.size import (
     norm_parameters,
     pooler_parameters,
 )
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax

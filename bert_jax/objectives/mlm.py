@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
-from bert_jax.config import ModelConfig, check_not_negative
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import Objective, register
 from bert_jax.task import Batch, Metric, Sums
+from data_pipeline.checks import check_not_negative
 from data_pipeline.config import DataConfig, MaskingConfig
 from data_pipeline.errors import UserError
 

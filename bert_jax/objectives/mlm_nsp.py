@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.task import Batch, Metric, Sums

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from etils import epy
 
-from bert_jax.config import GeneratorEmbeddings, ModelConfig, check_not_negative
 from bert_jax.model.size import dense_parameters, encoder_flops, encoder_parameters, layers_parameters
+from bert_jax.model_config import GeneratorEmbeddings, ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.task import Batch, Metric, Sums
+from data_pipeline.checks import check_not_negative
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.ltr import LeftToRight

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from etils import epy
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.size import (
     SPAN_POSITION_WIDTH,
     SPAN_POSITIONS,
@@ -17,6 +16,7 @@ from bert_jax.model.size import (
     encoder_parameters,
     norm_parameters,
 )
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.base import Objective, objective_name
 from bert_jax.task import Batch, Metric, Sums
 from data_pipeline.config import Phase

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.config import check_positive
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.experiment import Experiment
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 OBJECTIVE_HELP = (

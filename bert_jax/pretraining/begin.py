@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel import processes
 from bert_jax.pretraining.data import check_same_vocabulary

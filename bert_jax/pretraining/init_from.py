@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tokenizers import Tokenizer
 
-from bert_jax.config import MODEL_SHAPE, ModelConfig, Positions
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import MODEL_SHAPE, ModelConfig, Positions
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.workdir.config_text import differences

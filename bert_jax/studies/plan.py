@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
-from bert_jax.config import check_positive
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.study import Changes, Finetuned, Measure, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 # Fields of measures that other settings of a job say.

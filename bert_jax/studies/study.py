@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from bert_jax.config import check_above_zero, check_positive
 from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
+from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Sums
 from bert_jax.tasks.finetuning.features import pooled_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs, real_rows

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
 from bert_jax.model.packed_rows import instance_masks
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import sequence_features
 from bert_jax.tasks.finetuning.head import (

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.config import ModelConfig
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.model.packed_rows import instance_masks
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows

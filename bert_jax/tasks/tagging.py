@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs

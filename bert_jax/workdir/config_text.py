@@ -5,7 +5,7 @@ import typing
 from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
-from bert_jax.config import LATER_SHAPE, MODEL_SHAPE, ModelConfig
+from bert_jax.model_config import LATER_SHAPE, MODEL_SHAPE, ModelConfig
 from bert_jax.objectives import Objective, find_objective, objective_name
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_jax.config import ModelConfig, ParallelConfig
+from bert_jax.config import ParallelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.families.bert import BERT
 from bert_jax.formats.tensors import from_tensors, to_tensors
 from bert_jax.model.pretraining import BertForPreTraining, abstract_params
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, Objective
 from tests.golden.make_model_golden import GOLDEN, SIZES
 

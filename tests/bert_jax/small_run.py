@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax.config import Attention, ModelConfig, ParallelConfig
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.model_config import Attention, ModelConfig
 from bert_jax.tasks.ranking import InBatch, Triplet
 from bert_jax.tasks.tagging import Tagging
 from bert_jax.training.optimizer import make_optimizer

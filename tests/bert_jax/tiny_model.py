@@ -1,6 +1,6 @@
 """The smallest model with all parts, for the tests of steps, devices and heads to compile."""
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 
 TINY = ModelConfig(
     vocab_size=32,

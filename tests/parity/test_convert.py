@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.model_config import ModelConfig
 from bert_jax.training.checkpoints import load_params
 from tests.bert_jax.small_run import TEXTS, make_run
 

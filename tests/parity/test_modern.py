@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
+from bert_jax.model_config import ModelConfig
 from tests.bert_jax.small_run import random_params
 
 pytestmark = pytest.mark.parity

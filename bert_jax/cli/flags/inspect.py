@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from bert_jax.config import check_seed
+from data_pipeline.checks import check_seed
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
 

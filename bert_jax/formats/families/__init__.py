@@ -5,7 +5,6 @@ A family is a value (`family.Family`): tables of names, and the few functions in
 
 from collections.abc import Mapping
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.families.albert import ALBERT
 from bert_jax.formats.families.bert import BERT
 from bert_jax.formats.families.distilbert import DISTILBERT
@@ -15,6 +14,7 @@ from bert_jax.formats.families.megatron_bert import MEGATRON_BERT
 from bert_jax.formats.families.modernbert import MODERNBERT
 from bert_jax.formats.families.roberta import ROBERTA, XLM_ROBERTA
 from bert_jax.formats.tensors import missing_parts
+from bert_jax.model_config import ModelConfig
 
 _IN_ORDER = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MEGATRON_BERT, MODERNBERT, ELECTRA, ALBERT)
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _IN_ORDER}

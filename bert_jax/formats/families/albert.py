@@ -6,10 +6,10 @@ A linear layer stands behind the embeddings, and there is no ALBERT without one.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, TASKS
 from bert_jax.formats.families.electra import PROJECTION, embedding_size_of
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
+from bert_jax.model_config import ModelConfig
 
 _NAMES = {
     "bert.": "albert.",

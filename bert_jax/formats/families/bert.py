@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.configuration import SIZES
 from bert_jax.formats.families.family import Family, TaskClass, same_classes
 from bert_jax.formats.tensors import Parts
+from bert_jax.model_config import ModelConfig
 
 SETTINGS = {**SIZES, "layer_norm_epsilon": "layer_norm_eps"}
 

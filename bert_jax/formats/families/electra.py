@@ -7,9 +7,9 @@ its classes have the exact GELU whatever the encoder has, so an encoder with ano
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts
+from bert_jax.model_config import ModelConfig
 
 _NAMES = {"bert.": "electra."}
 PROJECTION = (

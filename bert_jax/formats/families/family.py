@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import Activation, ModelConfig, Pooler
 from bert_jax.formats.configuration import make_model_config
 from bert_jax.formats.tensors import Entry, Parts, Rows, expand, rows_of_parts
+from bert_jax.model_config import Activation, ModelConfig, Pooler
 from data_pipeline.errors import UserError
 
 # "gelu_new" is the same formula as "gelu_pytorch_tanh", written out in Python.

@@ -7,8 +7,9 @@ the language model head stands in front of every output layer of fine-tuning too
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import Biases, ModelConfig, check_positive
 from bert_jax.formats.families.family import ACTIVATIONS, Family, TaskClass, same_classes
+from bert_jax.model_config import Biases, ModelConfig
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 _BIASES: Mapping[Biases, tuple[bool, bool]] = {

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats.families.bert import (
     DECODING,
     ENCODER,
@@ -19,6 +18,7 @@ from bert_jax.formats.families.bert import (
     decoder_of,
 )
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
+from bert_jax.model_config import ModelConfig
 
 _NAMES = {"bert.": "roberta."}
 

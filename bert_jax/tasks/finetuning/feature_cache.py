@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.encoder import Encoder
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 from bert_jax.tasks.finetuning.head import sequences_of
 from data_pipeline.atomic import atomically

@@ -9,11 +9,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
 from bert_jax.model.packed_rows import instance_masks, instance_starts
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 from data_pipeline.tasks.finetuning.rows import FEATURES
 

@@ -7,19 +7,11 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 
-from bert_jax.config import (
-    DROPOUT_RATES,
-    BiasCorrection,
-    DecayStart,
-    DType,
-    ModelConfig,
-    OptimizerConfig,
-    ParallelConfig,
-    check_dropout_rate,
-    check_positive,
-)
+from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, ParallelConfig
 from bert_jax.finetuning_config import FeatureConfig, LayerRates, Trial
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.model_config import DROPOUT_RATES, DType, ModelConfig
+from data_pipeline.checks import check_dropout_rate, check_positive
 from data_pipeline.errors import UserError
 
 Axes: TypeAlias = dict[str, tuple[float, ...]]

@@ -22,12 +22,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ModelConfig
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.linear import Linear
 from bert_jax.model.packed_rows import is_instance
 from bert_jax.model.size import encoder_flops
+from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
 

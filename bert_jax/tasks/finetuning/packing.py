@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import jax
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.size import encoder_flops
+from bert_jax.model_config import ModelConfig
 from bert_jax.tasks.finetuning.head import Head
 from bert_jax.training.program import batch_unit
 from data_pipeline.tasks.finetuning.packing import Packing, choose_packing

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import exit_status
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import ModelConfig
 from bert_jax.parallel.chips import Environment
 from bert_jax.parallel.interrupt import listen
 from bert_jax.tasks.finetuning.dealing import helpers, is_helper

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from bert_jax.config import ModelConfig
 from bert_jax.formats import huggingface
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import Objective
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 

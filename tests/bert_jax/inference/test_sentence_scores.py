@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import ModelConfig
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.sentence_scores import default_scoring, sentence_scores
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.model_config import ModelConfig
 from bert_jax.names import SentenceScoring
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, trainable_params

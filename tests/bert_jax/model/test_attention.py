@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from jax.extend.random import threefry_2x32
 
-from bert_jax.config import ModelConfig
 from bert_jax.model import attention_kernel, threefry
 from bert_jax.model.attention import (
     Projections,
@@ -25,6 +24,7 @@ from bert_jax.model.attention import (
     attention_scores,
 )
 from bert_jax.model.dropout import RESOLUTION, num_dropped
+from bert_jax.model_config import ModelConfig
 
 INTERPRET = jax.default_backend() != "tpu"
 ROWS, LENGTH, HEADS, WIDTH = 2, 128, 4, 16

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import Attention, DType, ModelConfig
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.pretraining import BertForNextTokens, BertForPreTraining
+from bert_jax.model_config import Attention, DType, ModelConfig
 from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.reference_check import differences

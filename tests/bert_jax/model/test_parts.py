@@ -14,8 +14,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh
 
-from bert_jax import config
-from bert_jax.config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig, OptimizerConfig
+from bert_jax import model_config
+from bert_jax.config import OptimizerConfig
 from bert_jax.formats import google_tf1
 from bert_jax.formats.families.bert import BERT
 from bert_jax.mesh import AXES
@@ -25,6 +25,7 @@ from bert_jax.model.encoder import Encoder, Layer
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.positions import SinusoidalPositions, rotate
+from bert_jax.model_config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.sharding import _spec
@@ -38,13 +39,13 @@ from tests.bert_jax.tiny_model import TINY
 @pytest.mark.parametrize(
     ("choices", "table"),
     [
-        (config.Positions, positions.POSITIONS),
-        (config.Positions, size._POSITION_ROWS),
-        (config.FeedForward, size._FEED_FORWARD_KERNELS),
-        (config.Normalization, size._HAS_BIAS),
-        (config.FurtherNormalization, size._HEAD_NORMS),
-        (config.NormalizationPlace, size._HAS_FINAL_NORM),
-        (config.NormalizationPlace, size._HAS_INNER_NORMS),
+        (model_config.Positions, positions.POSITIONS),
+        (model_config.Positions, size._POSITION_ROWS),
+        (model_config.FeedForward, size._FEED_FORWARD_KERNELS),
+        (model_config.Normalization, size._HAS_BIAS),
+        (model_config.FurtherNormalization, size._HEAD_NORMS),
+        (model_config.NormalizationPlace, size._HAS_FINAL_NORM),
+        (model_config.NormalizationPlace, size._HAS_INNER_NORMS),
     ],
 )
 def test_a_table_has_a_row_for_every_choice(choices: typing.Any, table: typing.Mapping) -> None:
@@ -162,7 +163,7 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
         ("swiglu", lambda x: x / (1 + jnp.exp(-x))),
     ],
 )
-def test_a_gate_multiplies(kind: config.FeedForward, bend: typing.Callable) -> None:
+def test_a_gate_multiplies(kind: model_config.FeedForward, bend: typing.Callable) -> None:
     model = dataclasses.replace(TINY, feed_forward=kind, activation="gelu_exact")
     params = random_params(model)["encoder"]["layer_0"]
     x = np.random.default_rng(0).normal(size=(2, 3, TINY.hidden_size)).astype(np.float32)
@@ -178,9 +179,9 @@ def test_a_gate_multiplies(kind: config.FeedForward, bend: typing.Callable) -> N
     np.testing.assert_allclose(Scope().apply({"params": own}, x), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", typing.get_args(config.Attention))
+@pytest.mark.parametrize("attention", typing.get_args(model_config.Attention))
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_window_hides_what_is_further_away(attention: config.Attention, packed: bool) -> None:
+def test_a_window_hides_what_is_further_away(attention: model_config.Attention, packed: bool) -> None:
     model = dataclasses.replace(TINY, attention=attention, attention_window=2)
     mask = np.ones((1, 9), np.int32)
     mask[0, 8] = 0

@@ -7,8 +7,8 @@ import re
 import jax
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.model import size
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, ReplacedTokenDetection
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import ModelConfig
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.model.replaced_tokens import Detection
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import ReplacedTokenDetection
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.size import SPAN_POSITIONS
 from bert_jax.model.span_boundary import span_ends
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndSpanBoundary
 from bert_jax.objectives.task import PretrainingTask
 from experiments import EXPERIMENTS

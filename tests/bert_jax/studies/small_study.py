@@ -1,6 +1,7 @@
 """Studies that take seconds."""
 
-from bert_jax.config import ModelConfig, OptimizerConfig
+from bert_jax.config import OptimizerConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLM
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.study import Arm, Finetuned, Scale, Study

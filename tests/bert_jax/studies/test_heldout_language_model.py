@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import ModelConfig
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference import token_probabilities
 from bert_jax.model.pretraining import BertForPreTraining
+from bert_jax.model_config import ModelConfig
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.errors import UserError

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Attention
 from bert_jax.finetuning_config import FineTuningConfig, LayerRates
 from bert_jax.model.encoder import Encoder
+from bert_jax.model_config import Attention
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head
 from bert_jax.training.progress import describe_row

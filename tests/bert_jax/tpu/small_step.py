@@ -1,6 +1,6 @@
 """A model and a phase that the TPU compiler takes seconds for."""
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from data_pipeline.config import Phase
 
 PHASE = Phase(max_seq_length=128, max_predictions_per_seq=16)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bert_jax.config import ModelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.tpu.report import Report, TooLarge, compile_step

@@ -6,9 +6,9 @@ import math
 import jax
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.model.size import dense_parameters, encoder_parameters
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

@@ -10,14 +10,7 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import (
-    BiasCorrection,
-    DecayShape,
-    DecayStart,
-    OptimizerConfig,
-    OptimizerName,
-    RunConfig,
-)
+from bert_jax.config import BiasCorrection, DecayShape, DecayStart, OptimizerConfig, OptimizerName, RunConfig
 from bert_jax.training.optimizer import make_optimizer, make_schedule
 from data_pipeline.errors import UserError
 

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig, ParallelConfig
+from bert_jax.config import ParallelConfig
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask

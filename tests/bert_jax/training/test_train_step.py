@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig, OptimizerConfig, OptimizerName, Remat
+from bert_jax.config import OptimizerConfig, OptimizerName, Remat
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM, MaskedLMAndNSP
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.optimizer import make_optimizer

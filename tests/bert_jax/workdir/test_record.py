@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.config import LATER_SHAPE
+from bert_jax.model_config import LATER_SHAPE
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.training.retention import Kept
 from bert_jax.workdir.config_text import flatten

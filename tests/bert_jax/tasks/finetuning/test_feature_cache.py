@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import ModelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.model_config import ModelConfig
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Attention, ParallelConfig
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
+from bert_jax.model_config import Attention
 from bert_jax.tasks.finetuning.head import Head
 from bert_jax.tasks.ranking import InBatch
 from bert_jax.tasks.squad import Spans

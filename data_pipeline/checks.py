@@ -1,0 +1,48 @@
+"""Checks of numbers in settings, which raise UserError with the setting's name and what would be valid."""
+
+import math
+
+from data_pipeline.errors import UserError
+
+LARGEST = 2**31 - 1
+"""Steps and sizes are int32 on the devices."""
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raises UserError unless a setting is at least 1 and an int32."""
+    if value < 1:
+        raise UserError(f"{name} is {value}; it must be at least 1")
+    if value > LARGEST:
+        raise UserError(f"{name} is {value}; it must be at most {LARGEST}")
+
+
+def check_size(name: str, value: int, most: int = LARGEST) -> None:
+    """Raises UserError unless a setting is an int from 1 to `most`."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {most}")
+
+
+def check_above_zero(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise UserError(f"{name} is {value:g}; it must be above 0 and finite")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a finite number of at least 0."""
+    if not 0 <= value < math.inf:
+        raise UserError(f"{name} is {value:g}; it must be at least 0 and finite")
+    if isinstance(value, int) and value > LARGEST:
+        raise UserError(f"{name} is {value}; it must be at most {LARGEST}")
+
+
+def check_dropout_rate(name: str, value: float) -> None:
+    """Raises UserError unless a setting is a probability that 16 random bits can tell from 1."""
+    if not 0 <= value < 0.9999:
+        raise UserError(f"{name} is {value}; it must be at least 0 and below 0.9999")
+
+
+def check_seed(name: str, value: int) -> None:
+    """Raises UserError unless a setting is a uint32."""
+    if not 0 <= value < 2**32:
+        raise UserError(f"{name} is {value}; it must be from 0 to {2**32 - 1}")
