@@ -36,10 +36,10 @@ def show_plan(
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     left, seconds, disk = 0.0, 0.0, 0
     for job in plan.jobs:
-        cost, state = costs[job.path], _state(job, directory, None)
+        cost, (kind, state) = costs[job.path], _state(job, directory, None)
         if job.path in reusable:
             state = f"done in {reusable[job.path]}"
-        elif state != "done":
+        elif kind != "done":
             left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
         steps = f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else ""
         flops = f"{cost.flops:.2g}" if cost.flops else ""
@@ -65,27 +65,25 @@ def show_status(plan: Plan, directory: Path) -> None:
     leases = Leases(directory / LEASES_DIRECTORY)
     table = _table("job", "state")
     states = {job.path: _state(job, directory, leases) for job in plan.jobs}
-    for path, state in states.items():
-        table.add_row(str(path), state)
+    for path, (_, text) in states.items():
+        table.add_row(str(path), text)
     console = Console(highlight=False)
     console.print(table)
-    counts = collections.Counter(state.partition(" on ")[0].partition(":")[0] for state in states.values())
-    text = f"{counts['done']} of {len(states)} done"
-    for name in ("under way", "failed"):
-        text += f", {counts[name]} {name}" if counts[name] else ""
-    left = len(states) - counts["done"] - counts["under way"] - counts["failed"]
-    console.print(text + (f", {left} left" if left else ""))
+    counts = collections.Counter(kind for kind, _ in states.values())
+    others = [f"{counts[kind]} {kind}" for kind in ("under way", "failed", "left") if counts[kind]]
+    console.print(", ".join([f"{counts['done']} of {len(states)} done", *others]))
 
 
-def _state(job: Job, directory: Path, leases: Leases | None) -> str:
+def _state(job: Job, directory: Path, leases: Leases | None) -> tuple[str, str]:
+    """done, failed, under way or left; and what the table says of it."""
     ended = read_ended(directory, job)
     if ended:
-        return f"failed: {ended.error}" if ended.error else "done"
+        return ("failed", f"failed: {ended.error}") if ended.error else ("done", "done")
     owner = leases.owner(job.path) if leases else None
     progress = _progress(job, directory)
     if owner is None:
-        return f"interrupted{progress}" if progress else ""
-    return f"under way on {owner}{progress}"
+        return "left", f"interrupted{progress}" if progress else ""
+    return "under way", f"under way on {owner}{progress}"
 
 
 def _progress(job: Job, directory: Path) -> str:

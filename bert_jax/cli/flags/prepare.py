@@ -57,7 +57,7 @@ class Prepare:
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Language whose rules split text into sentences: an ISO 639 code (ja, not
     jp). Unknown codes split as en."""
-    holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.01
+    holdout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.01
     """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
     """Leave out documents with more tokens for each of their characters, such as 0.3."""
@@ -65,8 +65,8 @@ class Prepare:
     """exact: leave out documents whose text repeats an earlier one, but for
     case and white space. near: also those similar to an earlier one
     (MinHash)."""
-    similarity: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.8
-    """With near: shared runs of five words, as a share of those of both
+    similarity: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.8
+    """With near: shared runs of five words, as a fraction of those of both
     documents, from which two are similar."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
