@@ -5,6 +5,7 @@ just do their local part.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -38,6 +39,8 @@ _LOSS = re.compile(
 
 _CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_HEARTBEAT_SECONDS"
 _CONNECT_SECONDS, _HEARTBEAT_SECONDS = 300, 100
+_meetings = itertools.count()
+"""Numbers of the meetings, which all processes have in the same order; each needs a name of its own."""
 _STEPS_KEY = "bert_jax/steps"
 """Where the coordinator keeps the steps of each process."""
 
@@ -164,18 +167,18 @@ def all_reduce_max(value: float) -> tuple[float, int]:
     return float(values.max()), int(values.argmax())
 
 
-def meet(what: str) -> None:
+def meet() -> None:
     """Waits until all processes are here, through the coordinator and for as long as at the start.
 
     On CPUs the processes that exchange something for the first time wait only 30 s for each other, which a
     busy machine takes longer to compile. Where something is compiled first, they meet before it is run.
-
-    Args:
-      what: a name for this place, another one each time.
     """
     if count() > 1:
         wait = ocp.multihost.get_barrier_sync_fn(processes=set(range(count())))
-        wait(key=f"bert_jax/{what}", timeout_ms=1000 * seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS))
+        wait(
+            key=f"bert_jax/meeting/{next(_meetings)}",
+            timeout_ms=1000 * seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS),
+        )
 
 
 def publish_step(step: int) -> None:
@@ -285,7 +288,7 @@ def _connect() -> None:
         lambda _: np.ones(1, np.int32),
     )
     add = jax.jit(jnp.sum, out_shardings=everywhere).lower(ones).compile()
-    meet("start")
+    meet()
     jax.block_until_ready(add(ones))
 
 

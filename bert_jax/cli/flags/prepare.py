@@ -58,7 +58,7 @@ class Prepare:
     """Language whose rules split text into sentences: an ISO 639 code (ja, not
     jp). Unknown codes split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.01
-    """Share of documents held out for evaluation, at least two if there are four; 0 holds out none."""
+    """Fraction of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
     """Leave out documents with more tokens for each of their characters, such as 0.3."""
     duplicates: DuplicateHandling = "keep"
