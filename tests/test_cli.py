@@ -338,7 +338,7 @@ def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixtu
     # In the docstring a line ends before the quotation mark; tyro would keep that line break.
     assert 'gains a field "prediction", candidates are ranked.' in lines
     lines = help_of(["prepare", "--help"], capsys)
-    assert " " * 23 + "lines: one document per line. text: a file is a document," in lines
+    assert " " * 28 + "documents. lines: one document per line. text: a" in lines
     assert "  bert-jax prepare text/ --format text --train-vocab wordpiece \\" in lines
 
 
