@@ -10,7 +10,7 @@ It writes these arrays:
     MODE/evaluation, MODE/outputs        an evaluation with that state
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
-    MODE/OBJECTIVE/ENCODER/params        params after a step with Muon, for each of `encoders.CASES`
+    MODE/OBJECTIVE/ENCODER/params        params after a step with Muon, for each of `encoders.MODES_OF_CASES`
     MODE/OBJECTIVE/ENCODER/resumed       whether the step after is the same, to the bit, from a checkpoint
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
@@ -64,7 +64,7 @@ from data_pipeline.config import DataConfig, Phase
 from data_pipeline.pretraining.batch_contract import SLOT_KEYS
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
-from tests.bert_jax.encoders import CASES, ENCODERS
+from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES
 from tests.bert_jax.tasks.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
@@ -98,8 +98,6 @@ FEWER_TOKENS = 21
 GROWING = [path for path in sorted(ROWS_OF_TOKENS) if path[0] in ("encoder", "language_model")]
 # Modes in which packed rows are fine-tuned as well.
 PACKED = ("one_device", "jit", "pmap")
-# Modes in which a step is taken with every objective and encoder as well.
-ENCODED = ("one_device", "pmap", "tensor_accumulated")
 
 
 def make_batch(seed: int) -> dict[str, np.ndarray]:
@@ -298,11 +296,10 @@ def main(output: str, *wanted: str) -> None:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])
             arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
-        for mode in ENCODED:
-            count, parallel = MODES[mode]
-            for case in CASES:
-                learnt = learn(*case, parallel, jax.devices()[:count])
-                arrays |= {"/".join((mode, *case, name)): array for name, array in learnt.items()}
+        for mode, objective, encoder in MODES_OF_CASES:
+            devices, parallel = MODES[mode]
+            learnt = learn(objective, encoder, parallel, jax.devices()[:devices])
+            arrays |= {f"{mode}/{objective}/{encoder}/{name}": array for name, array in learnt.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

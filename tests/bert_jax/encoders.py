@@ -1,7 +1,7 @@
 """Settings of encoders that between them have every named part, for tests that hold for all of them.
 
 Tests that need no others run for each; `test_parts.py` checks that no name is missing. `CASES` joins them
-with the objectives.
+with the objectives, `MODES_OF_CASES` these with ways of using devices.
 """
 
 from typing import Any
@@ -59,3 +59,12 @@ CASES: tuple[tuple[str, str], ...] = (
     ("rtd", "albert_pre"),
 )
 """Objectives and encoders: each of both at least once, and those together that concern each other."""
+
+MODES_OF_CASES: tuple[tuple[str, str, str], ...] = tuple(
+    (mode, *case)
+    for mode in ("one_device", "pmap", "tensor_accumulated")
+    for case in CASES
+    if mode != "pmap" or case[1] == "bert"
+)
+"""Modes of `eight_devices`, objectives and encoders. Each of pmap's devices holds the whole encoder, as one
+device does; there the objectives alone matter."""
