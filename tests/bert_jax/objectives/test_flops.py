@@ -9,7 +9,12 @@ import pytest
 
 from bert_jax.model import size
 from bert_jax.model_config import ModelConfig
-from bert_jax.objectives import LeftToRight, ReplacedTokenDetection
+from bert_jax.objectives import (
+    HybridLanguageModel,
+    LeftToRight,
+    MaskedLMAndSpanBoundary,
+    ReplacedTokenDetection,
+)
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from experiments import EXPERIMENTS
@@ -48,8 +53,10 @@ def not_computed(experiment: Experiment, length: int, predictions: int) -> int:
     """FLOPs of the last layer at positions that nothing is predicted from, which are counted all the same."""
     objective, model = experiment.objective, experiment.model
     queries = predictions + experiment.data.max_instances_per_row
-    if isinstance(objective, LeftToRight):
+    if isinstance(objective, LeftToRight | HybridLanguageModel):
         return 0
+    if isinstance(objective, MaskedLMAndSpanBoundary):  # the masked position and those beside its span
+        queries = 3 * predictions
     if isinstance(objective, ReplacedTokenDetection):  # the discriminator says something of each position
         model, queries = objective.generator(model), predictions
     width, kernels = model.hidden_size, size._FEED_FORWARD_KERNELS[model.feed_forward]
