@@ -1,7 +1,7 @@
 """The named experiments: values only, one file per table or recipe."""
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.study import Study
+from bert_jax.study import Study
 from experiments import table6, table8
 from experiments.albert import ALBERT_BASE
 from experiments.base import BASE

@@ -17,7 +17,7 @@ from bert_jax.objectives import (
     MaskedLMAndSpanBoundary,
     ReplacedTokenDetection,
 )
-from bert_jax.studies.study import Arm, Changes, Measure, Scale, Study
+from bert_jax.study import Arm, Changes, Measure, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
 from experiments.base import BASE
 from experiments.measures import (

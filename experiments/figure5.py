@@ -5,7 +5,7 @@ bert-jax study figure5 --output studies/figure5 --corpus corpora/wiki_books --ta
 
 from dataclasses import replace
 
-from bert_jax.studies.study import Arm, Changes, Scale, Study
+from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import MNLI, PACKAGE, SMALL_SICK

@@ -3,7 +3,7 @@
 `--tasks DIR` has a directory for each data set: glue, squad, conll2003, sick, blimp.
 """
 
-from bert_jax.studies.study import Finetuned, HeldoutLM, MinimalPairs, Probe
+from bert_jax.study import Finetuned, HeldoutLM, MinimalPairs, Probe
 
 # Section 4.1: batches of 32, 3 epochs, the best of four learning rates on the dev set. Section 5.2: the mean
 # of 5 fine-tunings.

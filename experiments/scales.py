@@ -1,6 +1,6 @@
 """How much studies spend: what the paper spent, hours on two CPU cores, or minutes without any download."""
 
-from bert_jax.studies.study import Changes
+from bert_jax.study import Changes
 from data_pipeline.config import Phase
 
 TINY: Changes = {

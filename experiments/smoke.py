@@ -4,7 +4,7 @@ bert-jax study smoke --output studies/smoke
 """
 
 from bert_jax.objectives import LeftToRight, MaskedLM
-from bert_jax.studies.study import Arm, HeldoutLM, Scale, Study
+from bert_jax.study import Arm, HeldoutLM, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import NEIGHBOURS, PACKAGE

@@ -15,7 +15,7 @@ for LARGE.
 from dataclasses import replace
 
 from bert_jax.objectives import LeftToRight, MaskedLM
-from bert_jax.studies.study import Arm, Scale, Study
+from bert_jax.study import Arm, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE

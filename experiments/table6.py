@@ -10,7 +10,7 @@ sets, the mean of 5 fine-tunings.
 
 from dataclasses import replace
 
-from bert_jax.studies.study import Arm, Changes, Scale, Study
+from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE

@@ -3,7 +3,7 @@
 bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books --tasks tasks/
 """
 
-from bert_jax.studies.study import Arm, Changes, Finetuned, Scale, Study
+from bert_jax.study import Arm, Changes, Finetuned, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import PACKAGE

@@ -9,7 +9,7 @@ What the paper reports is in `TABLE8.published`: MNLI and NER fine-tuned, and NE
 
 from dataclasses import replace
 
-from bert_jax.studies.study import Arm, Scale, Study
+from bert_jax.study import Arm, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION, MaskingConfig
 from experiments.base import BASE
 from experiments.measures import (

@@ -90,7 +90,7 @@ def wrong_arrows(path: Path) -> list[str]:
         return sorted(n for n in names if top(n) in ACCELERATOR | (OURS - {"data_pipeline"}))
     if package == "experiments":
         allowed = {"dataclasses", "typing", "bert_jax.config", "bert_jax.model_config", "bert_jax.objectives"}
-        allowed |= {"bert_jax.objectives.experiment", "bert_jax.studies.study", "data_pipeline.config"}
+        allowed |= {"bert_jax.objectives.experiment", "bert_jax.study", "data_pipeline.config"}
         return sorted(n for n in names if n not in allowed and top(n) != "experiments")
     if joins_both(path):
         return sorted(n for n in names if top(n) in INPUT | {"tests", "benchmarks"})

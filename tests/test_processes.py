@@ -232,7 +232,7 @@ import numpy as np
 from bert_jax.parallel import processes
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.exit_status import report
-from bert_jax.training.retention import Kept
+from bert_jax.retention import Kept
 
 def run():
     place = jax.NamedSharding(jax.make_mesh((4,), ("all",)), jax.P("all"))

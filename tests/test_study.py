@@ -161,7 +161,7 @@ def test_bad_flags_are_refused_in_one_line(
 
 MEASURES = """
 import dataclasses
-from bert_jax.studies.study import Finetuned, MinimalPairs
+from bert_jax.study import Finetuned, MinimalPairs
 from tests.bert_jax.studies.small_study import STUDY, TOPIC
 STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
 """

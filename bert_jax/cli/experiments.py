@@ -7,7 +7,7 @@ from bert_jax.cli.flags.experiments import Experiments
 from bert_jax.cli.parsing import check_name
 from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.study import published_of
+from bert_jax.study import published_of
 from bert_jax.training.accounting import run_flops, run_tokens
 from bert_jax.workdir.config_text import flatten
 from experiments import EXPERIMENTS, STUDIES

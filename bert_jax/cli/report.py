@@ -14,7 +14,7 @@ from bert_jax.report import curves, finetuning, pretraining
 from bert_jax.report.curves import check_plot
 from bert_jax.report.finetuning import Cell, Score, by_line, find_columns, read_score
 from bert_jax.report.pretraining import Group, group_runs, notes, read_run, settings_that_differ
-from bert_jax.studies.study import Finetuned, published_of
+from bert_jax.study import Finetuned, published_of
 from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY, not_finished
 from bert_jax.workdir.record import hash_of_settings
 from data_pipeline.atomic import atomically

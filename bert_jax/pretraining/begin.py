@@ -5,6 +5,7 @@ serves to try another learning rate, seed or number of steps, or to train past a
 """
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +16,22 @@ from bert_jax.model_config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel import processes
 from bert_jax.pretraining.data import check_same_vocabulary
+from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import DIRECTORY, find_checkpoint, saved_steps
-from bert_jax.training.metric_log import METRICS_FILE
-from bert_jax.training.retention import Kept
+from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
 from bert_jax.workdir import directory, record
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
 from bert_jax.workdir.provenance import code, describe_code_changes, this_start
-from bert_jax.workdir.record import MAY_CHANGE, BranchPoint, RunRecord, read_record
+from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, BranchPoint, RunRecord, read_record
 from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description
+from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
 from data_pipeline.errors import UserError
+
+# A run writes these after its config.json, so in a directory without that file they are not a run's.
+_WRITTEN = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, DIRECTORY)
 
 # The settings that decide which arrays a state has.
 _OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *OPTIONAL_SIZES, *MODEL_PARTS)), "optimizer.name")
@@ -79,9 +84,15 @@ def check_workdir(workdir: Path, corpus: str) -> None:
     """Raises UserError if the work directory is something else's, such as that of `corpus`."""
     if corpus != INSTALLED_DOCUMENTATION:
         directory.check_apart(workdir, corpus)
-    directory.check_free(workdir)
     if (workdir / TRIALS_DIRECTORY).exists():
         raise UserError(f"--workdir {workdir} holds fine-tuned models; name another directory")
+    if (workdir / CONFIG_FILE).exists():
+        return
+    if found := [name for name in _WRITTEN if os.path.lexists(workdir / name)]:
+        raise UserError(
+            f"work directory {workdir} holds {', '.join(found)} but no {CONFIG_FILE}, so it is not that of a "
+            f"run; name another directory"
+        )
 
 
 def make_record(

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.study import Study
+from bert_jax.study import Study
 from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
 

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 from typing import Any, TypeVar
 
-from bert_jax.studies.study import Changes
+from bert_jax.study import Changes
 from data_pipeline.errors import UserError
 
 T = TypeVar("T")

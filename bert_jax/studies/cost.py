@@ -17,7 +17,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.studies.data import Loaded
 from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
-from bert_jax.studies.study import Finetuned
+from bert_jax.study import Finetuned
 from bert_jax.tpu.report import TooLarge, compile_step
 from bert_jax.tpu.topology import Slice
 from bert_jax.training.accounting import flops_by_phase, run_flops

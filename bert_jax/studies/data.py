@@ -12,7 +12,7 @@ from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
-from bert_jax.studies.study import Finetuned, MinimalPairs, Scale
+from bert_jax.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.run import check_directories, check_model
 from data_pipeline.config import INSTALLED_DOCUMENTATION

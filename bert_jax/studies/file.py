@@ -5,7 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from bert_jax.studies.study import Study
+from bert_jax.study import Study
 from data_pipeline.errors import UserError
 
 

@@ -18,7 +18,7 @@ from bert_jax.names import SentenceScoring
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.plan import Measuring
-from bert_jax.studies.study import Changes, Finetuned, HeldoutLM, MinimalPairs
+from bert_jax.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import with_changes
-from bert_jax.studies.study import Changes, Finetuned, Measure, Probe, Scale, Study
+from bert_jax.study import Changes, Finetuned, Measure, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.checks import check_positive

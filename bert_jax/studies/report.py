@@ -21,8 +21,8 @@ import jinja2
 from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
-from bert_jax.studies.study import Measure
 from bert_jax.studies.tables import Place, StudyTable, Verdict, higher_is_better, make_table
+from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.study import Scale, Study
+from bert_jax.study import Scale, Study
 
 
 @dataclasses.dataclass(frozen=True)

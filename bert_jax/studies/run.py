@@ -27,9 +27,9 @@ from bert_jax.studies.plan import Plan, make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
-from bert_jax.studies.study import Changes, Scale
 from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
+from bert_jax.study import Changes, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe

@@ -13,8 +13,8 @@ import numpy as np
 
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
-from bert_jax.studies.study import Measure, Probe
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
+from bert_jax.study import Measure, Probe
 
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
 """How the names of metrics end of which less is better."""

@@ -18,7 +18,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from bert_jax.parallel import processes
-from bert_jax.training.retention import Kept
+from bert_jax.retention import Kept
 from data_pipeline.atomic import synchronize
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.json_text import load_json

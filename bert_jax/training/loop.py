@@ -19,6 +19,7 @@ import numpy as np
 from bert_jax.parallel import processes
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.watchdog import Watchdog, watch
+from bert_jax.retention import Kept
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.log import TrainingLog
@@ -27,7 +28,6 @@ from bert_jax.training.nonfinite import report_nonfinite
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
 from bert_jax.training.program import Program
-from bert_jax.training.retention import Kept
 from bert_jax.training.speed import StartClock
 from bert_jax.training.step_trace import StepTrace
 from bert_jax.training.train_step import Params, TrainState

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import jax
 
-from bert_jax.training.checkpoints import DIRECTORY as CHECKPOINTS_DIRECTORY
-from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
-from bert_jax.workdir.record import CONFIG_FILE, RunRecord
+from bert_jax.workdir.record import RunRecord
 from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.vocabulary_file import (
@@ -30,8 +28,6 @@ CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
 _COMPILED_DIRECTORY = "compilation-cache"
 _LOCK = "lock"
-# A run writes these after its config.json, so in a directory without that file they are not a run's.
-_REPLACED = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, CHECKPOINTS_DIRECTORY)
 
 
 @contextlib.contextmanager
@@ -83,17 +79,6 @@ def check_apart(workdir: Path, corpus: str) -> None:
     """Raises UserError if the work directory is that of a corpus in `data.corpus`, also through links."""
     if any(_same(workdir, Path(name)) for name in split_corpora(corpus)):
         raise UserError(f"--workdir {workdir} is the directory of data.corpus; name another one for the run")
-
-
-def check_free(workdir: Path) -> None:
-    """Raises UserError if the directory is not a run's but has files that a run would overwrite or extend."""
-    if (workdir / CONFIG_FILE).exists():
-        return
-    if found := [name for name in _REPLACED if os.path.lexists(workdir / name)]:
-        raise UserError(
-            f"work directory {workdir} holds {', '.join(found)} but no {CONFIG_FILE}, so it is not that of a "
-            f"run; name another directory"
-        )
 
 
 def copy_tokenizer(corpus: str, workdir: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from bert_jax.config import ParallelConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.training.retention import Kept
+from bert_jax.retention import Kept
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input

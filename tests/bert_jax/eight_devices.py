@@ -53,11 +53,11 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
 from bert_jax.parallel.sharding import make_mesh
+from bert_jax.retention import Kept
 from bert_jax.task import Batch
 from bert_jax.tasks.squad import Spans
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.program import Program, make_program
-from bert_jax.training.retention import Kept
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
 from data_pipeline.config import DataConfig, Phase

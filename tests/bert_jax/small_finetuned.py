@@ -10,8 +10,8 @@ import numpy as np
 
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE, make_tokenizer
+from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.retention import Kept
 from bert_jax.workdir.finetuning import FineTuningRecord, write_record
 from bert_jax.workdir.grid import RESULT_FILE
 from data_pipeline.atomic import write_json

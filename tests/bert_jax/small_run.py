@@ -13,8 +13,8 @@ from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
+from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.retention import Kept
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece

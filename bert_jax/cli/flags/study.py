@@ -12,7 +12,7 @@ from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.file import read_studies
 from bert_jax.studies.plan import make_plan
-from bert_jax.studies.study import Study
+from bert_jax.study import Study
 from data_pipeline.errors import UserError
 from experiments import STUDIES
 

@@ -4,7 +4,7 @@ from bert_jax.config import OptimizerConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLM
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.study import Arm, Finetuned, Scale, Study
+from bert_jax.study import Arm, Finetuned, Scale, Study
 from data_pipeline.config import DataConfig, Phase
 
 TINY = Experiment(

@@ -13,7 +13,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
 from bert_jax.studies.plan import Measuring, Pretraining
-from bert_jax.studies.study import HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.study import HeldoutLM, Measure, MinimalPairs, Probe
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import TEXTS, make_run, trainable_params

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
-from bert_jax.studies.study import Arm, Changes, Probe, Scale, Study
+from bert_jax.study import Arm, Changes, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC

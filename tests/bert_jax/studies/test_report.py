@@ -11,8 +11,8 @@ import pytest
 
 from bert_jax.studies.report import render, write_report
 from bert_jax.studies.results import Measurement, StudyResults
-from bert_jax.studies.study import HeldoutLM
 from bert_jax.studies.tables import make_table
+from bert_jax.study import HeldoutLM
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 

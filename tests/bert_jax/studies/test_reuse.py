@@ -7,7 +7,7 @@ import pytest
 from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended, write_ended
 from bert_jax.studies.plan import Plan, Pretraining, make_plan
 from bert_jax.studies.reuse import copy_reusable, find_reusable
-from bert_jax.studies.study import Changes
+from bert_jax.study import Changes
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY

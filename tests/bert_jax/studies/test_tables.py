@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from bert_jax.studies.results import Measurement
-from bert_jax.studies.study import Probe
 from bert_jax.studies.tables import Order, StudyTable, curves, higher_is_better, make_table
+from bert_jax.study import Probe
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 

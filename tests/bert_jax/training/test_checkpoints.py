@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bert_jax.parallel import processes
+from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import DIRECTORY, Checkpoints, find_fault, load_params, saved_steps
-from bert_jax.training.retention import Kept
 from data_pipeline.errors import Unfinished, UserError
 from tests.bert_jax.full_disk import files_no_larger_than
 

@@ -14,9 +14,9 @@ from bert_jax.config import OptimizerConfig
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
+from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.program import make_program
-from bert_jax.training.retention import Kept
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.model.test_packed_rows import LENGTH, SLOTS, make_batches

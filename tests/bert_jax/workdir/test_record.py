@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.model_config import LATER_SHAPE
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.training.retention import Kept
+from bert_jax.retention import Kept
 from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.record import (
     CONFIG_FILE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax.training.retention import Kept
+from bert_jax.retention import Kept
 
 
 def test_the_newest_and_those_of_every_series_stay() -> None:
