@@ -85,6 +85,9 @@ DIRECTIONS: Mapping[Attention, str] = {
 DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
 """The fields of ModelConfig that are dropout probabilities."""
 
+# Smaller blocks are slower: their products are too small for an accelerator's matrix unit.
+_SMALLEST_BLOCK = 64
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -271,6 +274,15 @@ class ModelConfig:
             and self.embedding_width == self.hidden_size
             and self.layer_groups in (None, self.num_layers)
         )
+
+    def attention_block(self, length: int) -> int | None:
+        """Size of the blocks in which a layer with a window computes its scores, each with its neighbours'
+        keys; None where it computes all scores: without a window, or if blocks save less than half of them.
+        """
+        if self.attention_window is None:
+            return None
+        block = max(self.attention_window, _SMALLEST_BLOCK)
+        return block if 2 * 3 * block <= length else None
 
     def of_layer(self, number: int) -> "ModelConfig":
         """The settings of one layer, which is either without an attention window or with it throughout."""

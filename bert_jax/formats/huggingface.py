@@ -140,7 +140,10 @@ def transformers_class(model: PretrainedModel) -> str:
     if bert_class is None or bert_class not in family.classes:
         trained = f", trained by objective {objective_name(model.objective)}" if model.objective else ""
         kind = "" if family.model_type == "bert" else f" among those of {family.name}"
-        raise UserError(f"transformers has no class{kind} for {model.name}{trained}; write --format npz")
+        raise UserError(
+            f"transformers has no class{kind} for {model.name}{trained}; "
+            "`bert-jax convert --format npz` writes it"
+        )
     return family.classes[bert_class]
 
 
@@ -204,7 +207,7 @@ def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
     if pooler not in family.poolers and ("pooler" in model.params or model.head is not None):
         raise UserError(
             f"transformers has no {family.name} with pooler {pooler}, only {', '.join(family.poolers)}; "
-            "write --format npz"
+            "`bert-jax convert --format npz` writes it"
         )
     table = family.entries(model.config)
     if model.head is None:

@@ -79,7 +79,7 @@ def rows_of_parts(
         known = ", ".join(map(str, parts[setting]))
         raise UserError(
             f"{project} has no {family} with {setting} {getattr(model, setting)}, only {known}; "
-            "write --format npz"
+            "`bert-jax convert --format npz` writes it"
         )
     return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 

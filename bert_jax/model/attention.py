@@ -41,6 +41,9 @@ class Context(NamedTuple):
     """int [Q] or [B, Q], the positions that look."""
     keys: jax.Array
     """int [T] or [B, T], the positions that are looked at."""
+    block_bias: jax.Array | None = None
+    """float32, what to add to scores that are computed in blocks, from `attention_block_bias`; None: all
+    scores are computed."""
 
     def at(self, columns: jax.Array) -> "Context":
         """The same for the queries in some columns of the row, int [B, Q]."""
@@ -74,18 +77,65 @@ def attention_bias(
       before key position).
     """
     length = input_mask.shape[-1]
-    visible = input_mask[:, None, None, :] > 0
+    columns = jnp.arange(length)[None]
+
+    def of_queries(x: jax.Array) -> jax.Array:
+        return x[:, None, :, None]
+
+    def of_keys(x: jax.Array) -> jax.Array:
+        return x[:, None, None, :]
+
+    return _bias(config, of_queries, of_keys, columns, input_mask, instances, is_causal)
+
+
+def attention_block_bias(
+    config: ModelConfig,
+    input_mask: jax.Array,
+    instances: jax.Array | None = None,
+    is_causal: jax.Array | None = None,
+) -> jax.Array | None:
+    """As `attention_bias`, for the scores of `attend_in_window`: those of each block of queries with the keys
+    of its own block and the two beside it.
+
+    Returns:
+      float32 [B * blocks, 1, block, 3 * block], or None if the config or the length has no blocks.
+    """
+    size = config.attention_block(input_mask.shape[-1])
+    if size is None:
+        return None
+
+    def of_queries(x: jax.Array) -> jax.Array:
+        return _blocks(x, size)[:, None, :, None]
+
+    def of_keys(x: jax.Array) -> jax.Array:
+        return _with_neighbours(_blocks(x, size), len(x))[:, None, None, :]
+
+    columns = jnp.broadcast_to(jnp.arange(input_mask.shape[-1]), input_mask.shape)
+    return _bias(config, of_queries, of_keys, columns, input_mask, instances, is_causal)
+
+
+def _bias(
+    config: ModelConfig,
+    of_queries: Callable[[jax.Array], jax.Array],
+    of_keys: Callable[[jax.Array], jax.Array],
+    columns: jax.Array,
+    input_mask: jax.Array,
+    instances: jax.Array | None,
+    is_causal: jax.Array | None,
+) -> jax.Array:
+    """What to add to scores, given what spreads values of positions, [B, T], over queries and over keys."""
+    visible = of_keys(input_mask) > 0
     if instances is not None:
-        visible &= instances[:, None, :, None] == instances[:, None, None, :]
+        visible &= of_queries(instances) == of_keys(instances)
+    distance = of_queries(columns) - of_keys(columns)
     if config.attention == "causal":
-        visible &= jnp.tril(jnp.ones((length, length), bool))
+        visible &= distance >= 0
     if config.attention == "anticausal":
-        visible &= jnp.triu(jnp.ones((length, length), bool))
+        visible &= distance <= 0
     if is_causal is not None:
-        visible &= jnp.tril(jnp.ones((length, length), bool)) | ~is_causal[:, None, :, None]
+        visible &= (distance >= 0) | ~of_queries(is_causal)
     if config.attention_window is not None:
-        columns = jnp.arange(length)
-        visible &= jnp.abs(columns[:, None] - columns) <= config.attention_window
+        visible &= jnp.abs(distance) <= config.attention_window
     return jnp.where(visible, 0.0, _MASKED_SCORE)
 
 
@@ -130,7 +180,9 @@ class Attention(nn.Module):
         key = Dropout(config.attention_dropout_rate).key(deterministic)
         rate = config.attention_dropout_rate
         if config.attention_kernel == "auto":
-            mixed_BQNK = attend(projections, bias, key, rate, deterministic)
+            mixed_BQNK = attend(projections, bias, key, rate, deterministic, context.block_bias)
+        elif context.block_bias is not None:
+            mixed_BQNK = attend_in_window(projections, context.block_bias, key, rate)
         else:
             mixed_BQNK = attend_plainly(projections, bias, key, rate)
         return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
@@ -143,7 +195,12 @@ def attention_scores(q_BNQK: jax.Array, k_BNTK: jax.Array, bias: jax.Array) -> j
 
 
 def attend(
-    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float, deterministic: bool
+    projections: Projections,
+    bias: jax.Array,
+    key: jax.Array | None,
+    rate: float,
+    deterministic: bool,
+    block_bias: jax.Array | None = None,
 ) -> jax.Array:
     """Values mixed by the probabilities, [B, Q, N, K].
 
@@ -157,16 +214,22 @@ def attend(
       key: for dropout on the probabilities; None for no dropout.
       rate: probability of dropping an attention probability.
       deterministic: True outside of training.
+      block_bias: where XLA need not compute all scores, from `attention_block_bias`.
     """
-    plain, fused = (functools.partial(way, rate=rate) for way in (attend_plainly, attend_fused))
+
+    def plain(projections: Projections, bias: jax.Array, key: jax.Array | None) -> jax.Array:
+        if block_bias is not None:
+            return attend_in_window(projections, block_bias, key, rate)
+        return attend_plainly(projections, bias, key, rate)
+
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
     one_for_all_heads = bias.shape[1] == 1  # the kernel supports nothing else
     on_tpu: Callable[..., jax.Array] = plain
     on_cpu: Callable[..., jax.Array] = plain
     if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
-        on_tpu = fused
-    if deterministic and queries.shape[1] > _LONGEST_WHOLE:
+        on_tpu = functools.partial(attend_fused, rate=rate)
+    if deterministic and queries.shape[1] > _LONGEST_WHOLE and block_bias is None:
         on_cpu = _attend_in_blocks
     if on_tpu is on_cpu:
         return plain(projections, bias, key)
@@ -186,6 +249,40 @@ def attend_plainly(
     mixed_BNQK = jnp.einsum("bnqt,bntk->bnqk", kept_BNQT, v_BNTK)
     mixed_BNQK = mixed_BNQK / weights_BNQT.sum(axis=-1, keepdims=True)
     return mixed_BNQK.astype(q_BNQK.dtype).swapaxes(1, 2)
+
+
+def attend_in_window(
+    projections: Projections, block_bias: jax.Array, key: jax.Array | None, rate: float
+) -> jax.Array:
+    """As `attend_plainly`, for positions that see a window: each block of queries meets only the keys of its
+    own block and of the two beside it. Blocks are computed as if they were rows."""
+    (queries, query_bias), (keys, key_bias), (values, value_bias) = projections
+    rows, length, heads, width = queries.shape
+    size = block_bias.shape[2]
+    seen = (
+        (_blocks(queries, size), query_bias),
+        (_with_neighbours(_blocks(keys, size), rows), key_bias),
+        (_with_neighbours(_blocks(values, size), rows), value_bias),
+    )
+    mixed = attend_plainly(seen, block_bias, key, rate)
+    return mixed.reshape(rows, -1, heads, width)[:, :length]
+
+
+def _blocks(x_BT: jax.Array, size: int) -> jax.Array:
+    """[B, T, ...] cut along T: [B * blocks, size, ...]; zeros fill the last block."""
+    padding = -x_BT.shape[1] % size
+    padded = jnp.pad(x_BT, ((0, 0), (0, padding), *((0, 0) for _ in x_BT.shape[2:])))
+    return padded.reshape(-1, size, *x_BT.shape[2:])
+
+
+def _with_neighbours(blocks: jax.Array, rows: int) -> jax.Array:
+    """Each block of some rows, [rows * blocks, size, ...], between the two beside it:
+    [rows * blocks, 3 * size, ...]; zeros stand beside the first and the last of a row."""
+    by_row = blocks.reshape(rows, -1, *blocks.shape[1:])
+    count = by_row.shape[1]
+    beyond = jnp.pad(by_row, ((0, 0), (1, 1), *((0, 0) for _ in blocks.shape[1:])))
+    three = jnp.concatenate([beyond[:, i : i + count] for i in range(3)], axis=2)
+    return three.reshape(-1, *three.shape[2:])
 
 
 def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> jax.Array:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from bert_jax.model.attention import Attention, Context, attention_bias
+from bert_jax.model.attention import Attention, Context, attention_bias, attention_block_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.linear import Linear, initializer
@@ -197,7 +197,9 @@ class Encoder(nn.Module):
         kinds = {layer.config.attention_window: layer.config for layer in self.layers}
         seen = (batch["input_mask"], instances, batch.get("is_causal"))
         context_of = {
-            window: Context(attention_bias(config, *seen), positions, positions)
+            window: Context(
+                attention_bias(config, *seen), positions, positions, attention_block_bias(config, *seen)
+            )
             for window, config in kinds.items()
         }
         return [context_of[layer.config.attention_window] for layer in self.layers]

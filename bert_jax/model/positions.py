@@ -1,7 +1,7 @@
 """How the model knows the order of tokens, for each `ModelConfig.positions`.
 
-A kind of positions adds something to the embeddings (`POSITIONS`), turns queries and keys (`rotate`), or does
-both.
+A kind of positions adds something to the embeddings (`POSITIONS`), turns queries and keys (`rotate`), does
+both, or neither.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ _POSITION_ROWS: Mapping[Positions, str | None] = {
     "sinusoidal": None,
     "none": None,
 }
-"""Kind of positions -> the setting that says how many rows of the hidden size it has; None: it has none."""
+"""Kind of positions -> the setting with its number of rows of the embeddings' width; None: it has no rows."""
 
 _FEED_FORWARD_KERNELS: Mapping[FeedForward, int] = {"dense": 2, "geglu": 3, "swiglu": 3}
 """Kind of feed-forward layer -> its kernels of hidden size x intermediate size; all but one widen."""
@@ -94,11 +94,20 @@ def dense_parameters(model: ModelConfig, inputs: int, outputs: int) -> int:
 def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
     """FLOPs of training the layers on one row, counted as `Objective.flops` says.
 
-    The lowest `frozen_layers` have no backward pass. An attention window saves nothing: all scores are
-    computed, and those outside of it hidden.
+    The lowest `frozen_layers` have no backward pass. Of layers with an attention window the
+    scores of their blocks count.
     """
     width, kernels = model.hidden_size, _FEED_FORWARD_KERNELS[model.feed_forward]
-    layer = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)
-    layer += 4 * length * length * width
+    products = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)
+    total = 0
+    for number in range(model.num_layers):
+        layer = products + 4 * num_scores(model.of_layer(number), length) * width
+        total += layer if number < frozen_layers else 3 * layer
     widening = 2 * length * model.embedding_width * width if model.embedding_width != width else 0
-    return (3 * model.num_layers - 2 * frozen_layers) * layer + (1 if frozen_layers else 3) * widening
+    return total + (1 if frozen_layers else 3) * widening
+
+
+def num_scores(layer: ModelConfig, length: int) -> int:
+    """How many attention scores a head computes in a layer (`ModelConfig.of_layer`) for one row."""
+    block = layer.attention_block(length)
+    return length**2 if block is None else -(-length // block) * 3 * block**2

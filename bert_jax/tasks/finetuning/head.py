@@ -9,8 +9,8 @@ Batches are those of `data_pipeline.tasks.finetuning.batches`: `input_ids`, `inp
 [B, T] or [B, C, T], and the targets that each head names for its R rows. A row whose `input_mask` is all
 zero is padding and is ignored. In a packed batch targets are [B, K, ...], and empty places are ignored.
 
-Parameters are decayed unless their path contains one of `OptimizerConfig.decay_exclusions`: call thresholds
-and offsets `bias`.
+Parameters are decayed unless their path contains one of `OptimizerConfig.decay_exclusions`: the
+names of thresholds and offsets should have `bias` in them.
 """
 
 import abc

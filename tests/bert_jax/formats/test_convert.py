@@ -137,7 +137,7 @@ def test_npz_holds_every_encoder_and_the_others_leave_nothing(tmp_path: Path, en
         joined = [file[f"encoder/layer_0/attention/{name}/kernel"].shape for name in ("query", "output")]
     assert joined == [(16, 16), (16, 16)]
     for other in ("tf1",) if encoder == "albert" else ("hf", "tf1"):  # transformers has an ALBERT
-        with pytest.raises(UserError, match=r"has no (\w+ with|class among) .*; write --format npz"):
+        with pytest.raises(UserError, match=r"has no (\w+ with|class among) .*; `bert-jax convert"):
             convert(tmp_path / "run", tmp_path / other, other)
         assert not (tmp_path / other).exists()
 

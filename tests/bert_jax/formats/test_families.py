@@ -173,7 +173,7 @@ def test_a_discriminator_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
     model = small_model("modernbert", None, ("encoder", "pooler"), pooler="tanh")
-    with pytest.raises(UserError, match="no ModernBERT with pooler tanh, only transform; write --format npz"):
+    with pytest.raises(UserError, match="no ModernBERT with pooler tanh, only transform; `bert-jax convert"):
         huggingface.write(tmp_path, model)
 
 

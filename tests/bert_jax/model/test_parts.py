@@ -29,6 +29,7 @@ from bert_jax.model_config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.sharding import _spec
+from bert_jax.pretraining import init_from
 from bert_jax.training.optimizer import _decay_mask
 from data_pipeline.errors import UserError
 from tests.bert_jax.encoders import ENCODERS
@@ -41,6 +42,7 @@ from tests.bert_jax.tiny_model import TINY
     [
         (model_config.Positions, positions.POSITIONS),
         (model_config.Positions, size._POSITION_ROWS),
+        (model_config.Positions, init_from._OF_NO_ARRAY),
         (model_config.FeedForward, size._FEED_FORWARD_KERNELS),
         (model_config.Normalization, size._HAS_BIAS),
         (model_config.FurtherNormalization, size._HEAD_NORMS),
@@ -315,7 +317,7 @@ def test_impossible_parts_are_refused(settings: dict, message: str) -> None:
 @pytest.mark.parametrize("entries", [BERT.entries, google_tf1.entries])
 @pytest.mark.parametrize("part", MODEL_PARTS)
 def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable, part: str) -> None:
-    with pytest.raises(UserError, match=f"has no BERT with {part} other, only .*; write --format npz"):
+    with pytest.raises(UserError, match=f"has no BERT with {part} other, only .*; `bert-jax convert"):
         entries(dataclasses.replace(ModelConfig(), **{part: "other"}))
 
 

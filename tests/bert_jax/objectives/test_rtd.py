@@ -112,7 +112,7 @@ def test_the_discriminator_is_exported_with_its_generator(run: Path, tmp_path: P
     assert model.objective == ReplacedTokenDetection(generator_size=0.5)
     convert(run, tmp_path / "npz", "npz")
     jax.tree.map(np.testing.assert_array_equal, open_model(tmp_path / "npz").params, model.params)
-    with pytest.raises(UserError, match="write --format npz"):
+    with pytest.raises(UserError, match="`bert-jax convert --format npz`"):
         convert(run, tmp_path / "hf", "hf")
     assert not (tmp_path / "hf").exists()
 

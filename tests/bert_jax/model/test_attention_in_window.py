@@ -1,0 +1,114 @@
+"""Attention in a window, computed in blocks, is what all scores give with those outside the window hidden."""
+
+import dataclasses
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import model_config
+from bert_jax.model.attention import (
+    attend_in_window,
+    attend_plainly,
+    attention_bias,
+    attention_block_bias,
+)
+from bert_jax.model.encoder import Encoder
+from bert_jax.model.size import num_scores
+from bert_jax.model_config import ModelConfig
+from bert_jax.task import Batch
+from tests.bert_jax.encoders import ENCODERS
+
+ROWS, HEADS, WIDTH = 2, 2, 8
+
+
+def normal(number: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(number), shape)
+
+
+def masks_of(length: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Padding in the first row, three instances in the second, and a causal row."""
+    columns = jnp.arange(length)
+    starts = jnp.array([0, length // 3, length // 2 + 5])
+    instances = jnp.where(columns[:, None] >= starts, starts, 0).max(axis=1)
+    mask = columns < jnp.array([[length - 50], [length]])
+    return mask, jnp.stack([0 * columns, instances]), jnp.array([[True], [False]]) & (columns >= 0)
+
+
+@pytest.mark.parametrize("attention", typing.get_args(model_config.Attention))
+@pytest.mark.parametrize(("window", "length"), [(5, 384), (64, 500), (70, 431)])
+@pytest.mark.parametrize("kind", ["padded", "packed", "partly causal"])
+def test_outputs_and_gradients_are_those_of_all_scores(
+    attention: model_config.Attention, window: int, length: int, kind: str
+) -> None:
+    config = ModelConfig(attention=attention, attention_window=window)
+    mask, instances, is_causal = masks_of(length)
+    seen = (mask, instances if kind == "packed" else None, is_causal if kind == "partly causal" else None)
+    bias, block_bias = attention_bias(config, *seen), attention_block_bias(config, *seen)
+    assert block_bias is not None
+    projections = tuple(
+        (normal(i, ROWS, length, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3)
+    )
+    weights = normal(6, ROWS, length, HEADS, WIDTH) * mask[:, :, None, None]
+
+    @jax.jit
+    def of_all_scores(projections):  # type: ignore[no-untyped-def]
+        return (attend_plainly(projections, bias, None, 0.0) * weights).sum()
+
+    @jax.jit
+    def of_blocks(projections):  # type: ignore[no-untyped-def]
+        return (attend_in_window(projections, block_bias, None, 0.0) * weights).sum()
+
+    ours, expected = (jax.value_and_grad(way)(projections) for way in (of_blocks, of_all_scores))
+    for array, wanted in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
+
+
+def batch_of(length: int) -> Batch:
+    mask, instances, _ = masks_of(length)
+    starts = jnp.array([[0, 0, 0], jnp.unique(instances[1], size=3)])
+    ids = jax.random.randint(jax.random.key(1), mask.shape, 5, 60)
+    return {
+        "input_ids": ids,
+        "input_mask": mask.astype(jnp.int32),
+        "segment_ids": 0 * ids,
+        "instance_starts": starts,
+    }
+
+
+@pytest.mark.parametrize("columns", [None, jnp.array([[0, 7, 300], [380, 2, 2]])])
+def test_an_encoder_computes_the_same_in_blocks(
+    columns: jax.Array | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {**ENCODERS["modern"], "attention_window": 20, "global_every": 2}
+    model = ModelConfig(
+        vocab_size=64,
+        num_layers=4,  # the last one has a window
+        hidden_size=16,
+        num_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=400,
+        dtype="float32",
+        **parts,
+    )
+    batch = batch_of(400)
+    module = Encoder(model)
+    params = module.init(jax.random.key(0), batch, True)
+    in_blocks = module.apply(params, batch, True, columns)
+    monkeypatch.setattr(ModelConfig, "attention_block", lambda self, length: None)
+    of_all_scores = module.apply(params, batch, True, columns)
+    real = batch["input_mask"] if columns is None else jnp.ones_like(columns)
+    np.testing.assert_allclose(
+        in_blocks * real[..., None], of_all_scores * real[..., None], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_blocks_are_taken_where_they_save_half_of_the_scores() -> None:
+    model = ModelConfig(attention_window=64, global_every=3)
+    without, local = model.of_layer(0), model.of_layer(1)
+    assert without.attention_block(4096) is None
+    assert [local.attention_block(length) for length in (128, 383, 384)] == [None, None, 64]
+    assert dataclasses.replace(local, attention_window=128).attention_block(1024) == 128
+    assert [num_scores(local, length) for length in (128, 1024)] == [128**2, 1024 * 192]
