@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import sys
 from pathlib import Path
 
@@ -66,12 +67,15 @@ def _say(line: str) -> None:
 
 def _print(args: Compile, where: Slice, report: Report) -> None:
     console = Console(highlight=False)
+    count, chips = where.chip.devices, f"{math.prod(where.sides)} chips"
+    device, chips = ("chip", chips) if count == 1 else ("device", f"{chips} of {count} devices")
     console.print(
-        f"{args.name} on {where.name}: {report.chips} chips, {report.batch:g} x {report.length} a chip, "
+        f"{args.name} on {where.name}: {chips}, {report.batch:g} x {report.length} a {device}, "
         f"compiled in {report.compile_seconds:.0f} s"
     )
-    console.print(_costs_table(where, report))
-    console.print(_exchange_table(report))
+    console.print(_costs_table(where, report, device))
+    if report.costs.exchanges:
+        console.print(_exchange_table(report))
     if report.costs.unpriced:
         counts: dict[str, int] = {}
         for operations in report.costs.unpriced:
@@ -80,7 +84,7 @@ def _print(args: Compile, where: Slice, report: Report) -> None:
         console.print(f"not in the estimate: {listed}")
 
 
-def _costs_table(where: Slice, report: Report) -> Table:
+def _costs_table(where: Slice, report: Report, device: str) -> Table:
     memory, cycles = report.memory, report.costs.cycles
     rows = {
         "arguments": f"{memory.arguments / _MIB:,.0f} MiB",
@@ -92,19 +96,22 @@ def _costs_table(where: Slice, report: Report) -> Table:
         "FLOPs compiled": f"{report.compiled_flops:.3e}",
         "estimated cycles": f"{cycles / 1e6:.1f} M",
         "of these attention": f"{report.costs.kernel_cycles / 1e6:.1f} M",
-        "estimated time": f"{report.seconds * 1e3:.2f} ms at {where.chip.clock_hz / 1e9:g} GHz",
+        "computing": f"{report.computing_seconds * 1e3:.2f} ms at {where.chip.clock_hz / 1e9:g} GHz",
+        "exchanging": f"{report.exchanging_seconds * 1e3:.2f} ms at {where.bandwidth / 1e9:g} GB/s",
+        "estimated time": f"{report.seconds * 1e3:.2f} ms",
         "fraction of peak": f"{report.fraction_of_peak:.1%} of {where.chip.peak_flops / 1e12:.0f} TFLOP/s",
     }
-    table = _table("a chip, a step", "")
+    table = _table(f"a {device}, a step", "")
     for name, value in rows.items():
         table.add_row(name, value)
     return table
 
 
 def _exchange_table(report: Report) -> Table:
-    table = _table("exchange between chips", "times", "MiB each")
-    for operations in report.costs.collectives:
-        table.add_row(operations.kind, str(operations.count), f"{operations.result_bytes / _MIB:,.3f}")
+    table = _table("exchange", "times", "MiB each", "M cycles computed meanwhile")
+    for exchange in report.costs.exchanges:
+        size, hidden = f"{exchange.result_bytes / _MIB:,.3f}", f"{exchange.hidden_cycles / 1e6:.2f}"
+        table.add_row(exchange.kind, str(exchange.count), size, hidden)
     return table
 
 

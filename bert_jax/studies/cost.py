@@ -125,7 +125,7 @@ def compiled_speed(where: Slice) -> Speed:
                 f"a step of {rows} sequences of {length} does not fit a chip of {where.name}: {error}; name "
                 f"a larger slice, or raise --parallel.accumulation-steps"
             ) from None
-        return report.chips * report.model_flops / report.seconds
+        return report.devices * report.model_flops / report.seconds
 
     def of_largest_batch(experiment: Experiment, phase: Phase) -> float:
         return speed(_alike(experiment.with_batches_of(experiment.largest_batch(phase))), phase)

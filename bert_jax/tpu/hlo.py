@@ -8,19 +8,24 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # Operations that may have no estimate. Others without one only move or rename data beside the work.
-_UNPRICED = (*COLLECTIVES, "rng-bit-generator", "sort")
+_UNPRICED = ("rng-bit-generator", "sort")
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\(")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\(%?([\w.-]*)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 # jax's loops count up from 0 while below a constant.
 _LIMIT = re.compile(r"constant\((\d+)\)")
 _CALLEE = re.compile(r"(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+# The chips that exchange something, as the compiler writes them: axes of a mesh, a grid, or lists.
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")
+_GRID = re.compile(r"replica_groups=\[\d+,(\d+)\]")
+_LISTS = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 _ARRAY = re.compile(r"\b([a-z]+)(\d+)?(?:e\d\w*)?\[([\d,]*)\]")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _KERNEL_NAME = re.compile(r'(\w+)\)*/pallas_call"')
@@ -38,6 +43,35 @@ class Operations:
 
 
 @dataclasses.dataclass(frozen=True)
+class Exchange:
+    """Collectives of one kind and size; one inside a loop counts once for each iteration."""
+
+    kind: str
+    result_bytes: int
+    """Bytes of one collective's result on one chip."""
+    group: int | None
+    """Number of chips that exchange; None: all."""
+    hidden_cycles: int
+    """Estimated cycles of what the chip computes while one collective is under way; 0 if it waits."""
+    count: int
+
+    def bytes_sent(self, chips: int) -> float:
+        """Bytes that one chip of `chips` must send for one collective."""
+        group = self.group or chips
+        others = (group - 1) / group
+        return (
+            self.result_bytes
+            * {
+                "all-reduce": 2 * others,
+                "all-gather": others,
+                "reduce-scatter": group - 1,
+                "all-to-all": others,
+                "collective-permute": 1,
+            }[self.kind]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Costs:
     """What a program costs on one chip."""
 
@@ -45,10 +79,10 @@ class Costs:
     """Estimated cycles of all instructions, one after the other, kernels included."""
     kernel_cycles: int
     """The part of `cycles` that kernels take."""
-    collectives: tuple[Operations, ...]
+    exchanges: tuple[Exchange, ...]
     """Every exchange between chips, the largest first."""
     unpriced: tuple[Operations, ...]
-    """Operations that do work and have no estimate, collectives among them."""
+    """Operations that do work and have no estimate, beside exchanges."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +96,21 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class _Instruction:
+    name: str
     opcode: str
+    operand: str
+    """Name of the first operand; empty if there is none."""
     result_bytes: int
     cycles: int | None
     kernel: Kernel | None
     callees: tuple[str, ...]
     limit: int | None
     """Value, if the instruction is an integer constant."""
+    group: int | None
+    """How many chips take part in a collective; None: all."""
+
+
+_Counted = TypeVar("_Counted", Operations, Exchange)
 
 
 def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
@@ -83,23 +125,31 @@ def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
     """
     computations, entry = _parse(text)
     cycles = kernel_cycles = 0
-    found: collections.Counter[tuple[str, int]] = collections.Counter()
+    begun: dict[str, tuple[int, int | None]] = {}
+    found: collections.Counter[tuple[str, int, int | None, int]] = collections.Counter()
     unpriced: collections.Counter[tuple[str, int]] = collections.Counter()
     for instruction, times in _walk(computations, entry, 1):
         cycles += times * (instruction.cycles or 0)
         if instruction.kernel is not None:
             kernel_cycles += times * price(instruction.kernel)
-        # An asynchronous collective is a pair of instructions; only the second's type is the result alone.
+        # An asynchronous collective is a pair of instructions: the first names the chips, and the second
+        # has the type of the result alone.
         kind = instruction.opcode.removesuffix("-done")
-        if kind in COLLECTIVES:
-            found[kind, instruction.result_bytes] += times
+        if kind.removesuffix("-start") in COLLECTIVES:
+            before, group = begun.pop(instruction.operand, (cycles + kernel_cycles, instruction.group))
+            if kind in COLLECTIVES:
+                hidden = (cycles + kernel_cycles - before) // times
+                found[kind, instruction.result_bytes, group, hidden] += times
+            else:
+                begun[instruction.name] = cycles + kernel_cycles, instruction.group
         if kind in _UNPRICED and instruction.cycles is None:
             unpriced[kind, instruction.result_bytes] += times
-    return Costs(cycles + kernel_cycles, kernel_cycles, _largest_first(found), _largest_first(unpriced))
+    exchanges = (Exchange(*what, count) for what, count in found.items())
+    operations = (Operations(*what, count) for what, count in unpriced.items())
+    return Costs(cycles + kernel_cycles, kernel_cycles, _largest_first(exchanges), _largest_first(operations))
 
 
-def _largest_first(counts: collections.Counter[tuple[str, int]]) -> tuple[Operations, ...]:
-    operations = [Operations(*kind_and_bytes, count) for kind_and_bytes, count in counts.items()]
+def _largest_first(operations: Iterable[_Counted]) -> tuple[_Counted, ...]:
     return tuple(sorted(operations, key=lambda o: o.count * o.result_bytes, reverse=True))
 
 
@@ -151,18 +201,32 @@ def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
     return computations, entry
 
 
-def _instruction(line: str, shape: str, opcode: str) -> _Instruction:
+def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) -> _Instruction:
     priced, limit, branches = _CYCLES.search(line), _LIMIT.search(line), _BRANCHES.search(line)
     kernel = _kernel(line) if opcode == "custom-call" and _KERNEL in line else None
     named = re.findall(r"[\w.-]+", branches[1]) if branches else []
     return _Instruction(
+        name,
         opcode,
+        operand,
         _bytes(shape),
         int(priced[1]) if priced else None,
         kernel,
         (*_CALLEE.findall(line), *named),
         int(limit[1]) if limit else None,
+        _group(line) if opcode.removesuffix("-start") in COLLECTIVES else None,
     )
+
+
+def _group(line: str) -> int | None:
+    """How many chips exchange something; None: all."""
+    if mesh := _MESH.search(line):
+        sizes = dict(axis.split("=") for axis in mesh[1].replace("'", "").split(","))
+        return math.prod(int(sizes[axis.strip(" '")]) for axis in mesh[2].split(",") if axis.strip())
+    if grid := _GRID.search(line):
+        return int(grid[1])
+    lists = _LISTS.search(line)
+    return len(lists[1].split(",")) if lists else None
 
 
 def _kernel(line: str) -> Kernel:

@@ -40,11 +40,11 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """One compiled step; everything but `chips` is for one chip."""
+    """One compiled step; everything but `devices` is for one device, which is a chip but on TPU7x."""
 
-    chips: int
+    devices: int
     batch: float
-    """Rows of the batch for each chip; a fraction where several chips share a row."""
+    """Rows of the batch for each device; a fraction where several share a row."""
     length: int
     memory: Memory
     model_flops: float
@@ -52,10 +52,15 @@ class Report:
     compiled_flops: float
     """FLOPs as the compiler counts them: fewer where the step computes less than the published model."""
     costs: Costs
+    computing_seconds: float
+    """Cycles at the chip's clock, without operations that have no estimate."""
+    exchanging_seconds: float
+    """How long the device waits for exchanges: what it sends, at the speed of its links, without what it
+    computes meanwhile."""
     seconds: float
-    """Estimated time of a step: cycles at the chip's clock, without operations that have no estimate."""
+    """Estimated time of a step: the sum of the two."""
     fraction_of_peak: float
-    """MFU: `model_flops / seconds` as a fraction of the chip's peak FLOP/s."""
+    """MFU: `model_flops / seconds` as a fraction of the device's peak FLOP/s."""
     compile_seconds: float
 
 
@@ -75,25 +80,39 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     compiled = _compile(program.lower_train_step(batch))
     compile_seconds = time.perf_counter() - start
 
-    chips = len(where.devices)
-    model_flops = task.flops(batch) / chips
+    devices = len(where.devices)
+    model_flops = task.flops(batch) / devices
     text, counted = compiled.as_text(), compiled.cost_analysis()
     assert text is not None
     assert counted is not None
     costs = read_costs(text, functools.partial(kernel_cycles, where))
-    seconds = costs.cycles / where.chip.clock_hz
+    computing = costs.cycles / where.chip.clock_hz
+    exchanging = exchanging_seconds(costs, where)
+    seconds = computing + exchanging
     return Report(
-        chips=chips,
-        batch=experiment.global_batch_size / chips,
+        devices=devices,
+        batch=experiment.global_batch_size / devices,
         length=phase.max_seq_length,
         memory=_memory(compiled),
         model_flops=model_flops,
         compiled_flops=counted["flops"],
         costs=costs,
+        computing_seconds=computing,
+        exchanging_seconds=exchanging,
         seconds=seconds,
         fraction_of_peak=model_flops / seconds / where.chip.peak_flops,
         compile_seconds=compile_seconds,
     )
+
+
+def exchanging_seconds(costs: Costs, where: Slice) -> float:
+    """How long a device waits for its exchanges, each as fast as all links of its chip allow."""
+    total = 0.0
+    for exchange in costs.exchanges:
+        if sent := exchange.bytes_sent(len(where.devices)):
+            hidden = exchange.hidden_cycles / where.chip.clock_hz
+            total += exchange.count * max(0.0, sent / where.bandwidth - hidden)
+    return total
 
 
 def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:

@@ -36,6 +36,8 @@ class Chip:
     hbm_gib: int
     hbm_bandwidth: float
     """Bytes a second."""
+    link_bandwidth: float
+    """Bytes a second that a link to a neighbouring chip carries in one direction."""
     clock_hz: float
     """Clock that converts the compiler's cycle estimates to seconds; the rate at which fully busy matrix
     units reach `peak_flops`."""
@@ -45,6 +47,8 @@ class Chip:
     """Chips in the largest slice made of cubes of 4x4x4 chips; 0 if there are no such slices."""
     cores: int = 1
     """TensorCores of one device."""
+    devices: int = 1
+    """Devices of one chip; the other values are those of a device."""
     options: tuple[tuple[str, Any], ...] = ()
     """Options that make libtpu show a chip as one device."""
 
@@ -53,10 +57,25 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", PEAK_FLOPS["v4"], 32, 1.228e12, 1.05e9, _PARTS_OF_A_CUBE, 4096, 2, _MEGACORE),
-        Chip("v5e", PEAK_FLOPS["v5e"], 16, 0.819e12, 1.5e9, _FLAT),
-        Chip("v5p", PEAK_FLOPS["v5p"], 95, 2.765e12, 1.75e9, _PARTS_OF_A_CUBE, 6144, 2, _MEGACORE),
-        Chip("v6e", PEAK_FLOPS["v6"], 32, 1.638e12, 1.75e9, _FLAT),
+        Chip(
+            "v4", PEAK_FLOPS["v4"], 32, 1.228e12, 50e9, 1.05e9, _PARTS_OF_A_CUBE, 4096, 2, options=_MEGACORE
+        ),
+        Chip("v5e", PEAK_FLOPS["v5e"], 16, 0.819e12, 50e9, 1.5e9, _FLAT),
+        Chip(
+            "v5p",
+            PEAK_FLOPS["v5p"],
+            95,
+            2.765e12,
+            100e9,
+            1.75e9,
+            _PARTS_OF_A_CUBE,
+            6144,
+            2,
+            options=_MEGACORE,
+        ),
+        Chip("v6e", PEAK_FLOPS["v6"], 32, 1.638e12, 100e9, 1.75e9, _FLAT),
+        # The links of a chip are shared by its two devices, which have a link of their own between them.
+        Chip("tpu7x", PEAK_FLOPS["tpu7x"], 96, 3.69e12, 50e9, 2.2e9, _PARTS_OF_A_CUBE, 9216, devices=2),
     )
 }
 
@@ -67,8 +86,25 @@ class Slice:
 
     name: str
     chip: Chip
+    sides: tuple[int, ...]
+    """Chips along each dimension."""
     devices: tuple[jax.Device, ...]
-    """One for each chip; they hold no arrays."""
+    """They hold no arrays."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second that a device can send to others, over all links of its chip.
+
+        Slices of whole cubes, and flat ones of 16 chips along a side, close into rings: there a chip has two
+        neighbours along the side. A side of 2 has one link; along an open line what passes is what one link
+        carries.
+        """
+        in_cubes = _chips_in_cubes("x".join(map(str, self.sides))) > 0
+        links = [
+            min(side - 1, 2 if in_cubes or (len(self.sides) == 2 and side == 16) else 1)
+            for side in self.sides
+        ]
+        return sum(links) * self.chip.link_bandwidth
 
 
 def open_slice(name: str) -> Slice:
@@ -93,7 +129,8 @@ def open_slice(name: str) -> Slice:
     if shape == "1x1":
         options["chips_per_host_bounds"] = (1, 1, 1)
     description = topologies.get_topology_desc(name, "tpu", **options)
-    return Slice(name, chip, tuple(description.devices))
+    sides = tuple(int(side) for side in shape.split("x"))
+    return Slice(name, chip, sides, tuple(description.devices))
 
 
 def _parse(name: str) -> tuple[Chip, str]:

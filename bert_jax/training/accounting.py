@@ -6,6 +6,7 @@ from bert_jax.objectives.experiment import Experiment
 from data_pipeline.config import Phase
 
 PEAK_FLOPS = {
+    "tpu7x": 1153.5e12,  # half a chip, which shows as two devices
     "v6e": 918e12,
     "v6": 918e12,
     "v5p": 459e12,

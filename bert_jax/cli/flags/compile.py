@@ -26,7 +26,7 @@ arithmetic, estimated cycles, exchanges between chips. Takes minutes.
   bert-jax compile base --topology v5e:4x4
   bert-jax compile large --topology v5p:2x2x2 --phase 1 --largest-batch
 
-chips: v4, v5e, v5p, v6e. Any setting of the experiment can be changed by a
+chips: v4, v5e, v5p, v6e, tpu7x. Any setting of the experiment can be changed by a
 flag; `bert-jax compile EXPERIMENT --help` lists them.
 
 experiments (`bert-jax experiments` shows their sizes):
@@ -38,7 +38,8 @@ class Compile:
     """Compile an experiment's training step for a TPU slice and show what the compiler says.
 
     Cycles are the sum of the compiler's estimates. Operations that it has no estimate for are left out and
-    listed: exchanges between chips, most of which overlap with the arithmetic, and random bits.
+    listed, random bits among them. Exchanges between chips are added: what a chip sends, at the speed of its
+    links, without what it computes meanwhile.
     """
 
     name: tyro.conf.Suppress[str]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax.tpu.hlo import Costs, Kernel, Operations, read_costs
+from bert_jax.tpu.hlo import Costs, Exchange, Kernel, read_costs
 from tests.golden.make_hlo_golden import FILE
 
 KERNEL = (
@@ -32,11 +32,47 @@ def test_a_loop_counts_as_often_as_it_turns(costs: Costs) -> None:
 
 
 def test_collectives_have_the_bytes_of_their_results(costs: Costs) -> None:
-    assert costs.collectives == (Operations("all-reduce", 128 * 128 * 2, 1), Operations("all-reduce", 512, 1))
+    large, small = (Exchange("all-reduce", size, 4, 0, 1) for size in (128 * 128 * 2, 512))
+    assert costs.exchanges == (large, small)
+    assert costs.unpriced == ()
 
 
-def test_what_has_no_price_is_named(costs: Costs) -> None:
-    assert costs.unpriced == costs.collectives
+def test_what_has_no_price_is_named(text: str) -> None:
+    bits = "  %bits = u32[8,128]{1,0} rng-bit-generator(%key), algorithm=rng_default\n"
+    (found,) = read_costs(text.replace("  %iota", bits + "  %iota", 1), no_kernel).unpriced
+    assert (found.kind, found.result_bytes, found.count) == ("rng-bit-generator", 4096, 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "size"),
+    [
+        ("mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", 4),
+        ("mesh['axis_0'=4,'axis_1'=2] {'axis_1', 'axis_0'}", 8),
+        ("[2,4]<=[8]", 4),
+        ("[4,2]<=[2,4]T(1,0)", 2),
+        ("{{0,1,2,3},{4,5,6,7}}", 4),
+        ("{}", None),
+    ],
+)
+def test_the_chips_of_an_exchange_are_counted(text: str, groups: str, size: int | None) -> None:
+    line = f"  %sum = f32[1024]{{0}} all-gather(%p), replica_groups={groups}\n"
+    found = read_costs(text.replace("  %iota", line + "  %iota", 1), no_kernel).exchanges
+    assert [exchange.group for exchange in found if exchange.result_bytes == 4096] == [size]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("all-reduce", 2 * 0.75 * 1000),
+        ("all-gather", 0.75 * 1000),
+        ("reduce-scatter", 3 * 1000),
+        ("all-to-all", 0.75 * 1000),
+        ("collective-permute", 1000),
+    ],
+)
+def test_what_a_chip_sends_follows_from_the_result(kind: str, sent: float) -> None:
+    assert Exchange(kind, 1000, 4, 0, 1).bytes_sent(16) == sent
+    assert Exchange(kind, 1000, None, 0, 1).bytes_sent(4) == sent
 
 
 def test_what_is_inside_a_priced_instruction_counts_once(text: str) -> None:
@@ -54,11 +90,12 @@ def test_of_a_conditional_the_most_expensive_branch_counts(text: str) -> None:
     assert read_costs(changed, no_kernel).cycles == read_costs(text, no_kernel).cycles + 22
 
 
-def test_an_asynchronous_pair_counts_once(text: str) -> None:
-    first = "  %start = (f32[32]{0:T(128)}, f32[128]{0:T(128)}) all-gather-start(%p)\n"
+def test_an_asynchronous_pair_counts_once_and_hides_what_is_between(text: str) -> None:
+    first = "  %start = (f32[32]{0}, f32[128]{0}) all-gather-start(%p), replica_groups=[2,4]<=[8]\n"
+    between = '  %work = f32[] add(%a), "estimated_cycles":"70"\n'
     second = "  %done = f32[128]{0:T(128)} all-gather-done(%start)\n"
-    changed = text.replace("  %iota", first + second + "  %iota", 1)
-    assert Operations("all-gather", 512, 1) in read_costs(changed, no_kernel).collectives
+    changed = text.replace("  %iota", first + between + second + "  %iota", 1)
+    assert Exchange("all-gather", 512, 4, 70, 1) in read_costs(changed, no_kernel).exchanges
 
 
 def test_a_loop_of_unknown_length_is_refused(text: str) -> None:

@@ -31,11 +31,16 @@ def without_kernel() -> Report:
 
 
 def test_gradients_are_added_over_chips(report: Report) -> None:
-    exchanged = sum(o.count * o.result_bytes for o in report.costs.collectives)
-    assert {o.kind for o in report.costs.collectives} == {"all-reduce"}
+    exchanged = sum(o.count * o.result_bytes for o in report.costs.exchanges)
+    assert {o.kind for o in report.costs.exchanges} == {"all-reduce"}
     # Most gradients are bfloat16, some float32; the tied embedding's two gradients are added up separately.
     parameters = MaskedLMAndNSP().num_parameters(MODEL)
     assert 2 * parameters <= exchanged <= 4 * parameters + 4 * 1024 * 128
+    # Each of four chips sends 3/4 of that twice, over two links of 50 GB/s.
+    at_once = 1.5 * exchanged / 100e9
+    hidden = sum(o.count * o.hidden_cycles for o in report.costs.exchanges) / 1.5e9
+    assert max(0.0, at_once - hidden) <= report.exchanging_seconds <= at_once * (1 + 1e-9)
+    assert report.seconds == report.computing_seconds + report.exchanging_seconds
 
 
 def test_arithmetic_is_near_that_of_the_model(report: Report) -> None:

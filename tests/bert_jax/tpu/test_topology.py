@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.tpu.topology import CHIPS, Slice
 
 NEAREST = {
     "v5e:4x5": "v5e:2x2, v5e:2x4, v5e:4x4",
@@ -14,8 +15,8 @@ NEAREST = {
     "v5p:0x4x4": "v5p:2x2x1, v5p:2x2x2",
     "v4:16x16x20": "v4:AxBxC of up to 4096 chips",
     "v5e:4x4x4": "v5e:16x16",
-    "v9:2x2": "v4, v5e, v5p, v6e",
-    "": "v4, v5e, v5p, v6e",
+    "v9:2x2": "v4, v5e, v5p, v6e, tpu7x",
+    "": "v4, v5e, v5p, v6e, tpu7x",
 }
 
 
@@ -31,7 +32,17 @@ def test_an_unknown_topology_is_refused_with_valid_ones(
 
 
 @pytest.mark.parametrize(
-    "name", ["v4:2x2x1", "v4:16x16x16", "v5p:4x4x4", "v5p:4x4x12", "v5p:8x8x16", "v5p:16x16x24", "v6e:8x16"]
+    "name",
+    [
+        "v4:2x2x1",
+        "v4:16x16x16",
+        "v5p:4x4x4",
+        "v5p:4x4x12",
+        "v5p:8x8x16",
+        "v5p:16x16x24",
+        "v6e:8x16",
+        "tpu7x:4x4x8",
+    ],
 )
 def test_slices_that_are_rented_out_are_known(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -52,3 +63,22 @@ def test_a_missing_compiler_names_the_extra(
 def test_a_phase_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "base", "--topology", "v5e:2x2", "--phase", "2"]) == 2
     assert "base has 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes_a_second"),
+    [
+        ("v5e:2x2", 2 * 50),
+        ("v5e:4x4", 2 * 50),  # open lines
+        ("v5e:8x16", 3 * 50),
+        ("v6e:16x16", 4 * 100),
+        ("v5p:2x2x1", 2 * 100),
+        ("v5p:2x4x4", 3 * 100),
+        ("v4:4x4x8", 6 * 50),
+        ("v5e:1x1", 0),
+    ],
+)
+def test_a_chip_sends_over_all_its_links(name: str, gigabytes_a_second: float) -> None:
+    kind, _, shape = name.partition(":")
+    sides = tuple(map(int, shape.split("x")))
+    assert Slice(name, CHIPS[kind], sides, ()).bandwidth == gigabytes_a_second * 1e9
