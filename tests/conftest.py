@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from bert_jax.cli.buckets import reach_buckets_by_gcsfs
+
 # Modules that the tests with a marker need; the extra that installs them has the marker's name.
 _NEEDS = {
     "beam": ("apache_beam",),
@@ -39,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = directory.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        reach_buckets_by_gcsfs()
     if lack := _lack(config.option.markexpr):
         raise pytest.UsageError(f"-m {config.option.markexpr} {lack}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.cli import main as main_module
 from bert_jax.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,7 @@ def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
     for name in COMMANDS:
         module = importlib.import_module(f"bert_jax.cli.{name.replace('-', '_')}")
         monkeypatch.setattr(module, "run", functools.wraps(module.run)(lambda args: 0))
+    monkeypatch.setattr(main_module, "run_with_buckets", lambda command, run, args: run(args))
     monkeypatch.chdir(tmp_path)
     for name, text in re.findall(
         r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL

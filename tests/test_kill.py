@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.training.checkpoints import DIRECTORY, saved_steps
+from bert_jax.training.checkpoint_files import DIRECTORY
+from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 

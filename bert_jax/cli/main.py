@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from bert_jax.cli.buckets import reach_buckets_by_gcsfs, run_with_buckets
 from bert_jax.cli.huge_pages import restart_with_huge_pages
 from bert_jax.cli.parsing import check_name, parse_flags
 from bert_jax.exit_status import BAD_INPUT, report
@@ -74,10 +75,15 @@ def _run_command(argv: list[str]) -> int:
         print(f"bert-jax {__version__}")
         return 0
     check_name(argv[0], COMMANDS, "command")
+    uses_bucket = any("gs:/" in word for word in argv)
+    if uses_bucket:
+        reach_buckets_by_gcsfs()
     # An interrupt inside an import would abort half-made C++ modules.
     with interrupts_deferred():
         args = _read_flags(argv[0], argv[1:])
         command = importlib.import_module(f"bert_jax.cli.{_module_name(argv[0])}")
+    if uses_bucket:
+        return run_with_buckets(argv[0], command.run, args) or 0
     return command.run(args) or 0
 
 

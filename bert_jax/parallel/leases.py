@@ -46,13 +46,7 @@ class Leases:
     ) -> None:
         self._directory = directory
         self._renewal, self._free = seconds_between_renewals, seconds_until_free
-        self._owner = {
-            "owner": secrets.token_hex(8),
-            "host": platform.node(),
-            "boot": _boot(),
-            "pid": os.getpid(),
-            "process_began": _process_began(os.getpid()),
-        }
+        self._owner = this_owner()
         self._seen: dict[Path, tuple[str, float]] = {}
 
     @contextlib.contextmanager
@@ -116,7 +110,7 @@ class Leases:
             return False  # just replaced by one of the next generation
         with contextlib.suppress(ValueError):  # its owner is just writing it, or died before it had
             lease = json.loads(text)
-            if lease["ended"] or _is_gone(lease):
+            if lease["ended"] or is_gone(lease):
                 return True
         before, since = self._seen.get(path, (None, 0.0))
         if before != text:
@@ -172,6 +166,17 @@ class Leases:
         return {**self._owner, "renewal": renewal, "ended": ended}
 
 
+def this_owner() -> dict[str, Any]:
+    """What a lease says of this process."""
+    return {
+        "owner": secrets.token_hex(8),
+        "host": platform.node(),
+        "boot": _boot(),
+        "pid": os.getpid(),
+        "process_began": _process_began(os.getpid()),
+    }
+
+
 def _stem(job: PurePosixPath) -> str:
     return "--".join(job.parts)
 
@@ -196,7 +201,7 @@ def _process_began(pid: int) -> str:
     return ""
 
 
-def _is_gone(lease: dict[str, Any]) -> bool:
+def is_gone(lease: dict[str, Any]) -> bool:
     """Whether the process of a lease is one of this machine, and has ended."""
     if not lease["boot"] or (lease["host"], lease["boot"]) != (platform.node(), _boot()):
         return False

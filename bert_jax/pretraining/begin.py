@@ -17,14 +17,14 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel import processes
 from bert_jax.pretraining.data import check_same_vocabulary
 from bert_jax.retention import Kept
-from bert_jax.training.checkpoints import DIRECTORY, find_checkpoint, saved_steps
+from bert_jax.training.checkpoint_files import DIRECTORY, files_of
+from bert_jax.training.checkpoints import find_checkpoint, saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
 from bert_jax.workdir import directory, record
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
 from bert_jax.workdir.provenance import code, describe_code_changes, this_start
 from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, BranchPoint, RunRecord, read_record
-from data_pipeline.atomic import atomically
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description
 from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
@@ -53,8 +53,6 @@ class Origin:
 
     workdir: Path
     step: int
-    directory: Path
-    """Directory of the checkpoint."""
     record: RunRecord
 
     @property
@@ -204,7 +202,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
         whose arrays would not fit; the new run has no steps left after that step.
     """
     record = read_record(workdir)
-    step, directory = find_checkpoint(workdir, step)
+    step = find_checkpoint(workdir, step)
     if changed := differences(_of_arrays(record), _of_arrays(now), ()):
         raise UserError(
             f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
@@ -215,7 +213,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
             f"{saved_steps(workdir)}"
         )
-    return Origin(workdir, step, directory, record)
+    return Origin(workdir, step, record)
 
 
 def check_same_origin(directory: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
@@ -249,8 +247,7 @@ def copy_state(origin: Origin, workdir: Path) -> None:
     """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
     if (origin.workdir / METRICS_FILE).exists():
         shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
-    with atomically(workdir / DIRECTORY) as partial:
-        shutil.copytree(origin.directory, partial / str(origin.step))
+    files_of(origin.workdir).copy(origin.step, files_of(workdir))
 
 
 def _of_arrays(record: RunRecord) -> dict[str, Any]:

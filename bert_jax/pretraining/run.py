@@ -44,6 +44,7 @@ from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from, with_repeated_positions
 from bert_jax.workdir import directory, record
 from bert_jax.workdir.record import RunRecord
+from data_pipeline import stand_in
 from data_pipeline.corpus.store import Description, verify
 
 
@@ -87,7 +88,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
         evaluate_start=model is not None,
         clock=clock,
         profile_steps=args.profile or 0,
-        before_save=lambda: processes.broadcast_from_first(check_start),
+        before_save=lambda: processes.broadcast_from_first(lambda: _before_save(workdir, check_start)),
         kept=begun.kept,
     )
     return _train(
@@ -156,6 +157,11 @@ def compile_later_phases(
             program.lower_train_step(program.put(batch)).compile()
         known.append(shapes)
     return time.perf_counter() - began
+
+
+def _before_save(workdir: Path, check_start: Callable[[], None]) -> None:
+    check_start()
+    stand_in.push(workdir)  # a checkpoint in a bucket has the rows of its steps there
 
 
 def _initial_state(

@@ -1,15 +1,8 @@
-"""Checkpoints of a run: written by Orbax in the background, whole or absent, and checked when read.
-
-Orbax renames a finished directory into place, so a killed run leaves no partial checkpoint. Orbax does
-not notice a flipped bit in the arrays' files, so each checkpoint also holds its files' SHA-256.
-"""
+"""Checkpoints of a run: written by Orbax in the background, whole or absent, and checked when read."""
 
 import concurrent.futures
-import hashlib
-import json
 import logging
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,17 +12,10 @@ import orbax.checkpoint as ocp
 
 from bert_jax.parallel import processes
 from bert_jax.retention import Kept
-from data_pipeline.atomic import synchronize
+from bert_jax.training.checkpoint_files import DAMAGED_DIRECTORY, ITEM, files_of
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.json_text import load_json
 
 State = TypeVar("State")
-
-DIRECTORY = "checkpoints"
-_DAMAGED_DIRECTORY = "damaged-checkpoints"
-_CHECKSUMS = "checksums.json"
-_ITEM = "default"  # as Orbax's own CheckpointManager calls the only item, so that it reads them too
-_UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX  # of the name of a directory that is being written
 
 
 class Checkpoints:
@@ -48,13 +34,14 @@ class Checkpoints:
         """
         _hush_orbax()
         self._workdir = workdir
-        self._directory = workdir / DIRECTORY
+        self._files = files_of(workdir)
         self._kept = kept
         self._say = say
         self._steps: list[int] = processes.broadcast_from_first(self._tidy)
         self._saving: int | None = None
         self._background = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._save: concurrent.futures.Future[list[int]] | None = None
+        # Orbax calls this when all files are written, just before their directory is finished.
         options = ocp.AsyncOptions(post_finalization_callback=self._add_checksums)
         self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
 
@@ -105,8 +92,8 @@ class Checkpoints:
         if step is None:
             return None
         self._steps = [earlier for earlier in self._steps if earlier <= step]
-        args = ocp.args.Composite(**{_ITEM: ocp.args.StandardRestore(abstract_state)})
-        return self._checkpointer.restore(self._path(step), args=args)[_ITEM]
+        args = ocp.args.Composite(**{ITEM: ocp.args.StandardRestore(abstract_state)})
+        return self._checkpointer.restore(self._files.path(step), args=args)[ITEM]
 
     def close(self) -> None:
         """Waits for the save under way and stops the threads. Raises Unfinished if that save failed."""
@@ -116,18 +103,13 @@ class Checkpoints:
 
     def _tidy(self) -> list[int]:
         """Removes what a killed run left half-written; returns the steps of the finished checkpoints."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        for leftover in self._directory.glob(f"*{_UNFINISHED}*"):
-            shutil.rmtree(leftover)
-        return saved_steps(self._workdir)
-
-    def _path(self, step: int) -> Path:
-        return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
+        self._files.tidy()
+        return self._files.steps()
 
     def _begin_save(self, step: int, state: Any) -> None:
-        args = ocp.args.Composite(**{_ITEM: ocp.args.StandardSave(state)})
+        args = ocp.args.Composite(**{ITEM: ocp.args.StandardSave(state)})
         # By force, because a directory of this step that is still there does not count.
-        self._checkpointer.save(self._path(step), args, force=True)
+        self._checkpointer.save(self._files.path(step), args, force=True)
         self._save = self._background.submit(self._finish_save, [*self._steps, step])
 
     def _finish_save(self, steps: list[int]) -> list[int]:
@@ -139,8 +121,7 @@ class Checkpoints:
         stay = self._kept.of(steps)
         if processes.is_first():
             for step in set(steps) - set(stay):
-                if self._path(step).exists():  # a user may have deleted it
-                    shutil.rmtree(self._path(step))
+                self._files.remove(step)
         return stay
 
     def _await_save(self) -> None:
@@ -155,7 +136,7 @@ class Checkpoints:
         """
         for step in reversed(self._steps):
             try:
-                fault = find_fault(self._path(step))
+                fault = self._files.find_fault(step)
             except OSError as error:
                 raise Unfinished(
                     f"the checkpoint of step {step} cannot be read ({error}); run the same command again"
@@ -163,31 +144,17 @@ class Checkpoints:
             if fault is None:
                 return step
             self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
-            self._put_aside(step)
+            self._files.put_aside(step)
         if self._steps:
             raise UserError(
-                f"every checkpoint in {self._directory} is damaged; they are now in "
-                f"{self._workdir / _DAMAGED_DIRECTORY}; run again to start from step 0"
+                f"every checkpoint in {self._files.place} is damaged; they are now in {DAMAGED_DIRECTORY} "
+                f"beside it; run again to start from step 0"
             )
         return None
 
-    def _put_aside(self, step: int) -> None:
-        aside = self._workdir / _DAMAGED_DIRECTORY
-        aside.mkdir(exist_ok=True)
-        target, number = aside / str(step), 0
-        while target.exists():
-            number += 1
-            target = aside / f"{step}.{number}"
-        self._path(step).rename(target)
-
     def _add_checksums(self) -> None:
-        # Orbax calls this when all files are written, just before it renames their directory. It does not
-        # sync them to disk: after a power cut they might be empty under their final name.
-        (directory,) = self._directory.glob(f"{self._saving}{_UNFINISHED}*")
-        files = [file for file in directory.glob(f"{_ITEM}/**/*") if file.is_file()]
-        sums = dict(zip([str(file.relative_to(directory)) for file in files], _hash_all(files), strict=True))
-        (directory / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
-        synchronize(directory)
+        assert self._saving is not None
+        self._files.add_checksums(self._saving)
 
     def _attempt(self, action: Callable[[], Any]) -> Exception | None:
         """Runs one stage of a save and returns the storage error it raised, or None.
@@ -210,37 +177,17 @@ class Checkpoints:
     def _describe(self, error: Exception) -> str:
         last = max(saved_steps(self._workdir), default=None)
         kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
-        where = f"step {self._saving} in {self._directory}"
+        where = f"step {self._saving} in {self._files.place}"
         return f"saving the checkpoint of {where} failed ({_gist(error)}), {kept}"
-
-
-def find_fault(checkpoint: Path) -> str | None:
-    """What is wrong with the files of a checkpoint's directory, or None if they are as written.
-
-    Raises:
-      OSError: they cannot be read, which says nothing about their contents.
-    """
-    try:
-        sums = load_json(checkpoint / _CHECKSUMS)
-        files = {name: checkpoint / name for name, _ in sums.items()}
-        for name, file in files.items():
-            if not file.is_file():
-                return f"{name} is missing"
-        for name, digest in zip(files, _hash_all(list(files.values())), strict=True):
-            if digest != sums[name]:
-                return f"{name} was altered or truncated"
-    except (FileNotFoundError, ValueError, AttributeError) as error:
-        return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
-    return None
 
 
 def saved_steps(workdir: Path) -> list[int]:
     """Steps of the finished checkpoints of a run, oldest first."""
-    return sorted(int(path.name) for path in (workdir / DIRECTORY).glob("*") if path.name.isdigit())
+    return files_of(workdir).steps()
 
 
-def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
-    """The step and the directory of an undamaged checkpoint of a run; None takes the newest.
+def find_checkpoint(workdir: Path, step: int | None = None) -> int:
+    """The step of an undamaged checkpoint of a run; None takes the newest.
 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
@@ -251,12 +198,13 @@ def find_checkpoint(workdir: Path, step: int | None = None) -> tuple[int, Path]:
     step = steps[-1] if step is None else step
     if step not in steps:
         raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
-    directory = workdir / DIRECTORY / str(step)
-    if fault := find_fault(directory):
+    files = files_of(workdir)
+    if fault := files.find_fault(step):
         raise UserError(
-            f"checkpoint {directory} is damaged ({fault}); copy it here again, or take that of another step"
+            f"checkpoint {step} in {files.place} is damaged ({fault}); copy it there again, or take that of "
+            "another step"
         )
-    return step, directory
+    return step
 
 
 def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
@@ -272,10 +220,10 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
     """
-    step, directory = find_checkpoint(workdir, step)
+    step = find_checkpoint(workdir, step)
     _hush_orbax()
     with ocp.PyTreeCheckpointer() as checkpointer:
-        source = (directory / _ITEM).absolute()
+        source = files_of(workdir).path(step) / ITEM
         tree = checkpointer.metadata(source).item_metadata.tree["params"]
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
@@ -288,17 +236,6 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
 def _hush_orbax() -> None:
     # Orbax logs a traceback for errors that this module reports in one line.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
-
-
-def _hash_all(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file, in several threads: hashing releases the GIL, and reading a bucket is slow."""
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        return list(pool.map(_sha256, files))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _gist(error: Exception) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import jax
 
+from bert_jax.parallel import bucket_lease
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.atomic import atomically
+from data_pipeline.bucket import BucketDirectory
 from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.vocabulary_file import (
     FILES,
@@ -23,6 +25,7 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.directories import check_path, lock_file
 from data_pipeline.errors import UserError
+from data_pipeline.stand_in import bucket_of, copied_now_and_then, push
 
 CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
@@ -49,8 +52,10 @@ def lock(workdir: Path) -> Iterator[None]:
     with (workdir / _LOCK).open("a") as file:
         busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
         lock_file(file, workdir, busy)
+        bucket = bucket_of(workdir)
         try:
-            yield
+            with _held(workdir, bucket) if bucket else contextlib.nullcontext():
+                yield
         finally:
             if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, _COMPILED_DIRECTORY}:
                 shutil.rmtree(workdir)
@@ -58,17 +63,33 @@ def lock(workdir: Path) -> Iterator[None]:
                     directory.rmdir()
 
 
+@contextlib.contextmanager
+def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
+    """Inside the block no other machine works in the directory of the bucket, which is kept up to date."""
+    with bucket_lease.hold(bucket), copied_now_and_then(lambda: push(workdir)):
+        yield
+        push(workdir)
+
+
 def mark(workdir: Path) -> str:
     """Writes a random token into the lock file and returns it; for the process that holds the lock."""
     token = secrets.token_hex(8)
-    (workdir / _LOCK).write_text(token)
+    if bucket := bucket_of(workdir):
+        bucket.write(_LOCK, token.encode())
+    else:
+        (workdir / _LOCK).write_text(token)
     return token
 
 
 def check_mark(workdir: Path, token: str) -> None:
     """Raises UserError if the lock file lacks the token, so that the directory is not the shared one."""
-    path = workdir / _LOCK
-    if not path.exists() or path.read_text() != token:
+    path, bucket = workdir / _LOCK, bucket_of(workdir)
+    if bucket:
+        content, _ = bucket.read(_LOCK) or (b"", 0)
+        found = content.decode(errors="replace")
+    else:
+        found = path.read_text() if path.exists() else ""
+    if found != token:
         raise UserError(
             f"{workdir} is not the directory that process 0 works in; --workdir must lie on storage that all "
             f"processes share"

@@ -26,8 +26,8 @@ arithmetic, estimated cycles, exchanges between chips. Takes minutes.
   bert-jax compile base --topology v5e:4x4
   bert-jax compile large --topology v5p:2x2x2 --phase 1 --largest-batch
 
-chips: v4, v5e, v5p, v6e, tpu7x. Any setting of the experiment can be changed by a
-flag; `bert-jax compile EXPERIMENT --help` lists them.
+chips: v4, v5e, v5p, v6e, tpu7x. Any setting of the experiment can be changed by
+a flag; `bert-jax compile EXPERIMENT --help` lists them.
 
 experiments (`bert-jax experiments` shows their sizes):
 """

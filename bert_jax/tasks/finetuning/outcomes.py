@@ -12,7 +12,8 @@ from bert_jax.finetuning_config import Trial
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.results import best_of, read_results, score_of, trial_of, write_results
 from bert_jax.tasks.finetuning.task import Outcome
-from bert_jax.training.checkpoints import DIRECTORY, saved_steps
+from bert_jax.training.checkpoint_files import DIRECTORY
+from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, TRIALS_DIRECTORY
 from data_pipeline.atomic import atomically, write_json

@@ -12,7 +12,8 @@ import pytest
 
 from bert_jax.parallel import processes
 from bert_jax.retention import Kept
-from bert_jax.training.checkpoints import DIRECTORY, Checkpoints, find_fault, load_params, saved_steps
+from bert_jax.training.checkpoint_files import DIRECTORY, files_of
+from bert_jax.training.checkpoints import Checkpoints, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
 from tests.bert_jax.full_disk import files_no_larger_than
 
@@ -111,9 +112,9 @@ def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path) -> None:
     for path in data_files(directory):
         content = path.read_bytes()
         flip_a_bit(path)
-        assert find_fault(directory) is not None, path
+        assert files_of(tmp_path).find_fault(10) is not None, path
         path.write_bytes(content)
-    assert find_fault(directory) is None
+    assert files_of(tmp_path).find_fault(10) is None
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]"])

@@ -1,0 +1,234 @@
+"""Where the checkpoints of a run lie: in its directory, or in the bucket that the directory stands for.
+
+Orbax writes a checkpoint as a directory of files. In a file system it renames the directory into place when
+all is written; in a bucket, which cannot rename, the object commit_success.txt comes last. So a killed run
+leaves no partial checkpoint. Orbax does not notice a flipped bit in the arrays' files, so each checkpoint has
+their checksums, too.
+"""
+
+import abc
+import concurrent.futures
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+from etils import epath
+
+from data_pipeline.atomic import atomically, synchronize
+from data_pipeline.bucket import BucketDirectory
+from data_pipeline.json_text import load_json, parse_json
+from data_pipeline.stand_in import CHECKPOINTS_DIRECTORY as DIRECTORY
+from data_pipeline.stand_in import bucket_of
+
+DAMAGED_DIRECTORY = "damaged-checkpoints"
+ITEM = "default"  # as Orbax's own CheckpointManager calls the only item, so that it reads them too
+_CHECKSUMS = "checksums.json"
+_UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX  # of the name of a directory that is being written
+_COMMITTED = "commit_success.txt"
+
+
+class CheckpointFiles(abc.ABC):
+    """The checkpoints of one run."""
+
+    place: str
+    """Where they lie, for messages."""
+
+    @abc.abstractmethod
+    def path(self, step: int) -> Any:
+        """The directory of a checkpoint, for Orbax."""
+
+    @abc.abstractmethod
+    def steps(self) -> list[int]:
+        """Steps of the finished checkpoints, oldest first."""
+
+    @abc.abstractmethod
+    def tidy(self) -> None:
+        """Removes what a killed run left half-written."""
+
+    @abc.abstractmethod
+    def remove(self, step: int) -> None:
+        """Removes a checkpoint, if it is still there."""
+
+    @abc.abstractmethod
+    def put_aside(self, step: int) -> None:
+        """Moves a damaged checkpoint out of the way."""
+
+    @abc.abstractmethod
+    def copy_here(self, step: int, directory: Path) -> None:
+        """Copies a checkpoint into a new directory of this machine."""
+
+    @abc.abstractmethod
+    def take(self, step: int, directory: Path) -> None:
+        """Takes a copy of a checkpoint from a directory of this machine, where there are none yet."""
+
+    def copy(self, step: int, other: "CheckpointFiles") -> None:
+        """Copies a checkpoint to another run, which has none yet."""
+        with tempfile.TemporaryDirectory() as directory:
+            self.copy_here(step, Path(directory, "copy"))
+            other.take(step, Path(directory, "copy"))
+
+    @abc.abstractmethod
+    def add_checksums(self, step: int) -> None:
+        """Adds the checksums of the files of a checkpoint, which are written, to it before it is finished."""
+
+    @abc.abstractmethod
+    def find_fault(self, step: int) -> str | None:
+        """What is wrong with the files of a checkpoint, or None if they are as written.
+
+        Raises:
+          OSError, Unfinished: they cannot be read, which says nothing about their contents.
+        """
+
+
+def files_of(workdir: Path) -> CheckpointFiles:
+    """The checkpoints of a run, by its directory."""
+    bucket = bucket_of(workdir)
+    return _InDirectory(workdir) if bucket is None else _InBucket(bucket)
+
+
+class _InDirectory(CheckpointFiles):
+    def __init__(self, workdir: Path) -> None:
+        self._workdir, self._directory = workdir, workdir / DIRECTORY
+        self.place = str(self._directory)
+
+    def path(self, step: int) -> Path:
+        return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
+
+    def steps(self) -> list[int]:
+        return sorted(int(path.name) for path in self._directory.glob("*") if path.name.isdigit())
+
+    def tidy(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for leftover in self._directory.glob(f"*{_UNFINISHED}*"):
+            shutil.rmtree(leftover)
+
+    def remove(self, step: int) -> None:
+        if self.path(step).exists():  # a user may have deleted it
+            shutil.rmtree(self.path(step))
+
+    def put_aside(self, step: int) -> None:
+        aside = self._workdir / DAMAGED_DIRECTORY
+        aside.mkdir(exist_ok=True)
+        target, number = aside / str(step), 0
+        while target.exists():
+            number += 1
+            target = aside / f"{step}.{number}"
+        self.path(step).rename(target)
+
+    def copy_here(self, step: int, directory: Path) -> None:
+        shutil.copytree(self.path(step), directory)
+
+    def take(self, step: int, directory: Path) -> None:
+        with atomically(self._directory) as partial:
+            shutil.copytree(directory, partial / str(step), ignore=shutil.ignore_patterns(_COMMITTED))
+            self._write_checksums(partial / str(step))
+
+    def add_checksums(self, step: int) -> None:
+        (directory,) = self._directory.glob(f"{step}{_UNFINISHED}*")
+        self._write_checksums(directory)
+
+    def _write_checksums(self, directory: Path) -> None:
+        # Orbax does not sync the files to disk: after a power cut they might be empty under their final name.
+        files = [file for file in directory.glob(f"{ITEM}/**/*") if file.is_file()]
+        sums = dict(zip([str(file.relative_to(directory)) for file in files], _hash_all(files), strict=True))
+        (directory / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
+        synchronize(directory)
+
+    def find_fault(self, step: int) -> str | None:
+        checkpoint = self.path(step)
+        try:
+            sums = load_json(checkpoint / _CHECKSUMS)
+            files = {name: checkpoint / name for name, _ in sums.items()}
+            for name, file in files.items():
+                if not file.is_file():
+                    return f"{name} is missing"
+            for name, digest in zip(files, _hash_all(list(files.values())), strict=True):
+                if digest != sums[name]:
+                    return f"{name} was altered or truncated"
+        except (FileNotFoundError, ValueError, AttributeError) as error:
+            return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
+        return None
+
+
+class _InBucket(CheckpointFiles):
+    """The bucket keeps a hash of each object, so that its contents need not be read to be checked."""
+
+    def __init__(self, directory: BucketDirectory) -> None:
+        self._run, self._directory = directory, directory / DIRECTORY
+        self.place = str(self._directory)
+
+    def path(self, step: int) -> epath.Path:
+        return epath.Path(f"{self._directory}/{step}")
+
+    def steps(self) -> list[int]:
+        names = (name.split("/") for name in self._directory.list())
+        return sorted(int(name[0]) for name in names if name[0].isdigit() and name[1:] == [_COMMITTED])
+
+    def tidy(self) -> None:
+        finished = set(map(str, self.steps()))
+        names = self._directory.list()
+        self._directory.delete([name for name in names if name.split("/")[0] not in finished])
+
+    def remove(self, step: int) -> None:
+        directory = self._directory / str(step)
+        directory.delete([_COMMITTED])  # first, so that it never looks whole
+        directory.delete(list(directory.list()))
+
+    def put_aside(self, step: int) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            self.copy_here(step, Path(directory))
+            (self._run / DAMAGED_DIRECTORY / str(step)).upload(Path(directory), _names(Path(directory)))
+        self.remove(step)
+
+    def copy_here(self, step: int, directory: Path) -> None:
+        source = self._directory / str(step)
+        source.download(directory, source.list())
+
+    def take(self, step: int, directory: Path) -> None:
+        target = self._directory / str(step)
+        target.upload(directory, _names(directory) - {_COMMITTED})
+        self.add_checksums(step)
+        target.write(_COMMITTED, b"")
+
+    def add_checksums(self, step: int) -> None:
+        directory = self._directory / str(step)
+        sums = {name: found.md5 for name, found in directory.list().items() if name.startswith(f"{ITEM}/")}
+        directory.write(_CHECKSUMS, json.dumps(sums, indent=2).encode())
+
+    def find_fault(self, step: int) -> str | None:
+        directory = self._directory / str(step)
+        content = directory.read(_CHECKSUMS)
+        if content is None:
+            return f"{_CHECKSUMS} is missing"
+        try:
+            sums = parse_json(content[0].decode()).items()
+        except (ValueError, AttributeError) as error:
+            return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
+        found = directory.list()
+        for name, digest in sums:
+            if name not in found:
+                return f"{name} is missing"
+            if found[name].md5 != digest:
+                return f"{name} was altered"
+        return None
+
+
+def _names(directory: Path) -> set[str]:
+    """The names of all files below a directory."""
+    return {str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()}
+
+
+def _hash_all(files: Sequence[Path]) -> list[str]:
+    """SHA-256 of each file, in several threads: hashing releases the GIL, and reading a bucket is slow."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(_sha256, files))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

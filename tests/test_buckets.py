@@ -1,0 +1,199 @@
+"""Commands that read and write gs:// directly, against a server of buckets."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.parallel import bucket_lease
+from data_pipeline import bucket, bucket_client
+from data_pipeline.stand_in import fetch, place_for, upload
+from tests.bucket_server import BucketServer, serve
+from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
+
+RUN = "gs://bucket/runs/mine"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
+    with serve() as running:
+        for name, value in running.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("BERT_JAX_CACHE", str(tmp_path / "cache"))
+        bucket_client.client.cache_clear()
+        yield running
+    bucket_client.client.cache_clear()
+
+
+def copy_of(url: str, directory: Path) -> Path:
+    """All objects of a directory, checkpoints among them, as files."""
+    source = bucket.BucketDirectory(url)
+    source.download(directory, source.list())
+    return directory
+
+
+def in_bucket(words: list[str], tmp_path: Path, corpus: Path) -> list[str]:
+    """The same command, with a run and a corpus in the bucket in place of those of this machine."""
+    return [
+        word.replace(str(tmp_path / "there"), RUN).replace(str(corpus), "gs://bucket/corpora/tiny")
+        for word in words
+    ]
+
+
+def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
+    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
+    steps = ("--num-train-steps", "60", "--eval-every", "30")
+    assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
+    assert main(in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)) == 0
+    found = copy_of(RUN, tmp_path / "copy")
+    assert deterministic_rows(found) == deterministic_rows(tmp_path / "here")
+    ours, expected = final_state(found), final_state(tmp_path / "here")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+    assert not (place_for(RUN) / "checkpoints").exists()
+    lease = json.loads(bucket.BucketDirectory(RUN).read("lease.json")[0])
+    assert lease["ended"]
+    assert main(["export", "--workdir", RUN, "--output", "gs://bucket/exported"]) == 0
+    assert main(["export", "--workdir", str(tmp_path / "here"), "--output", str(tmp_path / "exported")]) == 0
+    exported = copy_of("gs://bucket/exported", tmp_path / "exported-there")
+    weights = "model.safetensors"
+    assert (exported / weights).read_bytes() == (tmp_path / "exported" / weights).read_bytes()
+
+
+def test_a_second_run_in_a_directory_is_refused(
+    server: BucketServer, tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
+    with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
+        assert main(in_bucket(arguments(tmp_path / "there", corpus), tmp_path, corpus)) == 2
+    assert f"{RUN} is in use by process {os.getpid()} on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (HTTPStatus.FORBIDDEN, "may not be used"),
+        (HTTPStatus.UNAUTHORIZED, "may not be used"),
+        (HTTPStatus.NOT_FOUND, "name a bucket that exists"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_one_line(
+    server: BucketServer, capsys: pytest.CaptureFixture[str], status: HTTPStatus, words: str
+) -> None:
+    server.refusal = status
+    assert main(["export", "--workdir", RUN, "--output", "anywhere"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_and_a_directory_are_written(server: BucketServer, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("One sentence.\nAnother one.\n\nA second document.\nIts end.\n" * 20)
+    upload(tmp_path / "text.txt", bucket.BucketDirectory("gs://bucket/text.txt"))
+    flags = ["--train-vocab", "wordpiece", "--vocab-size", "100", "--holdout", "0.2", "--format", "sentences"]
+    assert main(["prepare", "gs://bucket/text.txt", "--output", "gs://bucket/corpus", *flags]) == 0
+    assert main(["prepare", str(tmp_path / "text.txt"), "--output", str(tmp_path / "corpus"), *flags]) == 0
+    there = copy_of("gs://bucket/corpus", tmp_path / "copy")
+    names = {path.name for path in (tmp_path / "corpus").rglob("*") if path.is_file()}
+    assert {path.name for path in there.rglob("*") if path.is_file()} == names
+    assert main(["inspect", "gs://bucket/corpus", "--examples", "1"]) == 0
+
+
+@pytest.mark.parametrize("command", ["finetune", "study"])
+def test_directories_that_processes_share_are_refused(
+    server: BucketServer, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = {"finetune": ["cola", "--model", "m", "--data", "d"], "study": ["smoke"]}[command]
+    assert main([command, *flags, "--output", "gs://bucket/out"]) == 2
+    assert "mount the bucket" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_named(server: BucketServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--workdir", RUN, "--output", "anywhere"]) == 2
+    assert f"there is nothing at {RUN}" in capsys.readouterr().err
+    assert main(["export", "--workdir", "gs://other/run", "--output", "anywhere"]) == 2
+    assert "gs://other" in capsys.readouterr().err
+
+
+def test_requests_are_repeated_when_the_bucket_is_busy(server: BucketServer, tmp_path: Path) -> None:
+    server.faults = 0.3
+    for name in map(str, range(20)):
+        (tmp_path / "files" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "files" / name).write_text(name)
+    upload(tmp_path / "files", bucket.BucketDirectory("gs://bucket/files"))
+    copy = copy_of("gs://bucket/files", tmp_path / "copy")
+    assert {path.name: path.read_text() for path in copy.iterdir()} == {str(n): str(n) for n in range(20)}
+
+
+def test_an_object_is_replaced_only_by_who_has_seen_it(server: BucketServer) -> None:
+    directory = bucket.BucketDirectory("gs://bucket/here")
+    first = directory.write("name", b"one", generation=0)
+    assert first is not None
+    assert directory.write("name", b"two", generation=0) is None
+    assert directory.write("name", b"one", generation=0) == first  # the same request, sent again
+    second = directory.write("name", b"two", generation=first)
+    assert second is not None
+    assert directory.write("name", b"three", generation=first) is None
+    assert directory.read("name") == (b"two", second)
+
+
+def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> None:
+    directory, lost = bucket.BucketDirectory("gs://bucket/here"), threading.Event()
+    with bucket_lease.hold(directory, on_loss=lost.set, seconds_between_renewals=0.2):
+        content, generation = directory.read(bucket_lease.NAME) or (b"", 0)
+        gone = {**json.loads(content), "pid": 2**30}
+        assert directory.write(bucket_lease.NAME, json.dumps(gone).encode(), generation)
+        with bucket_lease.hold(directory):
+            assert lost.wait(10)
+
+
+def test_files_that_another_machine_removed_are_removed_here(server: BucketServer, tmp_path: Path) -> None:
+    for name in ("kept", "removed"):
+        (tmp_path / name).write_text(name)
+    directory = bucket.BucketDirectory("gs://bucket/here")
+    upload(tmp_path, directory)
+    place = fetch(directory.url)
+    assert {path.name for path in place.iterdir()} == {"kept", "removed"}
+    directory.delete(["removed"])
+    assert {path.name for path in fetch(directory.url).iterdir()} == {"kept"}
+    assert fetch(f"{directory.url}/kept").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_ends_like_a_run_in_a_directory(
+    server: BucketServer, tmp_path: Path, corpus: Path
+) -> None:
+    """Some starts are on another machine, as far as files go; the bucket is busy now and then."""
+    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
+    server.faults = 0.02
+    steps = ("--num-train-steps", "400", "--eval-every", "200")
+    words = in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)
+    draw = random.Random(0)
+    for number in range(11):
+        cache = tmp_path / "cache" / str(number // 2)
+        process = subprocess.Popen(command(*words), env={**environment(), "BERT_JAX_CACHE": str(cache)})
+        try:
+            status = process.wait(draw.uniform(4, 12) if number < 10 else 900)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+    assert status == 0
+    assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
+    server.faults = 0.0
+    found = copy_of(RUN, tmp_path / "copy")
+    assert deterministic_rows(found) == deterministic_rows(tmp_path / "here")
+    ours, expected = final_state(found), final_state(tmp_path / "here")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
