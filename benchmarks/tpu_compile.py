@@ -61,7 +61,7 @@ def main() -> None:
     phase = at_length(named.data.phases[args.phase], args.length)
     rows = args.batch * len(where.devices)
     parallel = ParallelConfig(fsdp=args.fsdp, accumulation_steps=args.accumulation_steps, remat=args.remat)
-    experiment = dataclasses.replace(named, model=model, global_batch_size=rows, parallel=parallel)
+    experiment = dataclasses.replace(named, model=model, parallel=parallel).with_batches_of(rows)
     report = compile_step(experiment, phase, where)
     versions = {name: version(name) for name in ("jax", "jaxlib", "libtpu")}
     print(json.dumps({"settings": vars(args), "versions": versions, **dataclasses.asdict(report)}, indent=2))

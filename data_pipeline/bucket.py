@@ -145,6 +145,8 @@ class BucketDirectory:
 
     def _fetch(self, directory: Path, names: Mapping[str, Object], name: str) -> None:
         path, wanted = directory / name, names[name]
+        if ".." in path.parts:
+            raise UserError(f"{self.url}/{name} leads out of its directory; rename the object")
         if is_same(path, wanted):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +167,9 @@ class BucketDirectory:
         return bucket_client
 
     def _check_bucket(self) -> None:
-        self._google().client().get_bucket(self._name)
+        """Raises NotFound if the bucket does not exist."""
+        # Who may use its objects may not always ask for the bucket itself.
+        next(iter(self._google().client().list_blobs(self._name, max_results=1)), None)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

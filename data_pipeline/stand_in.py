@@ -8,6 +8,7 @@ bucket, so that this directory may be lost at any time.
 
 import contextlib
 import os
+import platform
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,11 +24,11 @@ _SECONDS_BETWEEN_COPIES = 30.0
 _NOT_COPIED = ("lock", "lease.json", _MARK, "compilation-cache/")
 
 
-def place_for(url: str) -> Path:
-    """The directory or file of this machine that stands for a place in a bucket."""
+def place_for(url: str, *, of_process: bool = False) -> Path:
+    """What stands for a place in a bucket, on this machine or in this process alone."""
     cache = os.environ.get("BERT_JAX_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    directory = BucketDirectory(url)
-    return Path(cache).expanduser() / "bert-jax" / directory.url.removeprefix("gs://")
+    place = Path(cache).expanduser() / "bert-jax" / BucketDirectory(url).url.removeprefix("gs://")
+    return place.with_name(f"{place.name}@{platform.node()}-{os.getpid()}") if of_process else place
 
 
 def bucket_of(directory: Path) -> BucketDirectory | None:
@@ -36,19 +37,21 @@ def bucket_of(directory: Path) -> BucketDirectory | None:
     return BucketDirectory(mark.read_text(encoding="utf-8").strip()) if mark.exists() else None
 
 
-def fetch(url: str, *, as_run: bool = False) -> Path:
+def fetch(url: str, *, as_run: bool = False, of_process: bool = False) -> Path:
     """Copies what lies at a place in a bucket to this machine, unless it is here already.
 
     Args:
       url: of a directory or of one object.
       as_run: whether the directory may be new, and its checkpoints stay in the bucket, as those of every
         directory that holds some do.
+      of_process: whether to copy it for this process alone: the home directories of several machines may be
+        one.
 
     Raises:
       UserError: there is nothing, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
-    source, target = BucketDirectory(url), place_for(url)
+    source, target = BucketDirectory(url), place_for(url, of_process=of_process)
     found = source.list()
     if not found and not as_run:
         return _fetch_object(source, target)

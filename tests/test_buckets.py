@@ -18,6 +18,7 @@ from bert_jax.parallel import bucket_lease
 from data_pipeline import bucket, bucket_client
 from data_pipeline.stand_in import fetch, place_for, upload
 from tests.bucket_server import BucketServer, serve
+from tests.pod import Pod
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
 
 RUN = "gs://bucket/runs/mine"
@@ -166,6 +167,24 @@ def test_files_that_another_machine_removed_are_removed_here(server: BucketServe
     directory.delete(["removed"])
     assert {path.name for path in fetch(directory.url).iterdir()} == {"kept"}
     assert fetch(f"{directory.url}/kept").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_two_processes_work_in_a_bucket(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
+    """Each has its own copy of the files; the checkpoints are those of both."""
+    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
+    steps = ("--num-train-steps", "40", "--eval-every", "20", "--distributed")
+    for name in ("here", "there"):
+        words = arguments(tmp_path / name, corpus, *steps)
+        words = in_bucket(words, tmp_path, corpus) if name == "there" else words
+        with Pod([command(*words)] * 2, tmp_path / f"{name}.log", environment()) as pod:
+            assert pod.wait() == [0, 0], pod.said(0) + pod.said(1)
+    found = copy_of(RUN, tmp_path / "copy")
+    assert deterministic_rows(found) == deterministic_rows(tmp_path / "here")
+    ours, expected = final_state(found), final_state(tmp_path / "here")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+    assert not [path for path in tmp_path.glob("cache/bert-jax/bucket/runs/*") if "@" in path.name]
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
     if getattr(args, "runner", None) is not None:
         return run(args)  # Beam's workers would not see this machine's stand-ins
     writes: list[tuple[Path, BucketDirectory]] = []
+    of_process: list[Path] = []
 
     def replaced(name: str, value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -54,7 +55,8 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
         if not isinstance(value, Path | str) or not is_bucket(value):
             return value
         if name == "workdir" and command in _OF_RUNS:
-            place = stand_in.fetch(str(value), as_run=True)
+            place = stand_in.fetch(str(value), as_run=True, of_process=args.distributed)
+            of_process.extend([place] if args.distributed else [])
         elif name in _OUTPUTS:
             place = _stand_in_for_output(command, str(value))
             writes.append((place, BucketDirectory(value)))
@@ -62,18 +64,18 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
             place = stand_in.fetch(str(value))
         return type(value)(place) if isinstance(value, str) else place
 
-    given = replaced("", args)
-    workdir = getattr(given, "workdir", None)
-
     def copy() -> None:
-        if workdir is not None and command in _OF_RUNS:
-            stand_in.push(workdir)
         for place, bucket in writes:
             stand_in.upload(place, bucket)
 
-    with stand_in.copied_now_and_then(copy):
-        status = run(given)
-    copy()
+    try:
+        given = replaced("", args)
+        with stand_in.copied_now_and_then(copy):
+            status = run(given)
+        copy()
+    finally:
+        for place in of_process:
+            shutil.rmtree(place, ignore_errors=True)
     return status
 
 

@@ -1,11 +1,14 @@
 """`bert-jax pretrain EXPERIMENT --workdir DIR`: trains, or resumes where an earlier run stopped."""
 
+from pathlib import Path
+
 from bert_jax.cli.showcase import show
 from bert_jax.exit_status import report
 from bert_jax.parallel import processes
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.init_from import open_initial
 from bert_jax.pretraining.run import pretrain
+from data_pipeline import stand_in
 
 
 def run(args: Pretrain) -> int:
@@ -23,8 +26,13 @@ def _run(args: Pretrain) -> int:
     args, model = processes.run_on_all(lambda: open_initial(args, _say))
     status = pretrain(args, model)
     if status == 0:
-        processes.broadcast_from_first(lambda: show(args.workdir))
+        processes.broadcast_from_first(lambda: _show(args.workdir))
     return status
+
+
+def _show(workdir: Path) -> None:
+    show(workdir)
+    stand_in.push(workdir)  # the export
 
 
 def _say(line: str) -> None:

@@ -29,6 +29,7 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description
 from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
 from data_pipeline.errors import UserError
+from data_pipeline.stand_in import bucket_of
 
 # A run writes these after its config.json, so in a directory without that file they are not a run's.
 _WRITTEN = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, DIRECTORY)
@@ -72,7 +73,7 @@ def check_same_command(name: str, workdir: Path, experiment: Experiment) -> None
     def identity() -> dict[str, Any]:
         settings = flatten(experiment)
         del settings["data.corpus"]  # the path may differ; the content is compared by fingerprint
-        same = {"experiment": name, "--workdir": str(workdir)}
+        same = {"experiment": name, "--workdir": str(bucket_of(workdir) or workdir)}
         return {**same, **settings, **code(this_start())}
 
     processes.check_same(identity, "start all with the same command, code and packages")

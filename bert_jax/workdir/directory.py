@@ -67,7 +67,12 @@ def lock(workdir: Path) -> Iterator[None]:
 def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
     """Inside the block no other machine works in the directory of the bucket, which is kept up to date."""
     with bucket_lease.hold(bucket), copied_now_and_then(lambda: push(workdir)):
-        yield
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError, UserError):
+                push(workdir)
+            raise
         push(workdir)
 
 
