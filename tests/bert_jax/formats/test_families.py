@@ -108,10 +108,18 @@ def test_the_family_of_a_model_is_its_own_or_the_first_that_has_its_parts() -> N
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
     [
-        ("electra", {"activation": "relu"}, "no ELECTRA with activation relu, only gelu_exact; write"),
+        (
+            "electra",
+            {"activation": "relu"},
+            "no ELECTRA with activation relu, only gelu_exact; `bert-jax convert",
+        ),
         ("electra", {"layer_groups": 1}, "no ELECTRA with layer_groups 1, only None"),
         ("albert", {"embedding_size": None}, "no ALBERT with embedding_projection none, only linear"),
-        ("roberta", {"activation": "relu"}, "has no RoBERTa with activation relu, only gelu_exact; write"),
+        (
+            "roberta",
+            {"activation": "relu"},
+            "has no RoBERTa with activation relu, only gelu_exact; `bert-jax convert",
+        ),
         ("distilbert", {"type_vocab_size": 2}, "no DistilBERT with segments learnt, only none"),
         (
             "distilbert",
@@ -137,7 +145,9 @@ def test_parts_that_a_family_lacks_are_refused_by_name(
 
 def test_the_nearest_family_tells_what_an_encoder_of_no_family_has() -> None:
     model = small_config("modernbert", normalization="rms_norm", biases="none")
-    with pytest.raises(UserError, match="no ModernBERT with normalization rms_norm, only layer_norm; write"):
+    with pytest.raises(
+        UserError, match="no ModernBERT with normalization rms_norm, only layer_norm; `bert-jax convert"
+    ):
         nearest_family(model).entries(model)
 
 
