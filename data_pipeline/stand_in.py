@@ -2,33 +2,30 @@
 
 A run reads and writes files here; what it changed is copied to the bucket before each checkpoint, every half
 minute, and at the end. Its checkpoints are in the bucket alone (`bert_jax.training.checkpoint_files`), since
-the processes of a run write them together. The next start, on whatever machine, copies the files from the
-bucket, so that this directory may be lost at any time.
+the processes of a run write them together.
 """
 
 import contextlib
 import os
 import platform
-import threading
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from data_pipeline.bucket import BucketDirectory, Object, is_same
-from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.errors import UserError
 
 CHECKPOINTS_DIRECTORY = "checkpoints"
+COMPILED_DIRECTORY = "compilation-cache"
 _MARK = ".bucket"
 """In a directory that stands for one of a bucket: the bucket's URL. Checkpoints are in the bucket alone."""
-_SECONDS_BETWEEN_COPIES = 30.0
 # Of this machine, or of the bucket, alone.
-_NOT_COPIED = ("lock", "lease.json", _MARK, "compilation-cache/")
+_NOT_COPIED = ("lock", "lease.json", _MARK, f"{COMPILED_DIRECTORY}/")
 
 
-def place_for(url: str, *, of_process: bool = False) -> Path:
-    """What stands for a place in a bucket, on this machine or in this process alone."""
-    cache = os.environ.get("BERT_JAX_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    place = Path(cache).expanduser() / "bert-jax" / BucketDirectory(url).url.removeprefix("gs://")
-    return place.with_name(f"{place.name}@{platform.node()}-{os.getpid()}") if of_process else place
+def place_for(url: str) -> Path:
+    """The directory or file of this machine that stands for a place in a bucket."""
+    return _root() / BucketDirectory(url).url.removeprefix("gs://")
 
 
 def bucket_of(directory: Path) -> BucketDirectory | None:
@@ -37,37 +34,52 @@ def bucket_of(directory: Path) -> BucketDirectory | None:
     return BucketDirectory(mark.read_text(encoding="utf-8").strip()) if mark.exists() else None
 
 
-def fetch(url: str, *, as_run: bool = False, of_process: bool = False) -> Path:
+def fetch(url: str) -> Path:
     """Copies what lies at a place in a bucket to this machine, unless it is here already.
+
+    The checkpoints of a run are left in the bucket. Several processes may fetch the same.
 
     Args:
       url: of a directory or of one object.
-      as_run: whether the directory may be new, and its checkpoints stay in the bucket, as those of every
-        directory that holds some do.
-      of_process: whether to copy it for this process alone: the home directories of several machines may be
-        one.
 
     Raises:
       UserError: there is nothing, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
-    source, target = BucketDirectory(url), place_for(url, of_process=of_process)
+    source, target = BucketDirectory(url), place_for(url)
     found = source.list()
-    if not found and not as_run:
+    if not found:
         return _fetch_object(source, target)
     if target.is_file():
         target.unlink()
-    target.mkdir(parents=True, exist_ok=True)
-    has_checkpoints = any(name.startswith(f"{CHECKPOINTS_DIRECTORY}/") for name in found)
-    mark = target / _MARK
-    if as_run or has_checkpoints:
-        mark.write_text(f"{source.url}\n", encoding="utf-8")
-    else:
-        mark.unlink(missing_ok=True)
-    wanted = {name: one for name, one in found.items() if _is_copied(name, mark.exists())}
-    _remove_others(target, wanted, mark.exists())
-    source.download(target, wanted)
+    _copy_here(source, found, target, any(name.startswith(f"{CHECKPOINTS_DIRECTORY}/") for name in found))
     return target
+
+
+@contextlib.contextmanager
+def directory_of_run(url: str) -> Iterator[Path]:
+    """Copies the directory of a run, which may be new, to this machine, without its checkpoints.
+
+    The copy is this process's own, since another one may train in the same directory of the bucket, and is
+    removed at the end; only compiled programs stay.
+
+    Raises:
+      UserError: the bucket may not be used.
+      Unfinished: the bucket does not answer.
+    """
+    source, shared = BucketDirectory(url), place_for(url)
+    for leftover in _root().glob(f"@{platform.node()}-*"):
+        if not Path("/proc", leftover.name.rpartition("-")[2]).exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+    own = _root() / f"@{platform.node()}-{os.getpid()}"
+    directory = own / shared.relative_to(_root())
+    try:
+        _copy_here(source, source.list(), directory, leaves_checkpoints=True)
+        (shared / COMPILED_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        (directory / COMPILED_DIRECTORY).symlink_to(shared / COMPILED_DIRECTORY)
+        yield directory
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def push(directory: Path) -> None:
@@ -99,23 +111,26 @@ def upload(directory: Path, target: BucketDirectory, *, leaves_checkpoints: bool
     target.delete([name for name in there if name not in here and _is_copied(name, leaves_checkpoints)])
 
 
-@contextlib.contextmanager
-def copied_now_and_then(copy: Callable[[], None]) -> Iterator[None]:
-    """Calls `copy` every half minute inside the block; a failure is left to the next time."""
-    ended = threading.Event()
+def _root() -> Path:
+    cache = os.environ.get("BERT_JAX_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "bert-jax"
 
-    def repeat() -> None:
-        while not ended.wait(_SECONDS_BETWEEN_COPIES):
-            with contextlib.suppress(OSError, UserError, Unfinished):
-                copy()
 
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def _copy_here(
+    source: BucketDirectory, found: dict[str, Object], target: Path, leaves_checkpoints: bool
+) -> None:
+    """Makes a directory of this machine hold the objects `found` of a bucket, and no other files."""
+    target.mkdir(parents=True, exist_ok=True)
+    if leaves_checkpoints:
+        (target / _MARK).write_text(f"{source.url}\n", encoding="utf-8")
+    else:
+        (target / _MARK).unlink(missing_ok=True)
+    wanted = {name: one for name, one in found.items() if _is_copied(name, leaves_checkpoints)}
+    for path in target.rglob("*"):
+        name = path.relative_to(target).as_posix()
+        if path.is_file() and name not in wanted and _is_copied(name, leaves_checkpoints):
+            path.unlink()  # another start may have removed it from the bucket
+    source.download(target, wanted)
 
 
 def _fetch_object(source: BucketDirectory, target: Path) -> Path:
@@ -131,11 +146,3 @@ def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
     of_checkpoint = leaves_checkpoints and name.startswith(f"{CHECKPOINTS_DIRECTORY}/")
     is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
     return not (of_checkpoint or is_partial or name.startswith(_NOT_COPIED))
-
-
-def _remove_others(directory: Path, wanted: dict[str, Object], leaves_checkpoints: bool) -> None:
-    """Removes files that the bucket does not have: another start may have removed them."""
-    for path in directory.rglob("*"):
-        name = path.relative_to(directory).as_posix()
-        if path.is_file() and name not in wanted and _is_copied(name, leaves_checkpoints):
-            path.unlink()

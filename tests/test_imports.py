@@ -26,6 +26,7 @@ SHARED = {
     "data_pipeline.errors",
     "data_pipeline.directories",
     "data_pipeline.json_text",
+    "data_pipeline.repeating",
     "data_pipeline.stand_in",
     "data_pipeline.corpus.vocabulary_file",
 }

@@ -2,9 +2,10 @@
 
 Each such place has a stand-in on this machine (`data_pipeline.stand_in`), which the command is given. What it
 reads is copied there before; the directory of a run is kept the same in both; what it writes is copied to the
-bucket every half minute and at the end.
+bucket at the end.
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -18,8 +19,6 @@ from data_pipeline.errors import UserError
 
 _OUTPUTS = ("output", "csv", "plot", "json")
 """Names of the flags whose place a command writes."""
-_OF_RUNS = ("pretrain",)
-"""Commands that train in --workdir; others read it."""
 _SHARED = ("finetune", "study")
 """Commands whose processes share --output under leases."""
 
@@ -40,43 +39,38 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
     if getattr(args, "runner", None) is not None:
         return run(args)  # Beam's workers would not see this machine's stand-ins
     writes: list[tuple[Path, BucketDirectory]] = []
-    of_process: list[Path] = []
+    with contextlib.ExitStack() as runs:
 
-    def replaced(name: str, value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            changed = {part: new for part, old in parts.items() if (new := replaced(part, old)) is not old}
-            return dataclasses.replace(value, **changed) if changed else value
-        if isinstance(value, tuple | list):
-            items = [replaced(name, item) for item in value]
-            return type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
-        if name == "corpus" and isinstance(value, str) and "," in value:
-            return ",".join(replaced(name, one) for one in value.split(","))
-        if not isinstance(value, Path | str) or not is_bucket(value):
-            return value
-        if name == "workdir" and command in _OF_RUNS:
-            place = stand_in.fetch(str(value), as_run=True, of_process=args.distributed)
-            of_process.extend([place] if args.distributed else [])
-        elif name in _OUTPUTS:
-            place = _stand_in_for_output(command, str(value))
-            writes.append((place, BucketDirectory(value)))
-        else:
-            place = stand_in.fetch(str(value))
-        return type(value)(place) if isinstance(value, str) else place
+        def place_of(name: str, url: str) -> Path:
+            if name == "workdir" and command == "pretrain":
+                return runs.enter_context(stand_in.directory_of_run(url))
+            if name not in _OUTPUTS:
+                return stand_in.fetch(url)
+            place = _stand_in_for_output(command, url)
+            writes.append((place, BucketDirectory(url)))
+            return place
 
-    def copy() -> None:
+        status = run(_with_places("", args, place_of))
         for place, bucket in writes:
             stand_in.upload(place, bucket)
+        return status
 
-    try:
-        given = replaced("", args)
-        with stand_in.copied_now_and_then(copy):
-            status = run(given)
-        copy()
-    finally:
-        for place in of_process:
-            shutil.rmtree(place, ignore_errors=True)
-    return status
+
+def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) -> Any:
+    """The value of a flag, with `place_of` (name, URL) for each URL of a bucket in it, else as it is."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        now = {part: _with_places(part, old, place_of) for part, old in parts.items()}
+        changed = {part: new for part, new in now.items() if new is not parts[part]}
+        return dataclasses.replace(value, **changed) if changed else value
+    if isinstance(value, tuple | list):
+        items = [_with_places(name, item, place_of) for item in value]
+        return type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if name == "corpus" and isinstance(value, str) and "," in value:
+        return ",".join(_with_places(name, one, place_of) for one in value.split(","))
+    if isinstance(value, Path | str) and is_bucket(value):
+        return type(value)(place_of(name, str(value)))
+    return value
 
 
 def _stand_in_for_output(command: str, url: str) -> Path:

@@ -181,10 +181,8 @@ class Attention(nn.Module):
         rate = config.attention_dropout_rate
         if config.attention_kernel == "auto":
             mixed_BQNK = attend(projections, bias, key, rate, deterministic, context.block_bias)
-        elif context.block_bias is not None:
-            mixed_BQNK = attend_in_window(projections, context.block_bias, key, rate)
         else:
-            mixed_BQNK = attend_plainly(projections, bias, key, rate)
+            mixed_BQNK = _attend_by_xla(projections, bias, key, rate, context.block_bias)
         return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
 
 
@@ -216,12 +214,7 @@ def attend(
       deterministic: True outside of training.
       block_bias: where XLA need not compute all scores, from `attention_block_bias`.
     """
-
-    def plain(projections: Projections, bias: jax.Array, key: jax.Array | None) -> jax.Array:
-        if block_bias is not None:
-            return attend_in_window(projections, block_bias, key, rate)
-        return attend_plainly(projections, bias, key, rate)
-
+    plain = functools.partial(_attend_by_xla, rate=rate, block_bias=block_bias)
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
     one_for_all_heads = bias.shape[1] == 1  # the kernel supports nothing else
@@ -234,6 +227,18 @@ def attend(
     if on_tpu is on_cpu:
         return plain(projections, bias, key)
     return jax.lax.platform_dependent(projections, bias, key, tpu=on_tpu, cpu=on_cpu, default=plain)
+
+
+def _attend_by_xla(
+    projections: Projections,
+    bias: jax.Array,
+    key: jax.Array | None,
+    rate: float,
+    block_bias: jax.Array | None,
+) -> jax.Array:
+    if block_bias is not None:
+        return attend_in_window(projections, block_bias, key, rate)
+    return attend_plainly(projections, bias, key, rate)
 
 
 def attend_plainly(

@@ -8,36 +8,36 @@ several processes that take a free lease has it.
 
 import contextlib
 import json
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bert_jax.exit_status import MAY_PASS
-from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, is_gone, this_owner
+from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, end_process, is_gone, this_owner
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.errors import UserError
+from data_pipeline.repeating import repeated
 
 NAME = "lease.json"
 _SECONDS_BETWEEN_RENEWALS = 10.0
 _SECONDS_BETWEEN_LOOKS = 2.0
 
 
-def _end_process() -> None:
-    """Ends the process, whose directory another one has taken over, before it writes anything more."""
-    os._exit(MAY_PASS)
-
-
 @contextlib.contextmanager
 def hold(
     directory: BucketDirectory,
     *,
-    on_loss: Callable[[], None] = _end_process,
+    on_loss: Callable[[], None] = end_process,
     seconds_until_free: float = SECONDS_UNTIL_FREE,
     seconds_between_renewals: float = _SECONDS_BETWEEN_RENEWALS,
 ) -> Iterator[None]:
     """Inside the block this process has the directory.
+
+    Args:
+      directory: that only one process at a time is to work in.
+      on_loss: called in another thread if another process took the directory over; it should end this one,
+        as it does if not given.
+      seconds_until_free: how long a lease that is not renewed counts.
+      seconds_between_renewals: of this one.
 
     Raises:
       UserError: another process has it, or the bucket may not be used.
@@ -45,25 +45,19 @@ def hold(
     """
     owner = this_owner()
     generation = _take(directory, owner, seconds_until_free)
-    ended = threading.Event()
 
     def renew() -> None:
         nonlocal generation
-        while not ended.wait(seconds_between_renewals):
-            with contextlib.suppress(UserError):  # the bucket does not answer; it may at the next time
-                renewed = directory.write(NAME, _lease(owner, ended=False), generation)
-                if renewed is None:
-                    on_loss()
-                    return
-                generation = renewed
+        renewed = directory.write(NAME, _lease(owner, ended=False), generation)
+        if renewed is None:
+            on_loss()
+        else:
+            generation = renewed
 
-    thread = threading.Thread(target=renew, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(renew, seconds_between_renewals):
+            yield
     finally:
-        ended.set()
-        thread.join()
         with contextlib.suppress(UserError):  # then it is free when it was not renewed for long enough
             directory.write(NAME, _lease(owner, ended=True), generation)
 

@@ -29,8 +29,8 @@ SECONDS_UNTIL_FREE = 60.0
 _SECONDS_BETWEEN_TRIES = 0.1
 
 
-def _end_process() -> None:
-    """Ends the process, whose job another worker has taken over, before it writes anything more."""
+def end_process() -> None:
+    """Ends the process, whose work another one has taken over, before it writes anything more."""
     os._exit(MAY_PASS)
 
 
@@ -50,7 +50,7 @@ class Leases:
         self._seen: dict[Path, tuple[str, float]] = {}
 
     @contextlib.contextmanager
-    def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process) -> Iterator[bool]:
+    def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[bool]:
         """Inside the block this worker has the job, if it was free: yields whether it was.
 
         Args:
@@ -74,9 +74,7 @@ class Leases:
                 self._renew(path, ended=True)
 
     @contextlib.contextmanager
-    def hold_when_free(
-        self, job: PurePosixPath, on_loss: Callable[[], None] = _end_process
-    ) -> Iterator[None]:
+    def hold_when_free(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[None]:
         """As `hold`, but waits until this worker has the job; for what takes moments."""
         while True:
             with self.hold(job, on_loss) as has:

@@ -248,7 +248,8 @@ def copy_state(origin: Origin, workdir: Path) -> None:
     """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
     if (origin.workdir / METRICS_FILE).exists():
         shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
-    files_of(origin.workdir).copy(origin.step, files_of(workdir))
+    with files_of(origin.workdir).here(origin.step) as checkpoint:
+        files_of(workdir).take(origin.step, checkpoint)
 
 
 def _of_arrays(record: RunRecord) -> dict[str, Any]:

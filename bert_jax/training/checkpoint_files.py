@@ -8,11 +8,12 @@ their checksums, too.
 
 import abc
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,12 @@ class CheckpointFiles(abc.ABC):
         """Moves a damaged checkpoint out of the way."""
 
     @abc.abstractmethod
-    def copy_here(self, step: int, directory: Path) -> None:
-        """Copies a checkpoint into a new directory of this machine."""
+    def here(self, step: int) -> contextlib.AbstractContextManager[Path]:
+        """Inside the block a checkpoint lies in a directory of this machine."""
 
     @abc.abstractmethod
     def take(self, step: int, directory: Path) -> None:
         """Takes a copy of a checkpoint from a directory of this machine, where there are none yet."""
-
-    def copy(self, step: int, other: "CheckpointFiles") -> None:
-        """Copies a checkpoint to another run, which has none yet."""
-        with tempfile.TemporaryDirectory() as directory:
-            self.copy_here(step, Path(directory, "copy"))
-            other.take(step, Path(directory, "copy"))
 
     @abc.abstractmethod
     def add_checksums(self, step: int) -> None:
@@ -120,8 +115,9 @@ class _InDirectory(CheckpointFiles):
             target = aside / f"{step}.{number}"
         self.path(step).rename(target)
 
-    def copy_here(self, step: int, directory: Path) -> None:
-        shutil.copytree(self.path(step), directory)
+    @contextlib.contextmanager
+    def here(self, step: int) -> Iterator[Path]:
+        yield self.path(step)
 
     def take(self, step: int, directory: Path) -> None:
         with atomically(self._directory) as partial:
@@ -180,14 +176,16 @@ class _InBucket(CheckpointFiles):
         directory.delete(list(directory.list()))
 
     def put_aside(self, step: int) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            self.copy_here(step, Path(directory))
-            (self._run / DAMAGED_DIRECTORY / str(step)).upload(Path(directory), _names(Path(directory)))
+        with self.here(step) as directory:
+            (self._run / DAMAGED_DIRECTORY / str(step)).upload(directory, _names(directory))
         self.remove(step)
 
-    def copy_here(self, step: int, directory: Path) -> None:
+    @contextlib.contextmanager
+    def here(self, step: int) -> Iterator[Path]:
         source = self._directory / str(step)
-        source.download(directory, source.list())
+        with tempfile.TemporaryDirectory() as directory:
+            source.download(Path(directory), source.list())
+            yield Path(directory)
 
     def take(self, step: int, directory: Path) -> None:
         target = self._directory / str(step)

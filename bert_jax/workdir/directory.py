@@ -25,11 +25,12 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.directories import check_path, lock_file
 from data_pipeline.errors import UserError
-from data_pipeline.stand_in import bucket_of, copied_now_and_then, push
+from data_pipeline.repeating import repeated
+from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, push
 
 CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
-_COMPILED_DIRECTORY = "compilation-cache"
+_SECONDS_BETWEEN_COPIES = 30.0
 _LOCK = "lock"
 
 
@@ -57,7 +58,7 @@ def lock(workdir: Path) -> Iterator[None]:
             with _held(workdir, bucket) if bucket else contextlib.nullcontext():
                 yield
         finally:
-            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, _COMPILED_DIRECTORY}:
+            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
                 shutil.rmtree(workdir)
                 for directory in missing[1:]:
                     directory.rmdir()
@@ -66,7 +67,7 @@ def lock(workdir: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
     """Inside the block no other machine works in the directory of the bucket, which is kept up to date."""
-    with bucket_lease.hold(bucket), copied_now_and_then(lambda: push(workdir)):
+    with bucket_lease.hold(bucket), repeated(lambda: push(workdir), _SECONDS_BETWEEN_COPIES):
         try:
             yield
         except BaseException:
@@ -155,7 +156,7 @@ def remove_tokenizer(workdir: Path) -> None:
 def keep_compiled(workdir: Path) -> None:
     """Keeps compiled programs in the work directory, so that going on starts in seconds."""
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str((workdir / _COMPILED_DIRECTORY).absolute()))
+        jax.config.update("jax_compilation_cache_dir", str((workdir / COMPILED_DIRECTORY).absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
