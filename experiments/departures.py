@@ -33,7 +33,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL_LEARNT, SMALL_LEARNT_NOTE, SMOKE, SMOKE_NOTE
 
 _ROTARY: Changes = {"model.positions": "rotary"}
 _PRE_NORM: Changes = {"model.normalization_place": "pre"}
@@ -203,11 +203,11 @@ DEPARTURES = Study(
         "paper": Scale(seeds=3, budget_flops=2.3817662e19, note=_NOTE_ON_ARMS.strip()),
         "small": Scale(
             seeds=3,
-            changes=SMALL,
+            changes=SMALL_LEARNT,
             budget_flops=8.3803e13,
-            arms=_tiny_arms(SMALL, (SMALL_SICK, SMALL_SST2)),
+            arms=_tiny_arms(SMALL_LEARNT, (SMALL_SICK, SMALL_SST2)),
             measures=(PERPLEXITY, BITS, SMALL_SICK, SMALL_SST2, BLIMP),
-            note=SMALL_NOTE + _NOTE_ON_ARMS,
+            note=SMALL_LEARNT_NOTE + _NOTE_ON_ARMS,
         ),
         "smoke": Scale(
             seeds=2,

@@ -28,8 +28,8 @@ FIGURE5 = Study(
         "paper": Scale(seeds=1, changes={"keep_every": 200_000}),
         "small": Scale(
             seeds=3,
-            changes={**SMALL, **_kept(1_000)},
-            measures=(replace(SMALL_SICK, every=1_000),),
+            changes={**SMALL, **_kept(500)},
+            measures=(replace(SMALL_SICK, every=500),),
             note=SMALL_NOTE,
         ),
         "smoke": Scale(
