@@ -26,6 +26,7 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")
 _GRID = re.compile(r"replica_groups=\[\d+,(\d+)\]")
 _LISTS = re.compile(r"replica_groups=\{\{([\d,]+)\}")
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ARRAY = re.compile(r"\b([a-z]+)(\d+)?(?:e\d\w*)?\[([\d,]*)\]")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _KERNEL_NAME = re.compile(r'(\w+)\)*/pallas_call"')
@@ -108,6 +109,25 @@ class _Instruction:
     """Value, if the instruction is an integer constant."""
     group: int | None
     """How many chips take part in a collective; None: all."""
+    channel: str
+    """What all instructions of one collective have in common; empty if there is nothing."""
+
+
+@dataclasses.dataclass
+class _Collective:
+    """A collective between its first instruction and its last."""
+
+    kind: str
+    result_bytes: int
+    group: int | None
+    times: int
+    begun: int
+    """Cycles before it and of its first instruction; likewise its last in `ended`."""
+    ended: int
+
+    def exchange(self) -> Exchange:
+        hidden = (self.ended - self.begun) // self.times
+        return Exchange(self.kind, self.result_bytes, self.group, hidden, self.times)
 
 
 _Counted = TypeVar("_Counted", Operations, Exchange)
@@ -125,28 +145,43 @@ def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
     """
     computations, entry = _parse(text)
     cycles = kernel_cycles = 0
-    begun: dict[str, tuple[int, int | None]] = {}
-    found: collections.Counter[tuple[str, int, int | None, int]] = collections.Counter()
+    collectives: dict[str, _Collective] = {}
     unpriced: collections.Counter[tuple[str, int]] = collections.Counter()
     for instruction, times in _walk(computations, entry, 1):
         cycles += times * (instruction.cycles or 0)
         if instruction.kernel is not None:
             kernel_cycles += times * price(instruction.kernel)
-        # An asynchronous collective is a pair of instructions: the first names the chips, and the second
-        # has the type of the result alone.
-        kind = instruction.opcode.removesuffix("-done")
-        if kind.removesuffix("-start") in COLLECTIVES:
-            before, group = begun.pop(instruction.operand, (cycles + kernel_cycles, instruction.group))
-            if kind in COLLECTIVES:
-                hidden = (cycles + kernel_cycles - before) // times
-                found[kind, instruction.result_bytes, group, hidden] += times
-            else:
-                begun[instruction.name] = cycles + kernel_cycles, instruction.group
-        if kind in _UNPRICED and instruction.cycles is None:
-            unpriced[kind, instruction.result_bytes] += times
-    exchanges = (Exchange(*what, count) for what, count in found.items())
+        _add_collective(collectives, instruction, times, cycles + kernel_cycles)
+        if instruction.opcode in _UNPRICED and instruction.cycles is None:
+            unpriced[instruction.opcode, instruction.result_bytes] += times
+    counts = collections.Counter[Exchange]()
+    for collective in collectives.values():
+        exchange = collective.exchange()
+        counts[dataclasses.replace(exchange, count=1)] += exchange.count
+    exchanges = (dataclasses.replace(exchange, count=count) for exchange, count in counts.items())
     operations = (Operations(*what, count) for what, count in unpriced.items())
     return Costs(cycles + kernel_cycles, kernel_cycles, _largest_first(exchanges), _largest_first(operations))
+
+
+def _add_collective(found: dict[str, _Collective], instruction: _Instruction, times: int, now: int) -> None:
+    """Adds an instruction to the collective of which it is a part, if it is of one.
+
+    An asynchronous collective is a pair of instructions, `-start` and `-done`, of which the first names the
+    chips and the second has the type of the result alone; or it is fused with a row of other instructions, in
+    each of which it stands with the same channel.
+    """
+    kind = instruction.opcode.removesuffix("-done").removesuffix("-start")
+    if kind not in COLLECTIVES:
+        return
+    ends = instruction.opcode.endswith("-done")
+    key = instruction.operand if ends else instruction.channel or instruction.name
+    if (same := found.get(key)) is None:
+        same = _Collective(kind, instruction.result_bytes, instruction.group, times, now, now)
+        # The second of a pair knows the first by its name.
+        found[instruction.name if instruction.opcode.endswith("-start") else key] = same
+    same.ended = now
+    if ends:
+        same.result_bytes = instruction.result_bytes
 
 
 def _largest_first(operations: Iterable[_Counted]) -> tuple[_Counted, ...]:
@@ -215,6 +250,7 @@ def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) ->
         (*_CALLEE.findall(line), *named),
         int(limit[1]) if limit else None,
         _group(line) if opcode.removesuffix("-start") in COLLECTIVES else None,
+        channel[1] if (channel := _CHANNEL.search(line)) else "",
     )
 
 
