@@ -3,13 +3,17 @@
 A run reads and writes files here; what it changed is copied to the bucket before each checkpoint, every half
 minute, and at the end. Its checkpoints are in the bucket alone (`bert_jax.training.checkpoint_files`), since
 the processes of a run write them together.
+
+Several machines share the directory of a study, each with a stand-in of its own. Each works in parts of the
+directory that it has to itself, and copies them to the bucket when it is done.
 """
 
 import contextlib
+import fnmatch
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from data_pipeline.bucket import BucketDirectory, Object, is_same
@@ -19,8 +23,11 @@ CHECKPOINTS_DIRECTORY = "checkpoints"
 COMPILED_DIRECTORY = "compilation-cache"
 _MARK = ".bucket"
 """In a directory that stands for one of a bucket: the bucket's URL. Checkpoints are in the bucket alone."""
+LEASE_FILE = "lease.json"
+"""In a directory of a bucket: which process works in it."""
 # Of this machine, or of the bucket, alone.
-_NOT_COPIED = ("lock", "lease.json", _MARK, f"{COMPILED_DIRECTORY}/")
+_FILES_NOT_COPIED = {"lock", LEASE_FILE, _MARK}
+_DIRECTORIES_NOT_COPIED = {"leases", COMPILED_DIRECTORY}
 
 
 def place_for(url: str) -> Path:
@@ -80,6 +87,74 @@ def directory_of_run(url: str) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def shared_directory(url: str) -> Path:
+    """The stand-in of a directory that several machines share, which may be new. Nothing is copied yet."""
+    directory = place_for(url)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARK).write_text(f"{BucketDirectory(url)}\n", encoding="utf-8")
+    return directory
+
+
+def is_empty(directory: Path) -> bool:
+    """Whether a directory has no files but that which says for which one of a bucket it stands."""
+    return {path.name for path in directory.iterdir()} <= {_MARK}
+
+
+def pull(directory: Path, choose: Callable[[Collection[str]], Collection[str]]) -> None:
+    """Copies files, but no checkpoints, from the bucket that a directory stands for, if it stands for one.
+
+    Files that are not chosen stay as they are. Raises Unfinished if the bucket does not answer.
+
+    Args:
+      directory: shared with other machines.
+      choose: returns some of the files' names.
+    """
+    if source := bucket_of(directory):
+        found = {
+            name: one for name, one in source.list().items() if _is_copied(name, leaves_checkpoints=True)
+        }
+        source.download(directory, {name: found[name] for name in choose(found)})
+
+
+def pull_files(directory: Path, pattern: str) -> None:
+    """As `pull`, of names such as "*/job.json"; a star stands for slashes too."""
+    pull(directory, lambda names: fnmatch.filter(names, pattern))
+
+
+def pull_part(directory: Path, part: str, *, leaves_checkpoints: bool) -> None:
+    """As `pull`, but makes a part of the directory just what it is in the bucket.
+
+    Args:
+      directory: shared with other machines.
+      part: path of a directory in it.
+      leaves_checkpoints: whether it is that of a run, whose checkpoints are in the bucket alone.
+    """
+    if source := bucket_of(directory):
+        _copy_here(source / part, (source / part).list(), directory / part, leaves_checkpoints)
+
+
+def push_part(directory: Path, part: str) -> None:
+    """Makes a part of the bucket that a directory stands for, if it stands for one, just what it is here.
+
+    Not for that of a run, which `push` copies. Raises Unfinished if the bucket does not answer.
+    """
+    if target := bucket_of(directory):
+        upload(directory / part, target / part)
+
+
+def push_files(directory: Path, *names: str) -> None:
+    """Copies files to the bucket that a directory stands for, if it stands for one; raises as `push`."""
+    if target := bucket_of(directory):
+        target.upload(directory, names)
+
+
+def remove_file(directory: Path, name: str) -> None:
+    """Removes a file, here and in the bucket that the directory stands for; raises as `push`."""
+    (directory / name).unlink(missing_ok=True)
+    if target := bucket_of(directory):
+        target.delete([name])
 
 
 def push(directory: Path) -> None:
@@ -143,6 +218,7 @@ def _fetch_object(source: BucketDirectory, target: Path) -> Path:
 
 
 def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
-    of_checkpoint = leaves_checkpoints and name.startswith(f"{CHECKPOINTS_DIRECTORY}/")
-    is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
-    return not (of_checkpoint or is_partial or name.startswith(_NOT_COPIED))
+    *directories, file = name.split("/")
+    left = _DIRECTORIES_NOT_COPIED | ({CHECKPOINTS_DIRECTORY} if leaves_checkpoints else set())
+    is_partial = file.startswith(".") and file.endswith(".partial")
+    return not (is_partial or file in _FILES_NOT_COPIED or left & set(directories))

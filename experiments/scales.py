@@ -23,8 +23,8 @@ TINY: Changes = {
 }
 """A model of `quickstart`'s size."""
 
-# With learnt positions so small a model stays at a masked accuracy of 13 to 15% for 1,000 to 3,500 steps, which
-# depends on the seed, and tables would say when that ends. With rotary ones it takes 500 steps. As in the
+# With learnt positions so small a model stays at a masked accuracy of 13 to 15% for 1,000 to 3,500 steps,
+# depending on the seed, and tables would say when that ends. With rotary ones it takes 500 steps. As in the
 # paper, nine tenths are short sequences; the rest are long ones.
 SMALL: Changes = {
     **TINY,
@@ -57,9 +57,9 @@ SMOKE: Changes = {
 }
 
 _SMALL_NOTE = (
-    "Scaled down: models of 2 layers of width 128{positions}, {short:,} steps of 64 sequences of 64 tokens and "
-    "{long:,} of 128; fewer fine-tunings, and of tasks only those that are named. The table says how the arms "
-    "differ at this size. It does not say how BASE or LARGE would."
+    "Scaled down: models of 2 layers of width 128{positions}, {short:,} steps of 64 sequences of 64 tokens "
+    "and {long:,} of 128; fewer fine-tunings, and of tasks only those that are named. The table says how the "
+    "arms differ at this size. It does not say how BASE or LARGE would."
 )
 SMALL_NOTE = _SMALL_NOTE.format(positions=" with rotary positions", short=2_250, long=250)
 SMALL_LEARNT_NOTE = _SMALL_NOTE.format(positions="", short=5_400, long=600)

@@ -2,10 +2,12 @@
 
 import json
 import os
+import platform
 import random
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -16,12 +18,19 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
 from data_pipeline import bucket, bucket_client
-from data_pipeline.stand_in import fetch, place_for, upload
+from data_pipeline.errors import UserError
+from data_pipeline.stand_in import LEASE_FILE, fetch, place_for, upload
+from tests.bert_jax.small_run import make_run, trainable_params
 from tests.bucket_server import BucketServer, serve
 from tests.pod import Pod
+from tests.test_finetune import command as finetuning
+from tests.test_finetune import write_table
 from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
+from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
 
 RUN = "gs://bucket/runs/mine"
+STUDY = "gs://bucket/studies/tiny"
+GRID = "gs://bucket/grids/tiny"
 
 
 @pytest.fixture
@@ -77,7 +86,7 @@ def test_a_second_run_in_a_directory_is_refused(
     upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
         assert main(in_bucket(arguments(tmp_path / "there", corpus), tmp_path, corpus)) == 2
-    assert f"{RUN} is in use by process {os.getpid()} on" in capsys.readouterr().err
+    assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,13 +119,11 @@ def test_a_file_and_a_directory_are_written(server: BucketServer, tmp_path: Path
     assert main(["inspect", "gs://bucket/corpus", "--examples", "1"]) == 0
 
 
-@pytest.mark.parametrize("command", ["finetune", "study"])
-def test_directories_that_processes_share_are_refused(
-    server: BucketServer, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+def test_runs_are_not_copied_into_a_study_in_a_bucket(
+    server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = {"finetune": ["cola", "--model", "m", "--data", "d"], "study": ["smoke"]}[command]
-    assert main([command, *flags, "--output", "gs://bucket/out"]) == 2
-    assert "mount the bucket" in capsys.readouterr().err
+    assert main(study(write_data(tmp_path), Path(STUDY), "--reuse", "studies/a")) == 2
+    assert f"--reuse copies runs into a directory, which --output {STUDY} is not" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_named(server: BucketServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,9 +158,9 @@ def test_an_object_is_replaced_only_by_who_has_seen_it(server: BucketServer) -> 
 def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> None:
     directory, lost = bucket.BucketDirectory("gs://bucket/here"), threading.Event()
     with bucket_lease.hold(directory, on_loss=lost.set, seconds_between_renewals=0.2):
-        content, generation = directory.read(bucket_lease.NAME) or (b"", 0)
+        content, generation = directory.read(LEASE_FILE) or (b"", 0)
         gone = {**json.loads(content), "pid": 2**30}
-        assert directory.write(bucket_lease.NAME, json.dumps(gone).encode(), generation)
+        assert directory.write(LEASE_FILE, json.dumps(gone).encode(), generation)
         with bucket_lease.hold(directory):
             assert lost.wait(10)
 
@@ -168,6 +175,58 @@ def test_files_that_another_machine_removed_are_removed_here(server: BucketServe
     directory.delete(["removed"])
     assert {path.name for path in fetch(directory.url).iterdir()} == {"kept"}
     assert fetch(f"{directory.url}/kept").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_a_killed_grid_goes_on_where_it_was(
+    server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "model", make_params=trainable_params, num_layers=1)
+    (tmp_path / "data").mkdir()
+    write_table(tmp_path / "data" / "train.csv", 256, 0)
+    write_table(tmp_path / "data" / "dev.csv", 24, 1)
+    words = finetuning(tmp_path, output="here")
+    assert main(words) == 0
+    words = [word.replace(str(tmp_path / "here"), GRID) for word in words]
+    process = subprocess.Popen(command(*words), env=environment())
+    while not list(place_for(GRID).glob("trials/*/result.json")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    in_use = pytest.raises(UserError, match=f"{GRID} is in use by")
+    with in_use, bucket_lease.hold(bucket.BucketDirectory(GRID)):
+        pass
+    process.kill()
+    process.wait()
+    assert not bucket.BucketDirectory(f"{GRID}/trials").list()
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "trial 1 of 2" not in capsys.readouterr().out
+    found = copy_of(GRID, tmp_path / "copy")
+    assert (found / "results.json").read_text() == (tmp_path / "here" / "results.json").read_text()
+    assert main(words) == 0  # nothing is left to do
+
+
+@pytest.mark.slow
+def test_three_machines_of_which_one_is_killed_do_every_job_of_a_study_once(
+    server: BucketServer, tmp_path: Path
+) -> None:
+    """The bucket is busy now and then. The report is that of a study in a directory."""
+    data = write_data(tmp_path)
+    assert main(study(data, tmp_path / "here")) == 0
+    server.faults = 0.02
+    words = [word.replace(str(tmp_path / "there"), STUDY) for word in study(data, tmp_path / "there")]
+
+    def start(number: int, log: Path) -> subprocess.Popen[bytes]:
+        return start_worker(words, log, {"BERT_JAX_CACHE": str(tmp_path / f"machine-{number}")})
+
+    said = run_killed(2, start, tmp_path / "log")
+    server.faults = 0.0
+    found = copy_of(STUDY, tmp_path / "copy")
+    assert outcomes(found) == outcomes(tmp_path / "here")
+    assert (found / "results.csv").read_bytes() == (tmp_path / "here" / "results.csv").read_bytes()
+    done = [line.split(": done")[0] for line in said.splitlines() if ": done, " in line]
+    assert len(done) == len(set(done))
+    assert main([*words, "--status"]) == 0
 
 
 @pytest.mark.slow

@@ -1,20 +1,14 @@
 """`bert-jax study` whole: every job once, resumed and shared by workers, and what it says of bad input."""
 
-import contextlib
 import json
 import os
-import random
 import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from bert_jax.cli.main import main
-from tests.tiny_run import command, environment
-from tests.tiny_study import outcomes, study, write_data
+from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "10"))
 
@@ -75,40 +69,9 @@ def test_changed_settings_are_refused_with_the_difference(
 def test_three_workers_of_which_one_is_killed_ten_times_do_every_job_once(
     data: list[str], undisturbed: Path, tmp_path: Path
 ) -> None:
-    output, draw = tmp_path / "study", random.Random(7)
-    log = (tmp_path / "log").open("ab")
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command(*study(data, output, "--workers", "1")),
-            env=environment(),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # so that a command and its worker are killed together
-        )
-
-    def begun() -> int:
-        return (tmp_path / "log").read_text().count(": begun")
-
-    workers = [start() for _ in range(3)]
-    for kill in range(KILLS):
-        while begun() <= kill:  # so that the kills are spread over the jobs, of which there are more
-            assert any(worker.poll() is None for worker in workers), (tmp_path / "log").read_text()
-            time.sleep(0.05)
-        time.sleep(draw.uniform(0, 3))
-        victim = draw.randrange(3)
-        with contextlib.suppress(ProcessLookupError):  # it may have ended: then it is started again, too
-            os.killpg(workers[victim].pid, signal.SIGKILL)
-        workers[victim].wait()
-        workers[victim] = start()
-    try:
-        statuses = [worker.wait(900) for worker in workers]
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                os.killpg(worker.pid, signal.SIGKILL)
-    said = (tmp_path / "log").read_text()
-    assert statuses == [0, 0, 0], said
+    output = tmp_path / "study"
+    words = study(data, output)
+    said = run_killed(KILLS, lambda _, log: start_worker(words, log), tmp_path / "log")
     assert outcomes(output) == outcomes(undisturbed)
     assert (output / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
     # A job that was killed is begun again; none is done twice.

@@ -1,8 +1,8 @@
 """Commands with gs://BUCKET/... in place of directories and files of this machine.
 
 Each such place has a stand-in on this machine (`data_pipeline.stand_in`), which the command is given. What it
-reads is copied there before; the directory of a run is kept the same in both; what it writes is copied to the
-bucket at the end.
+reads is copied there before; the directory of a run is kept the same in both, that of a study is shared with
+other machines; what it writes is copied to the bucket at the end.
 """
 
 import contextlib
@@ -13,14 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bert_jax.parallel import bucket_lease
 from data_pipeline import stand_in
 from data_pipeline.bucket import BucketDirectory, is_bucket
-from data_pipeline.errors import UserError
 
 _OUTPUTS = ("output", "csv", "plot", "json")
 """Names of the flags whose place a command writes."""
-_SHARED = ("finetune", "study")
-"""Commands whose processes share --output under leases."""
 
 
 def reach_buckets_by_gcsfs() -> None:
@@ -44,20 +42,27 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
         def place_of(name: str, url: str) -> Path:
             if name == "workdir" and command == "pretrain":
                 return runs.enter_context(stand_in.directory_of_run(url))
+            if name == "output" and command == "study":
+                return stand_in.shared_directory(url)
             if name not in _OUTPUTS:
                 return stand_in.fetch(url)
-            place = _stand_in_for_output(command, url)
+            if name == "output" and command == "finetune":
+                runs.enter_context(bucket_lease.hold(BucketDirectory(url)))
+            place = _stand_in_for_output(url, resumes=command == "finetune")
             writes.append((place, BucketDirectory(url)))
             return place
 
         status = run(_with_places("", args, place_of))
         for place, bucket in writes:
             stand_in.upload(place, bucket)
+            _unsaved(place).unlink(missing_ok=True)
         return status
 
 
 def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) -> Any:
     """The value of a flag, with `place_of` (name, URL) for each URL of a bucket in it, else as it is."""
+    if name == "argv":  # what workers are started with
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         now = {part: _with_places(part, old, place_of) for part, old in parts.items()}
@@ -73,18 +78,25 @@ def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) ->
     return value
 
 
-def _stand_in_for_output(command: str, url: str) -> Path:
-    if command in _SHARED:
-        raise UserError(
-            f"--output {url}: the processes of `{command}` share this directory in ways that a bucket lacks; "
-            "mount the bucket (gcsfuse) and name where it is mounted"
-        )
+def _stand_in_for_output(url: str, resumes: bool) -> Path:
+    """The place of an output, with what the bucket has; or, if the command `resumes`, with what a start left
+    here that ended before it was copied to the bucket."""
     place = stand_in.place_for(url)
+    unsaved = _unsaved(place)
+    if resumes and unsaved.exists() and place.exists():
+        print(f"going on with what an earlier start left in {place}", flush=True)
+        return place
     if place.is_dir():
         shutil.rmtree(place)
     else:
         place.unlink(missing_ok=True)
-    if BucketDirectory(url).list():
-        return stand_in.fetch(url)
     place.parent.mkdir(parents=True, exist_ok=True)
+    if BucketDirectory(url).list():
+        stand_in.fetch(url)
+    unsaved.touch()
     return place
+
+
+def _unsaved(place: Path) -> Path:
+    """A file that is beside a stand-in while it holds what the bucket lacks."""
+    return place.with_name(f"{place.name}.unsaved")

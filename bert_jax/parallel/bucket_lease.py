@@ -1,23 +1,16 @@
-"""The right to work in a directory of a bucket, held by one process at a time.
-
-As in `leases.py`, a process renews the object that says so every few seconds, and nobody compares clocks: a
-lease is free when it was given back, when its process is one of this machine that has ended, or when it was
-seen unchanged for long enough. An object is replaced only if it has the generation that was seen, so one of
-several processes that take a free lease has it.
-"""
+"""The right to work in a directory of a bucket, held by one process at a time."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import PurePosixPath
 
-from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, end_process, is_gone, this_owner
+from bert_jax.parallel.lease_store import LeaseObjects
+from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, Leases, end_process
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.errors import UserError
-from data_pipeline.repeating import repeated
+from data_pipeline.stand_in import LEASE_FILE
 
-NAME = "lease.json"
 _SECONDS_BETWEEN_RENEWALS = 10.0
 _SECONDS_BETWEEN_LOOKS = 2.0
 
@@ -43,58 +36,28 @@ def hold(
       UserError: another process has it, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
-    owner = this_owner()
-    generation = _take(directory, owner, seconds_until_free)
-
-    def renew() -> None:
-        nonlocal generation
-        renewed = directory.write(NAME, _lease(owner, ended=False), generation)
-        if renewed is None:
-            on_loss()
-        else:
-            generation = renewed
-
-    try:
-        with repeated(renew, seconds_between_renewals):
-            yield
-    finally:
-        with contextlib.suppress(UserError):  # then it is free when it was not renewed for long enough
-            directory.write(NAME, _lease(owner, ended=True), generation)
-
-
-def _take(directory: BucketDirectory, owner: dict[str, Any], seconds_until_free: float) -> int:
-    """Takes the lease and returns the generation of its object."""
-    seen, since = -1, time.monotonic()
+    store = LeaseObjects(directory)
+    leases = Leases(
+        store,
+        seconds_between_renewals=seconds_between_renewals,
+        seconds_until_free=seconds_until_free,
+    )
+    name, seen = PurePosixPath(LEASE_FILE), None
     while True:
-        content, generation = directory.read(NAME) or (b"", 0)
-        lease = _parse(content)
-        unchanged = generation == seen and time.monotonic() > since + seconds_until_free
-        if lease is None or lease["ended"] or is_gone(lease) or unchanged:
-            mine = directory.write(NAME, _lease(owner, ended=False), generation)
-            if mine is not None:
-                return mine
-        elif generation != seen:
-            if seen != -1:
-                raise UserError(
-                    f"{directory} is in use by process {lease['pid']} on {lease['host']}; wait for it or "
-                    "name another directory"
-                )
-            seen, since = generation, time.monotonic()
+        with leases.hold(name, on_loss) as has:
+            if has:
+                yield
+                return
+        owner, newest = leases.owner(name), store.newest(LEASE_FILE)
+        if owner is None or newest is None:
+            continue  # it was given back just now
+        if seen is not None and newest[0] != seen:
+            raise UserError(f"{directory} is in use by {owner}; wait for it or name another directory")
+        if seen is None:
             print(
-                f"{directory} was last used by process {lease['pid']} on {lease['host']}; looking for up to "
-                f"{seconds_until_free:.0f} s whether it still is",
+                f"{directory} was last used by {owner}; looking for up to {seconds_until_free:.0f} s whether "
+                "it still is",
                 flush=True,
             )
+        seen = newest[0]
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-
-
-def _parse(content: bytes) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):
-        lease = json.loads(content)
-        if isinstance(lease, dict) and {"ended", "host", "pid", "boot", "process_began"} <= set(lease):
-            return lease
-    return None
-
-
-def _lease(owner: dict[str, Any], *, ended: bool) -> bytes:
-    return json.dumps({**owner, "renewal": time.monotonic_ns(), "ended": ended}).encode()

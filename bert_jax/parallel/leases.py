@@ -1,15 +1,11 @@
-"""Leases: which worker does a job, agreed upon through files in a directory that all workers share.
+"""Leases: which worker does a job, agreed upon through files or objects that all workers share.
 
-A lease is a file that its owner renews. A worker that no longer renews it is dead: another one then makes the
-file of the next generation, which only one can make, and the job is its own. Nobody compares clocks: a worker
-waits until it has itself seen a lease unchanged for long enough, so that clocks may differ or run backwards.
-
-The two operations that need care are in `_create` and `_renew`: a write that succeeds only if there is no
-such file, and a plain write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
+A lease is renewed by its owner. A worker that no longer renews it is dead: another one then takes the lease,
+which only one can, and the job is its own. Nobody compares clocks: a worker waits until it has itself seen a
+lease unchanged for long enough, so that clocks may differ or run backwards.
 """
 
 import contextlib
-import errno
 import json
 import os
 import platform
@@ -21,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_jax.exit_status import MAY_PASS
-from data_pipeline.atomic import write_json
+from bert_jax.parallel.lease_store import LeaseStore, store_of
+from data_pipeline.errors import UserError
 
 SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
@@ -39,15 +36,15 @@ class Leases:
 
     def __init__(
         self,
-        directory: Path,
+        place: Path | LeaseStore,
         *,
         seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
         seconds_until_free: float = SECONDS_UNTIL_FREE,
     ) -> None:
-        self._directory = directory
+        self._store = store_of(place) if isinstance(place, Path) else place
         self._renewal, self._free = seconds_between_renewals, seconds_until_free
         self._owner = this_owner()
-        self._seen: dict[Path, tuple[str, float]] = {}
+        self._seen: dict[str, tuple[tuple[int, str], float]] = {}
 
     @contextlib.contextmanager
     def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[bool]:
@@ -58,20 +55,23 @@ class Leases:
           on_loss: called in another thread if another worker took the job over, or the worker's parent is
             gone; it should end the process, as it does if not given.
         """
-        path = self._take(job)
-        if path is None:
+        name = "--".join(job.parts)
+        number = self._take(name)
+        if number is None:
             yield False
             return
+        held = [number]
         ended = threading.Event()
-        renewals = threading.Thread(target=self._renew_until, args=(job, path, ended, on_loss), daemon=True)
+        renewals = threading.Thread(target=self._renew_until, args=(name, held, ended, on_loss), daemon=True)
         renewals.start()
         try:
             yield True
         finally:
             ended.set()
             renewals.join()
-            with contextlib.suppress(OSError):  # then it is free when it was not renewed for long enough
-                self._renew(path, ended=True)
+            # Otherwise it is free when it was not renewed for long enough.
+            with contextlib.suppress(OSError, UserError):
+                self._store.renew(name, held[0], self._lease(ended=True))
 
     @contextlib.contextmanager
     def hold_when_free(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[None]:
@@ -85,83 +85,52 @@ class Leases:
 
     def owner(self, job: PurePosixPath) -> str | None:
         """The host and process that have a job, as far as can be told at one look; None if it is free."""
-        newest = self._newest(job)
-        if newest is None or self._is_free(newest[1]):
+        name = "--".join(job.parts)
+        newest = self._store.newest(name)
+        if newest is None or self._is_free(name, newest):
             return None
-        with contextlib.suppress(OSError, ValueError):
-            lease = json.loads(newest[1].read_text(encoding="utf-8"))
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            lease = json.loads(newest[1])
             return f"{lease['host']}, process {lease['pid']}"
         return None
 
-    def _take(self, job: PurePosixPath) -> Path | None:
-        newest = self._newest(job)
-        if newest is None:
-            return self._create(job, 1)
-        generation, path = newest
-        return self._create(job, generation + 1) if self._is_free(path) else None
+    def _take(self, name: str) -> int | None:
+        newest = self._store.newest(name)
+        if newest is not None and not self._is_free(name, newest):
+            return None
+        return self._store.take(name, newest[0] if newest else 0, self._lease(ended=False))
 
-    def _is_free(self, path: Path) -> bool:
+    def _is_free(self, name: str, newest: tuple[int, str]) -> bool:
         """Whether a lease is given back, its process is gone, or it has not changed for long enough."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError:
-            return False  # just replaced by one of the next generation
-        with contextlib.suppress(ValueError):  # its owner is just writing it, or died before it had
-            lease = json.loads(text)
+        # Its owner may be just writing it, or have died before it had.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            lease = json.loads(newest[1])
             if lease["ended"] or is_gone(lease):
                 return True
-        before, since = self._seen.get(path, (None, 0.0))
-        if before != text:
-            self._seen[path] = text, time.monotonic()
+        before, since = self._seen.get(name, (None, 0.0))
+        if before != newest:
+            self._seen[name] = newest, time.monotonic()
             return False
         return time.monotonic() > since + self._free
 
-    def _newest(self, job: PurePosixPath) -> tuple[int, Path] | None:
-        found = [(int(path.suffix[1:]), path) for path in self._directory.glob(f"{_stem(job)}.[0-9]*")]
-        return max(found, default=None)
-
-    def _create(self, job: PurePosixPath, generation: int) -> Path | None:
-        """The file of a lease, or None if another worker made it first."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / f"{_stem(job)}.{generation}"
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(json.dumps(self._lease(0, ended=False)))
-                file.flush()
-                os.fsync(file.fileno())  # what makes a bucket's object
-        except FileExistsError:
-            return None
-        except OSError as error:
-            if error.errno == errno.ESTALE:  # another worker made a bucket's object meanwhile
-                return None
-            path.unlink(missing_ok=True)
-            raise
-        newest = self._newest(job)
-        if newest is not None and newest[0] > generation:
-            # Since this worker looked, others had the job and removed the file of this generation.
-            path.unlink(missing_ok=True)
-            return None
-        for older in range(1, generation):
-            (self._directory / f"{_stem(job)}.{older}").unlink(missing_ok=True)
-        return path
-
     def _renew_until(
-        self, job: PurePosixPath, path: Path, ended: threading.Event, on_loss: Callable[[], None]
+        self, name: str, held: list[int], ended: threading.Event, on_loss: Callable[[], None]
     ) -> None:
+        """Renews a lease, whose number is in `held`, until `ended`."""
         parent = os.getppid()
         while not ended.wait(self._renewal):
-            with contextlib.suppress(OSError):  # a full disk, or storage that is gone for a moment
-                newest = self._newest(job)
-                if (newest and newest[1] != path) or os.getppid() != parent:
+            # A full disk, or storage that is gone for a moment, is left to the next time.
+            with contextlib.suppress(OSError, UserError):
+                renewed = None
+                if os.getppid() == parent:
+                    renewed = self._store.renew(name, held[0], self._lease(ended=False))
+                if renewed is None:
                     on_loss()
                     return
-                self._renew(path, ended=False)
+                held[0] = renewed
 
-    def _renew(self, path: Path, *, ended: bool) -> None:
-        write_json(path, self._lease(time.monotonic_ns(), ended))
-
-    def _lease(self, renewal: int, ended: bool) -> dict[str, Any]:
-        return {**self._owner, "renewal": renewal, "ended": ended}
+    def _lease(self, *, ended: bool) -> str:
+        return json.dumps({**self._owner, "renewal": time.monotonic_ns(), "ended": ended})
 
 
 def this_owner() -> dict[str, Any]:
@@ -173,10 +142,6 @@ def this_owner() -> dict[str, Any]:
         "pid": os.getpid(),
         "process_began": _process_began(os.getpid()),
     }
-
-
-def _stem(job: PurePosixPath) -> str:
-    return "--".join(job.parts)
 
 
 def _boot() -> str:

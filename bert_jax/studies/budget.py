@@ -14,13 +14,13 @@ import jax
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel.leases import Leases
 from bert_jax.studies.cost import Speed, measured_speed, pretraining_seconds
-from bert_jax.studies.directory import LEASES_DIRECTORY, claim
+from bert_jax.studies.directory import LEASES_DIRECTORY, claim, write_shared
 from bert_jax.studies.plan import Plan
 from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.record import MAY_CHANGE
-from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
+from data_pipeline.stand_in import pull_files
 
 BUDGET_FILE = "budget.json"
 # The budget sets these two.
@@ -108,6 +108,7 @@ def keep_steps(
     }
     claim(directory, identity)
     with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath("budget")):
+        pull_files(directory, BUDGET_FILE)
         all_arms = {**measured, **read_steps(directory)}
         fields = {arm: dataclasses.asdict(found) for arm, found in all_arms.items()}
-        write_json(directory / BUDGET_FILE, fields)
+        write_shared(directory, BUDGET_FILE, fields)

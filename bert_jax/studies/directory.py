@@ -12,7 +12,7 @@ report.md, report.html, ...     the same
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from data_pipeline.atomic import write_json
 from data_pipeline.directories import check_path
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
+from data_pipeline.stand_in import is_empty, pull, push_files, remove_file
 
 STUDY_FILE = "study.json"
 JOB_FILE = "job.json"
@@ -54,6 +55,25 @@ class Ended:
     """Why it failed, in one line; empty if it did not."""
 
 
+def write_shared(directory: Path, name: str, content: Any) -> None:
+    """Writes a JSON file into the directory of a study, and into its bucket if it stands for one."""
+    write_json(directory / name, content)
+    push_files(directory, name)
+
+
+def pull_ended(directory: Path) -> None:
+    """Copies what other machines have done of a study in a bucket here.
+
+    What a job has left that has not ended is not copied: it may be under way here.
+    """
+
+    def choose(names: Collection[str]) -> list[str]:
+        ended = {name.removesuffix(JOB_FILE) for name in names if name.endswith(f"/{JOB_FILE}")}
+        return [name for name in names if "/" not in name or any(name.startswith(job) for job in ended)]
+
+    pull(directory, choose)
+
+
 def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
     """Raises UserError if the directory is something else's, or that of another study.
 
@@ -64,7 +84,7 @@ def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
     check_path(directory, "--output")
     if (directory / STUDY_FILE).exists():
         _check_same(directory, identity)
-    elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    elif directory.exists() and (not directory.is_dir() or not is_empty(directory)):
         raise UserError(f"{directory} is not empty and holds no study; name another --output")
 
 
@@ -73,7 +93,7 @@ def claim(directory: Path, identity: Mapping[str, Any]) -> None:
     check_directory(directory, identity)
     if not (directory / STUDY_FILE).exists():
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / STUDY_FILE, identity)
+        write_shared(directory, STUDY_FILE, identity)
 
 
 def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
@@ -85,7 +105,7 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
       corpus: fingerprint of the corpus.
     """
     before = _check_same(directory, {"corpus": corpus})
-    write_json(directory / STUDY_FILE, {**before, "corpus": corpus})
+    write_shared(directory, STUDY_FILE, {**before, "corpus": corpus})
     for job in plan.jobs:
         _check_unchanged(directory, job)
 
@@ -132,21 +152,21 @@ def read_job(directory: Path) -> Ended | None:
 def write_ended(directory: Path, job: Job, ended: Ended) -> None:
     """Marks a job as ended."""
     (directory / job.path).mkdir(parents=True, exist_ok=True)
-    write_json(directory / job.path / JOB_FILE, dataclasses.asdict(ended))
+    write_shared(directory, f"{job.path}/{JOB_FILE}", dataclasses.asdict(ended))
 
 
 def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
     """Writes how many jobs a command has and how many are left; `argv` is what follows `bert-jax study`."""
     left = sum(read_ended(directory, job) is None for job in plan.jobs)
     progress = {"command": shlex.join(argv), "jobs": len(plan.jobs), "left": left}
-    write_json(directory / PROGRESS_FILE, progress)
+    write_shared(directory, PROGRESS_FILE, progress)
 
 
 def forget_failures(directory: Path, plan: Plan) -> None:
     """Lets the jobs that failed be tried again."""
     for job in plan.jobs:
         if (ended := read_ended(directory, job)) and ended.error:
-            (directory / job.path / JOB_FILE).unlink(missing_ok=True)
+            remove_file(directory, f"{job.path}/{JOB_FILE}")
 
 
 def _check_unchanged(directory: Path, job: Job) -> None:

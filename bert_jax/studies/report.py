@@ -25,6 +25,7 @@ from bert_jax.studies.tables import Place, StudyTable, Verdict, higher_is_better
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
+from data_pipeline.stand_in import push_files
 
 CSV_FILE = "results.csv"
 MARKDOWN_FILE = "report.md"
@@ -75,6 +76,8 @@ def write_report(directory: Path, results: StudyResults) -> None:
     markdown, page = render(results, table, drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
     write_bytes(directory / PAGE_FILE, page.encode())
+    figures = (f"{FIGURES_DIRECTORY}/{path.name}" for path in (directory / FIGURES_DIRECTORY).iterdir())
+    push_files(directory, CSV_FILE, MARKDOWN_FILE, PAGE_FILE, *figures)
 
 
 def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]) -> tuple[str, str]:

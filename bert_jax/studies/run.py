@@ -19,6 +19,7 @@ from bert_jax.studies.directory import (
     check_unchanged,
     claim,
     forget_failures,
+    pull_ended,
     read_ended,
     write_progress,
 )
@@ -34,6 +35,7 @@ from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
 from data_pipeline.errors import UserError
+from data_pipeline.stand_in import bucket_of
 
 _PAUSE = 50
 """Time between two reports of a worker, as a multiple of what the last one took."""
@@ -48,9 +50,12 @@ def run_study(args: RunStudy) -> int:
     scale = args.study.scales[args.scale]
     if args.seeds is not None:
         scale = dataclasses.replace(scale, seeds=args.seeds)
+    pull_ended(args.output)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
+    if args.reuse and (bucket := bucket_of(args.output)):
+        raise UserError(f"--reuse copies runs into a directory, which --output {bucket} is not; leave it out")
     if args.budget_hours is not None and args.distributed:
         raise UserError(
             "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
@@ -175,6 +180,7 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
         write_progress(directory, plan, argv)
         began = time.monotonic()
         if began >= due:
+            pull_ended(directory)
             write_report(directory, collect(plan, directory))
             now = time.monotonic()
             due = now + _PAUSE * (now - began)
@@ -183,6 +189,7 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
 
 
 def _report(plan: Plan, directory: Path) -> int:
+    pull_ended(directory)
     results = collect(plan, directory)
     write_report(directory, results)
     print(f"report: {directory / 'report.md'}, {directory / 'report.html'}, {directory / 'results.csv'}")

@@ -14,7 +14,9 @@ from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
 from bert_jax.studies.plan import Job, Plan, Pretraining
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
+from bert_jax.workdir.directory import is_in_use
 from bert_jax.workdir.grid import trials_done
+from data_pipeline.stand_in import pull_files
 
 
 def show_plan(
@@ -93,6 +95,8 @@ def _progress(job: Job, directory: Path) -> str:
     """
     if not isinstance(job, Pretraining):
         return _trials(directory / job.path)
+    if not is_in_use(directory / job.path):  # here; another machine may have copied rows to a bucket
+        pull_files(directory, f"{job.path}/{METRICS_FILE}")
     rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
     if not rows:
         return ""

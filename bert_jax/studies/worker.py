@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -23,6 +24,7 @@ from bert_jax.parallel.processes import RefusedByAllError
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
 from bert_jax.studies.directory import (
+    JOB_FILE,
     LEASES_DIRECTORY,
     LOG_FILE,
     Ended,
@@ -35,6 +37,7 @@ from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from data_pipeline.errors import UserError, may_pass
+from data_pipeline.stand_in import pull_files, pull_part, push_part
 
 HAND_OVER = 3
 """Exit status of a worker: what is left is for workers of the other round (`places.py`)."""
@@ -99,6 +102,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
       leases: those of this worker.
       lease: gets that of the job.
     """
+    pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED
     for job in sorted(plan.jobs, key=lambda job: not place.has(job)):
         if read_ended(directory, job):
@@ -108,8 +112,9 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
         if not _is_ready(job, directory):
             continue
         with contextlib.ExitStack() as attempt:
-            if not attempt.enter_context(leases.hold(job.path)) or _is_in_use(directory / job.path):
+            if not attempt.enter_context(leases.hold(job.path)) or workdir.is_in_use(directory / job.path):
                 continue
+            pull_files(directory, f"{job.path}/{JOB_FILE}")
             if read_ended(directory, job):  # another worker ended it just before
                 continue
             if not place.has(job):
@@ -137,12 +142,13 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
     error = ""
     _say(f"{job.path}: begun")
     try:
+        pull_part(directory, str(job.path), leaves_checkpoints=isinstance(job, Pretraining))
         with _log(directory / job.path):
             match job:
                 case Pretraining():
                     status = _pretrain(job, plan, directory)
                 case Measuring():
-                    found, status = measure(job, directory, tasks), 0
+                    found, status = _measure(job, directory, tasks), 0
     except (Interrupted, KeyboardInterrupt):
         return exit_status.SAVED
     except Exception as problem:  # even a defect must not stop the other jobs
@@ -186,6 +192,15 @@ def _pretrain(job: Pretraining, plan: Plan, directory: Path) -> int:
     )
 
 
+def _measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
+    """Measures a model, which another machine may have pretrained; what it leaves is for all machines."""
+    pull_part(directory, str(job.model.path), leaves_checkpoints=True)
+    try:
+        return measure(job, directory, tasks)
+    finally:
+        push_part(directory, str(job.path))
+
+
 @contextlib.contextmanager
 def _log(directory: Path) -> Iterator[None]:
     """What is printed inside the block goes to the job's log."""
@@ -196,15 +211,6 @@ def _log(directory: Path) -> Iterator[None]:
         contextlib.redirect_stderr(file),
     ):
         yield
-
-
-def _is_in_use(directory: Path) -> bool:
-    """Whether a process that lost its lease, but lives, still writes to a job's directory."""
-    try:
-        with workdir.lock(directory):
-            return False
-    except UserError:
-        return True
 
 
 def _wait_interrupted() -> bool:

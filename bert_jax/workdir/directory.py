@@ -44,6 +44,22 @@ def lock(workdir: Path) -> Iterator[None]:
       UserError: another process uses the directory, the directory cannot be made, or its file system has no
         locks.
     """
+    bucket = bucket_of(workdir)
+    with _lock_file(workdir), _held(workdir, bucket) if bucket else contextlib.nullcontext():
+        yield
+
+
+def is_in_use(workdir: Path) -> bool:
+    """Whether another process has locked the directory, here or in a file system that it shares."""
+    try:
+        with _lock_file(workdir):
+            return False
+    except UserError:
+        return True
+
+
+@contextlib.contextmanager
+def _lock_file(workdir: Path) -> Iterator[None]:
     check_path(workdir, "work directory")
     missing = [directory for directory in (workdir, *workdir.parents) if not directory.exists()]
     try:
@@ -53,10 +69,8 @@ def lock(workdir: Path) -> Iterator[None]:
     with (workdir / _LOCK).open("a") as file:
         busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
         lock_file(file, workdir, busy)
-        bucket = bucket_of(workdir)
         try:
-            with _held(workdir, bucket) if bucket else contextlib.nullcontext():
-                yield
+            yield
         finally:
             if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
                 shutil.rmtree(workdir)

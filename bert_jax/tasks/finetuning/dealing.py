@@ -49,7 +49,9 @@ def helpers(args: Finetune[Any], chips: Sequence[Environment]) -> Iterator[None]
     A process ends when no trial is free. Those left at the end of the block save, and end. What they print
     goes to `chip-N.log` in the grid's directory.
     """
-    command = [sys.executable, "-m", "bert_jax.cli.main", "finetune", *args.argv]
+    # Of an output in a bucket they share the place of this machine.
+    flags = [*args.argv, "--output", str(args.output)]
+    command = [sys.executable, "-m", "bert_jax.cli.main", "finetune", *flags]
     processes = []
     try:
         for number, chip in enumerate(chips, 1):

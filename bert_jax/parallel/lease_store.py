@@ -1,0 +1,113 @@
+"""Where leases lie: in files of a directory that all workers see, or in objects of a bucket.
+
+A lease has a number, which tells whether another worker has taken it.
+"""
+
+import abc
+import errno
+import os
+from pathlib import Path
+
+from data_pipeline.atomic import atomically
+from data_pipeline.bucket import BucketDirectory
+from data_pipeline.stand_in import bucket_of
+
+
+class LeaseStore(abc.ABC):
+    """The leases of some jobs, each a text under the job's name."""
+
+    @abc.abstractmethod
+    def newest(self, name: str) -> tuple[int, str] | None:
+        """Number and text of a job's lease, or None if it never had one."""
+
+    @abc.abstractmethod
+    def take(self, name: str, after: int, text: str) -> int | None:
+        """Makes a lease the caller's, if its number is still `after`, 0 for none.
+
+        Returns its new number, or None if another worker was first.
+        """
+
+    @abc.abstractmethod
+    def renew(self, name: str, number: int, text: str) -> int | None:
+        """Replaces the text of the caller's lease; returns its number, or None if it is another worker's."""
+
+
+def store_of(directory: Path) -> LeaseStore:
+    """The store in a directory; in the bucket, if its parent stands for a directory of one."""
+    bucket = bucket_of(directory.parent)
+    return LeaseFiles(directory) if bucket is None else LeaseObjects(bucket / directory.name)
+
+
+class LeaseFiles(LeaseStore):
+    """A file for each lease, whose name ends in its number.
+
+    The two operations that need care are a write that succeeds only if there is no such file, and a plain
+    write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def newest(self, name: str) -> tuple[int, str] | None:
+        number = self._newest_number(name)
+        if number is None:
+            return None
+        try:
+            return number, self._path(name, number).read_text(encoding="utf-8")
+        except OSError:
+            return number, ""  # just replaced by the next one
+
+    def take(self, name: str, after: int, text: str) -> int | None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        number = after + 1
+        path = self._path(name, number)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # what makes a bucket's object
+        except FileExistsError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # another worker made a bucket's object meanwhile
+                return None
+            path.unlink(missing_ok=True)
+            raise
+        if (self._newest_number(name) or 0) > number:
+            # Since this worker looked, others had the job and removed the file of this number.
+            path.unlink(missing_ok=True)
+            return None
+        for older in range(1, number):
+            self._path(name, older).unlink(missing_ok=True)
+        return number
+
+    def renew(self, name: str, number: int, text: str) -> int | None:
+        if self._newest_number(name) not in (None, number):
+            return None
+        with atomically(self._path(name, number)) as partial:
+            partial.write_text(text, encoding="utf-8")
+        return number
+
+    def _newest_number(self, name: str) -> int | None:
+        found = (int(path.suffix[1:]) for path in self._directory.glob(f"{name}.[0-9]*"))
+        return max(found, default=None)
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._directory / f"{name}.{number}"
+
+
+class LeaseObjects(LeaseStore):
+    """An object for each lease, whose number is its generation, which changes with each renewal."""
+
+    def __init__(self, directory: BucketDirectory) -> None:
+        self._directory = directory
+
+    def newest(self, name: str) -> tuple[int, str] | None:
+        found = self._directory.read(name)
+        return found and (found[1], found[0].decode(errors="replace"))
+
+    def take(self, name: str, after: int, text: str) -> int | None:
+        return self._directory.write(name, text.encode(), after)
+
+    def renew(self, name: str, number: int, text: str) -> int | None:
+        return self._directory.write(name, text.encode(), number)
