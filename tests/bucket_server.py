@@ -34,6 +34,8 @@ class BucketServer:
     """Fraction of the requests that are answered with 429 or 503."""
     refusal: HTTPStatus | None = None
     """What every request is answered with, such as 403; None: the object."""
+    gone: bool = False
+    """Whether connections are closed without an answer."""
     draws: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -89,6 +91,9 @@ class _Handler(RequestHandler):
         server = self._server
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.rfile = io.BytesIO(self.body)  # the emulator reads it again
+        if server.gone:
+            self.close_connection = True
+            return None
         if server.refusal is not None:
             return self._refuse(server.refusal)
         if server.draws.random() < server.faults:

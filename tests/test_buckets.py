@@ -248,6 +248,46 @@ def test_two_processes_work_in_a_bucket(server: BucketServer, tmp_path: Path, co
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("failure", ["gone", "refusal"])
+def test_a_bucket_that_fails_in_a_save_loses_nothing(
+    server: BucketServer, tmp_path: Path, corpus: Path, failure: str
+) -> None:
+    """It goes away for some time, for which the run waits; or it refuses a token that has run out."""
+    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
+    steps = ("--num-train-steps", "200", "--eval-every", "50")
+    assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
+    words = in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)
+    process = subprocess.Popen(command(*words), env=environment(), stderr=subprocess.PIPE, text=True)
+    while not saved(RUN) or all(saved(RUN).values()):
+        assert process.poll() is None
+    setattr(server, failure, True if failure == "gone" else HTTPStatus.UNAUTHORIZED)
+    if failure == "gone":
+        time.sleep(10)
+        server.gone = False
+        assert process.wait(300) == 0
+    else:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2, said
+        assert "gcloud auth application-default login" in said.splitlines()[-1]
+        server.refusal = None
+        assert main(words) == 0
+    found = copy_of(RUN, tmp_path / "copy")
+    assert deterministic_rows(found) == deterministic_rows(tmp_path / "here")
+    ours, expected = final_state(found), final_state(tmp_path / "here")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+
+
+def saved(url: str) -> dict[str, bool]:
+    """The steps of which a run has objects, and whether their checkpoints are finished."""
+    found: dict[str, bool] = {}
+    for name in bucket.BucketDirectory(f"{url}/checkpoints").list():
+        step = name.split("/")[0]
+        found[step] = found.get(step, False) or name == f"{step}/commit_success.txt"
+    return found
+
+
+@pytest.mark.slow
 def test_killed_ten_times_it_ends_like_a_run_in_a_directory(
     server: BucketServer, tmp_path: Path, corpus: Path
 ) -> None:
