@@ -12,7 +12,7 @@ import dataclasses
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +120,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "columns": columns,
         "has_paper": any(place.published is not None for place in table.places.values()),
         "rows": rows,
-        "notes": [
-            (arm, column, cell.notes)
-            for arm, cells in rows
-            for column, cell in zip(columns, cells, strict=True)
-            if cell and cell.notes
-        ],
+        "notes": _grouped_notes(rows, columns),
         "findings": list(_findings(table)),
         "settings": _settings(results, table.base),
         "has_claims": any(arm.claim for arm in results.study.arms_at(results.scale).values()),
@@ -205,6 +200,18 @@ def _finetuning(place: Place, decimals: int) -> list[str]:
         parts.append(f"fine-tuning seeds ± {place.finetuning_stdev:.{decimals}f}")
     chosen = collections.Counter(filter(None, place.hyperparameters.values()))
     return parts + [f"{name} ({count} of {len(place.values)})" for name, count in chosen.most_common()]
+
+
+def _grouped_notes(
+    rows: Sequence[tuple[str, Sequence[Cell | None]]], columns: Sequence[str]
+) -> dict[tuple[str, str], list[str]]:
+    """(Arm, note) -> the columns that it is about."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for arm, cells in rows:
+        for column, cell in zip(columns, cells, strict=True):
+            if cell and cell.notes:
+                found.setdefault((arm, cell.notes), []).append(column)
+    return found
 
 
 def _findings(table: StudyTable) -> Iterator[str]:

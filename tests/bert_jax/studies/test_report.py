@@ -80,7 +80,7 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "| mlm | 84.7 ± 4.0 (83.9) |" in text
     assert "| mlm | +0.67 [-0.77, +2.10], not distinguishable, over seeds alone (-0.5) |" in text
     assert "- topic: the paper's order is not to be told with these seeds for base over mlm." in text
-    assert "- ltr, topic: 0 of 3 seeds" in text
+    assert "- ltr, 0 of 3 seeds: topic" in text
     assert "13 of 14 jobs done" in text
     assert "failed: `mlm/seed-1`: NaN & so" in text
     assert "| mlm | objective mlm (base: mlm_nsp) |\n" in text
