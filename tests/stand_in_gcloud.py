@@ -1,7 +1,7 @@
 """A stand-in for `gcloud`: a slice is a directory, and its two hosts are homes for local processes.
 
 It knows the commands and flags that launch_tpu.sh uses and refuses all others, as gcloud does. Slices of the
-Cloud TPU API and of Compute Engine are kept alike; the latter's hosts are the VMs NAME-0 and NAME-1 of a group.
+Cloud TPU API and of Compute Engine are kept alike; hosts of the latter are the VMs NAME-0 and NAME-1.
 """
 
 import argparse

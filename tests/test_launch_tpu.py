@@ -282,139 +282,101 @@ def slice_exists(laptop: Laptop) -> None:
     laptop.cloud.add_slice("a")
 
 
-def nothing(laptop: Laptop) -> None:
-    """All is well."""
-
-
 HERE = ("--repository", str(ROOT))
+Z, TPU, GCE = (shlex.join(words) for words in (ZONE, PLACE, GCE_PLACE))
+ON = f"{shlex.join(WORKDIR)} --corpus /corpora/a -- quickstart_bert"
 
 
 @pytest.mark.parametrize(
-    ("before", "words", "message"),
+    ("before", "command", "message"),
     [
-        (no_gcloud, ["create", *PLACE], "gcloud is not installed, or not logged in"),
-        (no_account, ["create", *PLACE], "not logged in; run: gcloud auth login"),
-        (no_account, ["create", *GCE_PLACE], "not logged in; run: gcloud auth login"),
-        (nothing, ["create", "--project", "mine", "--type", "v4-8"], "no zone: pass --zone"),
-        (nothing, ["create", "--zone", "us-west4-a", "--type", "v4-8"], "no project: pass --project"),
-        (nothing, ["status", *ZONE], "unknown --type ''; known: v2-N"),
-        (nothing, ["create", *ZONE, "--type", "h100-8"], "unknown --type 'h100-8'; known: v2-N"),
-        (nothing, ["create", *ZONE, "--type", "v6e-16a"], "unknown --type 'v6e-16a'; known: v2-N"),
+        (no_gcloud, f"create a {TPU}", "gcloud is not installed, or not logged in"),
+        (no_account, f"create a {TPU}", "not logged in; run: gcloud auth login"),
+        (no_account, f"create a {GCE}", "not logged in; run: gcloud auth login"),
+        (slice_exists, f"create a {TPU}", r"a is already in use in us-west4-a \(READY\)"),
         (
-            nothing,
-            ["create", *ZONE, "--type", "v6e-12"],
-            "no slice of v6e-12 has 12 chips; there are: 2x2 4x4",
+            slice_exists,
+            f"train a {GCE} --repository {ROOT} {ON}",
+            r"a is already in use in us-west4-a \(READY",
         ),
+    ],
+)
+def test_what_stands_in_the_way_is_one_line(
+    before: Callable[[Laptop], None], command: str, message: str, laptop: Laptop
+) -> None:
+    before(laptop)
+    assert_refused(command, message, laptop)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("create a --project mine --type v4-8", "no zone: pass --zone"),
+        ("create a --zone us-west4-a --type v4-8", "no project: pass --project"),
+        (f"status a {Z}", "unknown --type ''; known: v2-N"),
+        (f"create a {Z} --type h100-8", "unknown --type 'h100-8'; known: v2-N"),
+        (f"create a {Z} --type v6e-16a", "unknown --type 'v6e-16a'; known: v2-N"),
+        (f"create a {Z} --type v6e-12", "no slice of v6e-12 has 12 chips; there are: 2x2 4x4"),
+        (f"create a {Z} --type tpu7x-2", "no slice of tpu7x-2 has 1 chips; there are: 2x2x1"),
+        (f"create a {Z} --type v4-32", "us-west4-a has no v4-32; it has: v5litepod-8 v5litepod-16"),
+        (f"create a {Z} --type v6e-8", "us-west4-a has no ct6e-standard-8t; it has: ct5p-hightpu-4t"),
+        (f"create a {TPU} --zone mars", "zone mars: ERROR: .*PERMISSION_DENIED"),
+        (f"create a {GCE} --zone mars", "zone mars: ERROR: .*PERMISSION_DENIED"),
+        (f"create a {TPU} --max-hours 9", "--max-hours: the Cloud TPU API, which rents v5litepod-16,"),
+        (f"create a {GCE} --queued", "--queued is flex-start for tpu7x-16: pass --max-hours"),
+        (f"create a {GCE} --queued --max-hours 9 --spot", "leave out --spot"),
+        (f"create My_Slice {TPU}", "'My_Slice' is no name for a slice"),
         (
-            nothing,
-            ["create", *ZONE, "--type", "tpu7x-2"],
-            "no slice of tpu7x-2 has 1 chips; there are: 2x2x1",
+            f"create a {TPU} --create-flags '--network=n\n--x'",
+            "--create-flags and --ssh-flags: pass one line",
         ),
-        (
-            nothing,
-            ["create", *ZONE, "--type", "v4-32"],
-            "us-west4-a has no v4-32; it has: v5litepod-8 v5litepod-16",
+        (f"create a {TPU} --num-train-steps 3", "unknown flag '--num-train-steps'"),
+        (f"create a {TPU} --lines", "--lines: the value is missing"),
+        *(
+            (f"create a {TPU} {flag} {value}", f"{flag} .*: pass a whole number above 0")
+            for flag in ("--poll-seconds", "--slices", "--stall-minutes", "--max-hours")
+            for value in ("0", "-1", "1.5", "ten", "'1 2'")
         ),
+        (f"run a {TPU} -- base", "no work directory: pass --workdir"),
+        (f"run a {TPU} --workdir gs://bucket/runs/a", "no experiment: name one after --"),
+        (f"run a {TPU} --workdir gs://bucket/runs/a -- base", "no corpus: pass --corpus gs://BUCKET/corpora"),
         (
-            nothing,
-            ["create", *ZONE, "--type", "v6e-8"],
-            "us-west4-a has no ct6e-standard-8t; it has: ct5p-hightpu-4t",
-        ),
-        (nothing, ["create", *PLACE, "--zone", "mars"], "zone mars: ERROR: .*PERMISSION_DENIED"),
-        (nothing, ["create", *GCE_PLACE, "--zone", "mars"], "zone mars: ERROR: .*PERMISSION_DENIED"),
-        (
-            nothing,
-            ["create", *PLACE, "--max-hours", "9"],
-            "--max-hours: the Cloud TPU API, which rents v5litepod-16,",
-        ),
-        (
-            nothing,
-            ["create", *GCE_PLACE, "--queued"],
-            "--queued is flex-start for tpu7x-16: pass --max-hours",
-        ),
-        (nothing, ["create", *GCE_PLACE, "--queued", "--max-hours", "9", "--spot"], "leave out --spot"),
-        (slice_exists, ["create", *PLACE], r"a is already in use in us-west4-a \(READY\)"),
-        (slice_exists, ["create", *GCE_PLACE], r"a is already in use in us-west4-a \(READY\)"),
-        (
-            nothing,
-            ["create", *PLACE, "--create-flags", "--network=n\n--x"],
-            "--create-flags and --ssh-flags: pass one",
-        ),
-        (
-            nothing,
-            ["run", *PLACE, "--workdir", "gs://other/runs", "--corpus", "/corpora/a", "--", "base"],
+            f"run a {TPU} --workdir gs://other/a --corpus /c -- base",
             "cannot read gs://other: ERROR: .*permission",
         ),
+        (f"run a {TPU} --workdir gs://bucket/a --corpus c -- base", "'c' is not on the hosts: pass gs://"),
         (
-            nothing,
-            ["run", *PLACE, *WORKDIR, "--corpus", "corpora/a", "--", "base"],
-            "'corpora/a' is not on the hosts",
+            f"run a {TPU} --workdir gs://bucket/a --corpus gs://bucket/no -- base",
+            "cannot read gs://bucket/no: ",
         ),
+        (f"run a {TPU} {ON} --init-from /home/me/bert", "'/home/me/bert' is not on the hosts: copy it"),
+        (f"run a {TPU} {ON} --branch-from=/home/me/bert", "'/home/me/bert' is not on the hosts: copy it"),
+        (f"run a {GCE} {ON} --init-from gs://bucket/no", "cannot read gs://bucket/no: .*matched no objects"),
+        (f"study a {TPU} {ON}", "no tasks: pass --tasks gs://BUCKET/tasks"),
+        (f"watch a {TPU} --slices 2 {ON}", "--slices: name one slice to watch"),
         (
-            nothing,
-            ["run", *PLACE, *WORKDIR, "--corpus", "gs://bucket/none", "--", "base"],
-            "cannot read gs://bucket/none: ERROR: .*matched no objects",
-        ),
-        (
-            nothing,
-            ["train", *PLACE, *HERE, *WORKDIR, "--", "base"],
-            "no corpus: pass --corpus gs://BUCKET/corpora",
-        ),
-        *(
-            (
-                nothing,
-                ["run", *PLACE, *RUN, *flag],
-                "'/home/me/bert' is not on the hosts: copy it to the bucket",
-            )
-            for flag in (["--init-from", "/home/me/bert"], ["--branch-from=/home/me/bert"])
-        ),
-        (
-            nothing,
-            ["train", *GCE_PLACE, *HERE, *RUN, "--init-from", "gs://bucket/bert"],
-            "cannot read gs://bucket/bert: ERROR: .*matched no objects",
-        ),
-        (nothing, ["run", *PLACE, "--", "base"], "no work directory: pass --workdir"),
-        (nothing, ["run", *PLACE, *WORKDIR], "no experiment: name one after --"),
-        (
-            nothing,
-            ["watch", *PLACE, *HERE, *RUN],
+            f"watch a {TPU} --repository {ROOT} {ON}",
             "there is no slice a in us-west4-a of project mine; `train` with the same words rents one and "
             "resumes from the newest checkpoint in gs://bucket/runs/a",
         ),
+        (f"train a {TPU} --repository /nowhere {ON}", "the hosts cannot fetch .* from '/nowhere': push"),
+        (f"train a {GCE} --repository {ROOT} --commit abcdef {ON}", "the hosts cannot fetch abcdef from"),
         (
-            nothing,
-            ["train", *PLACE, "--repository", "/nowhere", *RUN],
-            "the hosts cannot fetch .* from '/nowhere': push",
+            f"train a {TPU} {ON} --model.num-layer 3",
+            "refuses -- quickstart_bert .*: unknown flag .*; nearest: ",
         ),
-        (
-            nothing,
-            ["train", *GCE_PLACE, *HERE, "--commit", "abcdef", *RUN],
-            "the hosts cannot fetch abcdef from",
-        ),
-        (nothing, ["create", *PLACE, "--num-train-steps", "3"], "unknown flag '--num-train-steps'"),
-        (nothing, ["create", *PLACE, "--lines"], "--lines: the value is missing"),
-        (nothing, ["delete", *PLACE], "there is no slice a in us-west4-a of project mine"),
-        (nothing, ["delete", *GCE_PLACE], "there is no slice a in us-west4-a of project mine"),
-        *(
-            (nothing, ["create", *PLACE, flag, value], f"{flag} {value}: pass a whole number above 0")
-            for flag in ("--poll-seconds", "--slices", "--stall-minutes", "--max-hours")
-            for value in ("0", "-1", "1.5", "ten", "1 2")
-        ),
-        (
-            nothing,
-            ["train", *PLACE, *HERE, *RUN, "--model.num-layer", "3"],
-            "of this machine refuses -- quickstart_bert --model.num-layer 3: unknown flag .*; nearest: ",
-        ),
-        (nothing, ["study", *PLACE, *RUN], "no tasks: pass --tasks gs://BUCKET/tasks"),
-        (nothing, ["watch", *PLACE, "--slices", "2", *RUN], "--slices: name one slice to watch"),
-        (nothing, ["creat"], "unknown verb 'creat'; valid: create"),
+        (f"delete a {TPU}", "there is no slice a in us-west4-a of project mine"),
+        (f"delete a {GCE}", "there is no slice a in us-west4-a of project mine"),
+        ("creat a", "unknown verb 'creat'; valid: create"),
+        ("create", "pass a verb and the name of a slice"),
     ],
 )
-def test_bad_input_is_one_line_and_creates_nothing(
-    before: Callable[[Laptop], None], words: list[str], message: str, laptop: Laptop
-) -> None:
-    before(laptop)
-    refused = laptop.launch(words[0], "a", *words[1:])
+def test_bad_input_is_one_line_and_creates_nothing(command: str, message: str, laptop: Laptop) -> None:
+    assert_refused(command, message, laptop)
+
+
+def assert_refused(command: str, message: str, laptop: Laptop) -> None:
+    refused = laptop.launch(*shlex.split(command))
     stderr = re.sub("launch_tpu.sh: note: .*\n", "", refused.stderr)
     assert (refused.returncode, stderr.count("\n")) == (2, 1), refused.stderr
     assert re.match(f"launch_tpu.sh: error: .*{message}", stderr)
