@@ -39,11 +39,9 @@ say() { echo "launch_tpu.sh: $*"; }
 fail() { echo "launch_tpu.sh: error: $*" >&2; exit 2; }
 quote() { printf ' %q' "$@"; }
 
-# ask ASSUMED ARGUMENTS: runs gcloud; a dry run prints the call, without a token, and assumes the answer.
+# ask ASSUMED ARGUMENTS: runs gcloud; a dry run prints the call, and assumes the answer.
 ask() {
-  local line
-  line="gcloud$(quote "${@:2}")"
-  if [ -z "$dry_run" ]; then gcloud "${@:2}"; else echo "${line//"$repository"/$shown}" >&3 && printf %s "$1"; fi
+  if [ -z "$dry_run" ]; then gcloud "${@:2}"; else echo "gcloud$(quote "${@:2}")" >&3 && printf %s "$1"; fi
 }
 
 check_run() {
@@ -75,7 +73,7 @@ check_commit() {
   local probe changed fetched
   if [ -z "$commit" ] && [ "$verb" = watch ]; then # another slice gets what the run was last started with
     commit=$(ask '"commit": "HEAD"' storage cat "$workdir/config.json" 2>/dev/null |
-      grep -oE '"commit": "\w+"' | tail -n 1 | cut -d '"' -f 4) ||
+      grep -oE '"commit": "[^"]+"' | tail -n 1 | cut -d '"' -f 4) ||
       fail "cannot read $workdir/config.json, which names the run's commit; pass --commit"
   elif [ -z "$commit" ]; then
     changed=$(git -C "$here" status --porcelain bert_jax data_pipeline experiments tpu_host.sh 2>/dev/null |
@@ -231,6 +229,7 @@ workdir=${workdir%/} corpus=${corpus%/} tasks=${tasks%/}
 : "${repository:=$(git -C "$here" remote get-url origin 2>/dev/null || true)}"
 repository=$(sed -E 's#^(ssh://)?git@([^:/]+)[:/]#https://\2/#' <<<"$repository") # the hosts have no key
 shown=$(sed -E 's#//[^/]*@#//...@#' <<<"$repository")                             # without a token
+[ -z "$dry_run" ] || repository=$shown
 read_type
 take_name "$name"
 [ "$slices" = 1 ] || itself+=" --slices $slices"
