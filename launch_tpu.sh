@@ -51,7 +51,7 @@ check_run() {
   [ -n "$corpus" ] || fail "no corpus: pass --corpus gs://BUCKET/corpora/NAME"
   [ "$command" = pretrain ] || [ -n "$tasks" ] || fail "no tasks: pass --tasks gs://BUCKET/tasks"
   if [[ " $*" =~ \ --(init|branch)[-_]from[=\ ]([^\ ]+) ]]; then model=${BASH_REMATCH[2]}; fi
-  [[ $workdir,$model != gs://*,/* ]] || fail "'$model' is not on the hosts: copy it to the bucket, and pass gs://..."
+  [[ $workdir,$model != gs://*,/* ]] || fail "'$model' is not on the hosts: copy it to the bucket"
   for directory in "$workdir" "$corpus" ${tasks:+"$tasks"} ${model:+"$model"}; do
     case $directory in
       /*) continue ;;
@@ -99,7 +99,7 @@ check_commit() {
 # Looks after the run until it has finished; rents the first slice if there is none.
 supervise() {
   local silent=0 fruitless=0 newest='' next made
-  trap 'leave 130 "interrupted; a run goes on, and \`watch\` with the same flags looks on"' INT
+  trap 'leave 130 "interrupted; a run goes on: \`watch\`, or \`study\`, with the same flags looks on"' INT
   [ "$rented" -gt 0 ] || rent "$@"
   while true; do
     look
@@ -136,7 +136,8 @@ start_again() {
   esac
 }
 
-# Rents a slice, in place of the last one if there was one, and starts the run. Only the first may not fail.
+# Rents a slice, in place of the last one if there was one, and starts the run. Where the first slice cannot be
+# rented, or is there but the run does not start on it, the words are probably wrong.
 rent() {
   [ "$rented" -lt "$max_slices" ] || leave 75 "used up $rented slices; $workdir keeps the last checkpoint"
   if { [ "$rented" = 0 ] || delete; } && create; then
@@ -144,11 +145,13 @@ rent() {
     say "slice $rented of at most $max_slices"
     if install && run "$@"; then return; fi
     sleep "$poll_seconds" && look # the state of a slice that is taken away changes a little later
-    [ "$rented" -gt 1 ] || [ "$next" = lost ] || give_up 1 "the run could not be started"
+    case $rented,$next in
+      *,lost | *,stopped | *,silent | *,wait) ;;
+      1,*) give_up 1 "the run could not be started" ;;
+    esac
     say "that failed; looking again"
   else
     [ "$rented" -gt 0 ] || leave 1 "no slice was created"
-    fruitless=0
     for _ in {1..10}; do sleep "$poll_seconds"; done # there is seldom room for a new slice at once
   fi
 }

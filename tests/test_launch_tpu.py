@@ -684,7 +684,7 @@ def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...]
 def test_hosts_that_do_not_answer_are_not_waited_for_forever(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
-    train = train_with(["touch ~/../silent; sleep 60"], place, laptop, source, tmp_path)
+    train = train_with(["sleep 5; touch ~/../silent; sleep 60"], place, laptop, source, tmp_path)
     assert (train.returncode, laptop.rented()) == (75, 1), train.stdout + train.stderr
     assert (
         train.stderr.count("do not answer: ssh: connect to host 10.0.0.2 port 22: Connection timed out") == 20
