@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The part of launch_tpu.sh that runs on the hosts of a slice, from the checkout in ~/bert-jax.
-# Everything but the setup works in ~/bert-jax-run, which holds the log, the process id, the corpus, the
-# mounted bucket and, once the run has ended, its exit status.
+# Everything but the setup works in ~/bert-jax-run, which holds the log, which process the run is and where its
+# directory is, the corpus, the mounted bucket and, once the run has ended, its exit status.
 set -euo pipefail
 
 # TPU images come with an older Python than the package needs, so uv brings one.
@@ -11,48 +11,43 @@ setup() {
   venv/bin/pip install --quiet -c constraints.txt -e '.[tpu]'
 }
 
-# fetch WORKDIR CORPUS [MODEL]: copies the corpus and mounts buckets. This takes some hosts longer than
-# others, so it is done before the run, in which they wait for each other.
+# fetch COMMAND WORKDIR CORPUS TASKS WORDS: copies corpus and tasks, and mounts the buckets of all else. This takes
+# some hosts longer than others, so it is done before the run, in which they wait for each other.
 fetch() {
-  local directory
+  local word
   if is_going; then echo "a run goes on here; stop it first" >&2; exit 2; fi
-  copy_to_disk corpora "$2"
-  for directory in "$1" "${3-}"; do
-    case $directory in gs://*) mount_bucket "$directory" ;; esac
+  copy_to_disk corpora "$3"
+  copy_to_disk tasks "$4"
+  for word in "$2" "${@:5}"; do
+    word=${word#--*=} # the model of --init-from=MODEL
+    case $word in gs://*) mount_bucket "$word" ;; esac
   done
 }
 
-# run WORKDIR CORPUS EXPERIMENT [OVERRIDES]
+# run COMMAND WORKDIR CORPUS TASKS WORDS: starts `bert-jax COMMAND WORDS` as one of several processes.
 run() {
-  local workdir=$1 corpus=$2
-  shift 2
+  local command=$1 directory corpus tasks
+  if is_going; then return; fi # gcloud repeats the command if a connection broke
+  directory=$(on_mount "$2") corpus=$(on_disk corpora "$3") tasks=$(on_disk tasks "$4")
+  shift 4
   set -- "${@/#gs:\/\//gs/}" # the model of --init-from MODEL, the run of --branch-from DIR
   set -- "${@/#--init[-_]from=gs:\/\//--init-from=gs/}"
   set -- "${@/#--branch[-_]from=gs:\/\//--branch-from=gs/}"
-  start pretrain "$@" --workdir "$(on_mount "$workdir")" ${corpus:+--data.corpus "$(on_disk corpora "$corpus")"}
-}
-
-# run_study DIR CORPUS TASKS STUDY [FLAGS]
-run_study() {
-  local directory=$1 corpus=$2 tasks=$3
-  shift 3
-  start study "$@" --output "$(on_mount "$directory")" ${corpus:+--corpus "$(on_disk corpora "$corpus")"} \
-    ${tasks:+--tasks "$(on_disk tasks "$tasks")"} --leave-when-idle
+  case $command in
+    study) set -- "$@" --output "$directory" --corpus "$corpus" --tasks "$tasks" --leave-when-idle ;;
+    *) set -- "$@" --workdir "$directory" --data.corpus "$corpus" ;;
+  esac
+  rm -f status process
+  echo "$directory" > directory
+  # shellcheck disable=SC2016 # it is the inner shell that expands
+  nohup setsid bash -c 'bash "$0" identity $$ > process; "$@"; echo $? > ended; mv ended status' \
+    ~/bert-jax/tpu_host.sh ~/bert-jax/venv/bin/bert-jax "$command" "$@" --distributed >> log 2>&1 < /dev/null &
+  until [ -s process ]; do kill -0 $!; sleep 0.1; done # until then the run would end with this login
 }
 
 # Print where a directory lies on this host: a bucket's in the mount, or in its copy among others of a KIND.
 on_mount() { case $1 in gs://*) echo "gs/${1#gs://}" ;; *) echo "$1" ;; esac; }
 on_disk() { case $2 in gs://*) echo "$1/${2##*/}" ;; *) echo "$2" ;; esac; }
-
-# start COMMAND [FLAGS]: of bert-jax, as one of several processes.
-start() {
-  if is_going; then return; fi # gcloud repeats the command if a connection broke
-  rm -f status pid
-  # shellcheck disable=SC2016 # it is the inner shell that expands
-  nohup setsid bash -c 'echo $$ > pid; "$@"; echo $? > ended; mv ended status' bash \
-    ~/bert-jax/venv/bin/bert-jax "$@" --distributed >> log 2>&1 < /dev/null &
-  until [ -s pid ]; do kill -0 $!; sleep 0.1; done # until then the run would end with this login
-}
 
 # copy_to_disk KIND DIR: nothing to do if it is not in a bucket.
 copy_to_disk() {
@@ -65,6 +60,7 @@ mount_bucket() {
   local bucket=${1#gs://}
   bucket=${bucket%%/*}
   if mountpoint -q "gs/$bucket"; then return; fi
+  install_gcsfuse >/dev/null
   fusermount -uz "gs/$bucket" 2>/dev/null || true # the rest of a mount whose program died
   mkdir -p "gs/$bucket"
   # No caches: a host sees at once what another wrote. No streaming: data that was synced survives the host.
@@ -82,30 +78,65 @@ install_gcsfuse() {
   sudo apt-get -o DPkg::Lock::Timeout=300 install --yes gcsfuse
 }
 
-is_going() { kill -0 "$(cat pid 2>&1)" 2>/dev/null; }
+# identity PID: tells a process by its boot and its start too. After a reboot another process may have its id.
+identity() {
+  local fields
+  fields=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return
+  echo "$1 $(cat /proc/sys/kernel/random/boot_id) $(cut -d ' ' -f 20 <<<"$fields")"
+}
 
-# Prints `run: ` and going, lost (killed before it recorded a status, or on a full disk) or the exit status.
+# Prints the id of the run's process, which leads the group of all its processes; fails if it does not go on.
+leader() {
+  local pid
+  read -r pid _ 2>/dev/null < process && [ "$(identity "$pid")" = "$(cat process)" ] && echo "$pid"
+}
+
+is_going() { leader >/dev/null 2>&1; }
+
+# state MINUTES: prints `run: `, how the run stands, and a word that changes with each checkpoint. It is going,
+# stalled (for so long there was no new metric, nor a new line in the log of any job of a study), finished, ended
+# (killed, or with a status after which it may go on), or at the status that it failed with.
 state() {
-  if [ -s status ]; then echo "run: $(cat status)"
-  elif is_going; then echo "run: going"
-  else echo "run: lost"; fi
+  local status=ended
+  if [ -s status ]; then status=$(cat status) # empty: killed, or on a full disk
+  elif is_going; then
+    status=stalled
+    if [ -n "$(files metrics.jsonl log.txt | xargs -d '\n' stat -c '%Y' -- process 2>/dev/null |
+      awk -v now="$(date +%s)" -v minutes="$1" '$1 > now - 60 * minutes')" ]; then status=going; fi
+  fi
+  case $status in
+    0) status=finished ;;
+    # Another host or the storage was lost; saved; killed by a signal.
+    69 | 75 | 12[89] | 1[3-9]? | 2??) status=ended ;;
+  esac
+  echo "run: $status $(files 'checkpoints/*' job.json | grep -E '/[0-9]+$|/job.json$' | cksum | tr ' ' -)"
+}
+
+# files NAMES: lists what has such a name in the run's directory or, of a study, in those of its jobs.
+files() {
+  local directory name
+  directory=$(cat directory 2>/dev/null) || return 0
+  for name in "$@"; do
+    compgen -G "$directory/$name" || compgen -G "$directory/*/*/*/$name" || true
+  done
 }
 
 # logs N: the last N lines.
 logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
 
 # Asks the run to save a checkpoint and end.
-stop() { pkill -TERM -P "$(cat pid)"; }
+stop() { pkill -TERM -P "$(leader)"; }
 
 # Kills what is left here of a run that another host has lost; fails if the installation here is incomplete.
 end() {
-  local group
-  if group=$(cat pid 2>/dev/null); then
+  local group boot
+  if read -r group boot _ 2>/dev/null < process && [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ] &&
+    { [ ! -e "/proc/$group" ] || is_going; }; then
     kill -KILL -- "-$group" 2>/dev/null || true
     # A process ends only after its current upload, and keeps the work directory locked until then.
     for _ in {1..120}; do kill -0 -- "-$group" 2>/dev/null || break; sleep 1; done
-    rm -f pid
   fi
+  rm -f process status
   [ -f installed ]
 }
 

@@ -1,6 +1,7 @@
 """A stand-in for `gcloud`: a slice is a directory, and its two hosts are homes for local processes.
 
-It knows the commands and flags that launch_tpu.sh uses and refuses all others, as gcloud does.
+It knows the commands and flags that launch_tpu.sh uses and refuses all others, as gcloud does. Slices of the
+Cloud TPU API and of Compute Engine are kept alike; hosts of the latter are the VMs NAME-0 and NAME-1.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 
 HOSTS = 2
 OFFERED = {"us-west4-a": ("v5litepod-8", "v5litepod-16"), "us-central2-b": ("v4-8", "v4-16", "v4-32")}
+MACHINES = ("ct5p-hightpu-4t", "ct6e-standard-1t", "ct6e-standard-4t", "tpu7x-standard-4t")
 QUEUE = ("WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE")
 """States of a queued request; each time that it is listed it shows the next one."""
 
@@ -36,9 +38,10 @@ class Cloud:
         self.rented = root / "rented"  # a line for each slice that was created
         self.failing = root / "failing"  # a file for each command: how many of its next calls fail
         self.slices, self.queue, self.buckets = root / "slices", root / "queue", root / "buckets"
+        self.templates, self.policies = root / "templates", root / "policies"  # of Compute Engine
 
     def state(self, name: str) -> str | None:
-        """READY, PREEMPTED, or None if there is no such slice."""
+        """READY, PREEMPTED, STOPPED, CREATING, or None if there is no such slice."""
         file = self.slices / name / "state"
         return file.read_text() if file.exists() else None
 
@@ -50,7 +53,7 @@ class Cloud:
         """The home directories of a slice's hosts."""
         return [self.slices / name / f"host-{index}" for index in range(HOSTS)]
 
-    def add_slice(self, name: str) -> None:
+    def add_slice(self, name: str, state: str = "READY") -> None:
         """Creates a slice, with a home directory for each of its hosts."""
         if count_down(self.full):
             raise GcloudError("RESOURCE_EXHAUSTED: There is no more capacity in the zone")
@@ -61,7 +64,7 @@ class Cloud:
         with socket.socket() as free:
             free.bind(("localhost", 0))
             (self.slices / name / "port").write_text(str(free.getsockname()[1]))
-        (self.slices / name / "state").write_text("READY")
+        (self.slices / name / "state").write_text(state)
         with self.rented.open("a") as rented:
             rented.write(f"{name}\n")
         if count_down(self.unseen):
@@ -124,20 +127,92 @@ def ssh(cloud: Cloud, args: argparse.Namespace) -> int:
         print("SSH: Attempting to connect to worker 0...", file=sys.stderr)
         print("ssh: connect to host 10.0.0.2 port 22: Connection timed out", file=sys.stderr)
         raise GcloudError("[/usr/bin/ssh] exited with return code [255].")
-    logins = [
-        subprocess.Popen(
-            ["bash", "-c", args.command],
-            cwd=cloud.homes(args.name)[worker],
-            env=host_environment(cloud, args.name, worker),
-            process_group=0,
-        )
-        for worker in (range(HOSTS) if args.worker == "all" else [int(args.worker)])
-    ]
+    workers = range(HOSTS) if args.worker == "all" else [int(args.worker)]
+    logins = [log_in(cloud, args.name, worker, args.command) for worker in workers]
     statuses = [login.wait() for login in logins]
     for login in logins:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(login.pid, signal.SIGHUP)
     return next((status for status in statuses if status), 0)
+
+
+def log_in(cloud: Cloud, name: str, worker: int, command: str) -> subprocess.Popen[bytes]:
+    """Starts the command on one host."""
+    return subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=cloud.homes(name)[worker],
+        env=host_environment(cloud, name, worker),
+        process_group=0,
+    )
+
+
+def ssh_to_vm(cloud: Cloud, args: argparse.Namespace) -> int:
+    """Runs the command on one VM of a group; on any other machine nothing."""
+    args.name, _, args.worker = args.name.rpartition("-")
+    return ssh(cloud, args) if args.worker.isdigit() else 0
+
+
+def create_template(cloud: Cloud, args: argparse.Namespace) -> None:
+    if args.machine_type not in MACHINES:
+        raise GcloudError(f"Invalid value for field 'resource.properties.machineType': '{args.machine_type}'")
+    if args.provisioning_model == "FLEX_START" and not args.max_run_duration:
+        raise GcloudError("FLEX_START needs a maximum run duration")
+    # What is to be done at the end can be said only of what ends.
+    if args.instance_termination_action and not (args.max_run_duration or args.provisioning_model):
+        raise GcloudError("Invalid value for field 'instanceTerminationAction'")
+    add_file(cloud.templates / args.name, args.provisioning_model or "")
+
+
+def create_policy(cloud: Cloud, args: argparse.Namespace) -> None:
+    add_file(cloud.policies / args.name, args.accelerator_topology)
+
+
+def add_file(file: Path, text: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    if file.exists():
+        raise GcloudError(f"The resource '{file.name}' already exists")
+    file.write_text(text)
+
+
+def create_group(cloud: Cloud, args: argparse.Namespace) -> None:
+    policy = args.workload_policy.rpartition("/")[2]
+    if not (cloud.templates / args.template).exists() or not (cloud.policies / policy).exists():
+        raise GcloudError("The resource was not found")
+    if int(args.size) != HOSTS or args.target_size_policy_mode != "bulk":
+        raise GcloudError("MIGs with TPU accelerator topology require BULK mode in target size policy")
+    cloud.add_slice(args.name, "CREATING")
+
+
+def list_groups(cloud: Cloud, args: argparse.Namespace) -> None:
+    name = (args.filter or "").removeprefix("name=")
+    print(name if cloud.state(name) else "")
+
+
+def list_vms(cloud: Cloud, args: argparse.Namespace) -> None:
+    """Lists the VMs of a group. One that is being created is ready when it is listed again."""
+    state = cloud.state(args.name)
+    if args.format == "value(name)":
+        print("\n".join(f"{args.name}-{index}" for index in range(HOSTS)))
+    elif state == "CREATING":
+        print("\tCREATING\tZONE_RESOURCE_POOL_EXHAUSTED\n" * HOSTS)
+        (cloud.slices / args.name / "state").write_text("READY")
+    elif state == "PREEMPTED":  # Google has deleted the VM
+        print("RUNNING\tNONE\t")
+    else:
+        print(f"{'RUNNING' if state == 'READY' else 'TERMINATED'}\tNONE\t\n" * HOSTS)
+
+
+def delete_template(cloud: Cloud, args: argparse.Namespace) -> None:
+    (cloud.templates / args.name).unlink()
+
+
+def delete_policy(cloud: Cloud, args: argparse.Namespace) -> None:
+    (cloud.policies / args.name).unlink()
+
+
+def list_machines(cloud: Cloud, args: argparse.Namespace) -> None:
+    offered(args.zones)
+    print("\n".join(MACHINES))
 
 
 def host_environment(cloud: Cloud, name: str, index: int) -> dict[str, str]:
@@ -269,7 +344,28 @@ COMMANDS = {
     "billing projects link": (accept, "name --billing-account!"),
     "compute instances create": (accept, f"name {WHERE} --machine-type= --scopes="),
     "compute instances delete": (accept, f"name {WHERE}"),
-    "compute ssh": (accept, f"name {WHERE}"),
+    "compute ssh": (ssh_to_vm, f"name {WHERE} --command= --internal-ip --ssh-flag="),
+    "compute machine-types list": (list_machines, "--zones! --project! --filter= --format="),
+    "compute instance-templates create": (
+        create_template,
+        "name --project! --machine-type! --image-project! --image-family! --boot-disk-size! --scopes! "
+        "--maintenance-policy! --provisioning-model= --reservation-affinity= --instance-termination-action= "
+        f"--max-run-duration= {NETWORK}",
+    ),
+    "compute instance-templates delete": (delete_template, "name --project! --quiet"),
+    "compute resource-policies create workload-policy": (
+        create_policy,
+        "name --project! --region! --type! --accelerator-topology!",
+    ),
+    "compute resource-policies delete": (delete_policy, "name --project! --region! --quiet"),
+    "compute instance-groups managed create": (
+        create_group,
+        f"name {WHERE} --size! --template! --default-action-on-vm-failure! --workload-policy! "
+        "--target-size-policy-mode!",
+    ),
+    "compute instance-groups managed delete": (delete, f"name {WHERE} --quiet"),
+    "compute instance-groups managed list": (list_groups, "--zones! --project! --filter= --format="),
+    "compute instance-groups managed list-instances": (list_vms, f"name {WHERE} --format="),
     "projects add-iam-policy-binding": (accept, "name --member! --role!"),
     "projects create": (accept, "name"),
     "projects describe": (accept, "name --format="),
