@@ -135,7 +135,7 @@ def _found(
     """Writes the outcomes on the items; returns the fields of a measurement without trials."""
     output.mkdir(parents=True, exist_ok=True)
     with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **items)
+        np.savez_compressed(file, allow_pickle=False, **items)
     return ({"metrics": dict(metrics), "items": ITEMS_FILE},)
 
 
