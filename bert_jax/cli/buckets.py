@@ -93,7 +93,8 @@ def _stand_in_for_output(url: str, resumes: bool) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     if BucketDirectory(url).list():
         stand_in.fetch(url)
-    unsaved.touch()
+    if resumes:
+        unsaved.touch()
     return place
 
 

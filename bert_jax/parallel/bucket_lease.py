@@ -49,15 +49,13 @@ def hold(
                 yield
                 return
         owner, newest = leases.owner(name), store.newest(LEASE_FILE)
-        if owner is None or newest is None:
-            continue  # it was given back just now
-        if seen is not None and newest[0] != seen:
+        if owner and newest and seen not in (None, newest[0]):
             raise UserError(f"{directory} is in use by {owner}; wait for it or name another directory")
-        if seen is None:
+        if owner and newest and seen is None:
             print(
                 f"{directory} was last used by {owner}; looking for up to {seconds_until_free:.0f} s whether "
                 "it still is",
                 flush=True,
             )
-        seen = newest[0]
+            seen = newest[0]
         time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.exit_status import MAY_PASS
 from bert_jax.parallel.lease_store import LeaseStore, store_of
@@ -24,6 +24,16 @@ SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
 """A lease that was not renewed for so long is its owner's no more."""
 _SECONDS_BETWEEN_TRIES = 0.1
+
+
+class Owner(NamedTuple):
+    """The process that has a job."""
+
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.host}, process {self.pid}"
 
 
 def end_process() -> None:
@@ -83,15 +93,15 @@ class Leases:
                     return
             time.sleep(_SECONDS_BETWEEN_TRIES)
 
-    def owner(self, job: PurePosixPath) -> str | None:
-        """The host and process that have a job, as far as can be told at one look; None if it is free."""
+    def owner(self, job: PurePosixPath) -> Owner | None:
+        """Who has a job, as far as can be told at one look; None if it is free."""
         name = "--".join(job.parts)
         newest = self._store.newest(name)
         if newest is None or self._is_free(name, newest):
             return None
         with contextlib.suppress(ValueError, KeyError, TypeError):
             lease = json.loads(newest[1])
-            return f"{lease['host']}, process {lease['pid']}"
+            return Owner(lease["host"], lease["pid"])
         return None
 
     def _take(self, name: str) -> int | None:

@@ -13,11 +13,13 @@ report.md, report.html, ...     the same
 import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.config_text import differences, flatten
+from bert_jax.workdir.grid import ITEMS_FILE
 from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, read_record
 from data_pipeline.atomic import write_json
 from data_pipeline.directories import check_path
@@ -35,6 +37,8 @@ TASKS_DIRECTORY = "tasks"
 """The tasks that a study makes from the installed documentation."""
 LOG_FILE = "log.txt"
 
+# What a report needs of a job.
+_REPORTED = {JOB_FILE, CONFIG_FILE, METRICS_FILE, ITEMS_FILE}
 # A pretraining that is done has this many steps; only where the corpus lies may change.
 _MAY_CHANGE = MAY_CHANGE - {"num_train_steps"}
 
@@ -62,14 +66,18 @@ def write_shared(directory: Path, name: str, content: Any) -> None:
 
 
 def pull_ended(directory: Path) -> None:
-    """Copies what other machines have done of a study in a bucket here.
+    """Copies what the report needs of what other machines have done of a study in a bucket here.
 
     What a job has left that has not ended is not copied: it may be under way here.
     """
 
     def choose(names: Collection[str]) -> list[str]:
-        ended = {name.removesuffix(JOB_FILE) for name in names if name.endswith(f"/{JOB_FILE}")}
-        return [name for name in names if "/" not in name or any(name.startswith(job) for job in ended)]
+        ended = tuple(name.removesuffix(JOB_FILE) for name in names if name.endswith(f"/{JOB_FILE}"))
+        return [
+            name
+            for name in names
+            if "/" not in name or (name.startswith(ended) and PurePosixPath(name).name in _REPORTED)
+        ]
 
     pull(directory, choose)
 

@@ -2,21 +2,21 @@
 
 import collections
 import datetime
+import platform
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 from rich.table import Table
 
-from bert_jax.parallel.leases import Leases
+from bert_jax.parallel.leases import Leases, Owner
 from bert_jax.studies.cost import Cost
 from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
 from bert_jax.studies.plan import Job, Plan, Pretraining
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
-from bert_jax.workdir.directory import is_in_use
 from bert_jax.workdir.grid import trials_done
-from data_pipeline.stand_in import pull_files
+from data_pipeline.stand_in import pull
 
 
 def show_plan(
@@ -66,7 +66,15 @@ def show_status(plan: Plan, directory: Path) -> None:
     """Prints how far each job is."""
     leases = Leases(directory / LEASES_DIRECTORY)
     table = _table("job", "state")
-    states = {job.path: _state(job, directory, leases) for job in plan.jobs}
+    owners = {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory, job)}
+    # What runs here is up to date; of what runs elsewhere a bucket has rows.
+    elsewhere = {
+        f"{path}/{METRICS_FILE}"
+        for path, owner in owners.items()
+        if owner is None or owner.host != platform.node()
+    }
+    pull(directory, elsewhere.intersection)
+    states = {job.path: _state(job, directory, owners.get(job.path)) for job in plan.jobs}
     for path, (_, text) in states.items():
         table.add_row(str(path), text)
     console = Console(highlight=False)
@@ -76,12 +84,11 @@ def show_status(plan: Plan, directory: Path) -> None:
     console.print(", ".join([f"{counts['done']} of {len(states)} done", *others]))
 
 
-def _state(job: Job, directory: Path, leases: Leases | None) -> tuple[str, str]:
-    """done, failed, under way or left; and what the table says of it."""
+def _state(job: Job, directory: Path, owner: Owner | None) -> tuple[str, str]:
+    """done, failed, under way or left; and what the table says of it, given who is at it, as far as known."""
     ended = read_ended(directory, job)
     if ended:
         return ("failed", f"failed: {ended.error}") if ended.error else ("done", "done")
-    owner = leases.owner(job.path) if leases else None
     progress = _progress(job, directory)
     if owner is None:
         return "left", f"interrupted{progress}" if progress else ""
@@ -95,8 +102,6 @@ def _progress(job: Job, directory: Path) -> str:
     """
     if not isinstance(job, Pretraining):
         return _trials(directory / job.path)
-    if not is_in_use(directory / job.path):  # here; another machine may have copied rows to a bucket
-        pull_files(directory, f"{job.path}/{METRICS_FILE}")
     rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
     if not rows:
         return ""

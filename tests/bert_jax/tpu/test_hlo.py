@@ -98,6 +98,22 @@ def test_an_asynchronous_pair_counts_once_and_hides_what_is_between(text: str) -
     assert Exchange("all-gather", 512, 4, 70, 1) in read_costs(changed, no_kernel).exchanges
 
 
+def test_a_collective_that_is_fused_with_a_row_of_instructions_counts_once(text: str) -> None:
+    inside = "channel_id=9, replica_groups=[2,4]<=[8]\n"
+    fusions = "".join(
+        f"%fused_{number} {{\n  %sum.{number} = f32[1024]{{0}} all-reduce(%p), {inside}}}\n\n"
+        for number in range(3)
+    )
+    row = "".join(
+        f'  %row.{number} = f32[] fusion(%a), calls=%fused_{number}, "estimated_cycles":"{cycles}"\n'
+        for number, cycles in enumerate((5, 70, 7))
+    )
+    costs = read_costs(fusions + text.replace("  %iota", row + "  %iota", 1), no_kernel)
+    assert [found for found in costs.exchanges if found.result_bytes == 4096] == [
+        Exchange("all-reduce", 4096, 4, 77, 1)
+    ]
+
+
 def test_a_loop_of_unknown_length_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not say how often"):
         read_costs(text.replace("constant(5)", "parameter(5)"), no_kernel)
