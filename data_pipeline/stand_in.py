@@ -26,8 +26,7 @@ _MARK = ".bucket"
 LEASE_FILE = "lease.json"
 """In a directory of a bucket: which process works in it."""
 # Of this machine, or of the bucket, alone.
-_FILES_NOT_COPIED = {"lock", LEASE_FILE, _MARK}
-_DIRECTORIES_NOT_COPIED = {"leases", COMPILED_DIRECTORY}
+_NOT_COPIED = ("lock", LEASE_FILE, _MARK, f"{COMPILED_DIRECTORY}/")
 
 
 def place_for(url: str) -> Path:
@@ -103,7 +102,7 @@ def is_empty(directory: Path) -> bool:
 
 
 def pull(directory: Path, choose: Callable[[Collection[str]], Collection[str]]) -> None:
-    """Copies files, but no checkpoints, from the bucket that a directory stands for, if it stands for one.
+    """Copies files from the bucket that a directory stands for, if it stands for one.
 
     Files that are not chosen stay as they are. Raises Unfinished if the bucket does not answer.
 
@@ -112,9 +111,7 @@ def pull(directory: Path, choose: Callable[[Collection[str]], Collection[str]]) 
       choose: returns some of the files' names.
     """
     if source := bucket_of(directory):
-        found = {
-            name: one for name, one in source.list().items() if _is_copied(name, leaves_checkpoints=True)
-        }
+        found = source.list()
         source.download(directory, {name: found[name] for name in choose(found)})
 
 
@@ -218,7 +215,6 @@ def _fetch_object(source: BucketDirectory, target: Path) -> Path:
 
 
 def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
-    *directories, file = name.split("/")
-    left = _DIRECTORIES_NOT_COPIED | ({CHECKPOINTS_DIRECTORY} if leaves_checkpoints else set())
-    is_partial = file.startswith(".") and file.endswith(".partial")
-    return not (is_partial or file in _FILES_NOT_COPIED or left & set(directories))
+    of_checkpoint = leaves_checkpoints and name.startswith(f"{CHECKPOINTS_DIRECTORY}/")
+    is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
+    return not (of_checkpoint or is_partial or name.startswith(_NOT_COPIED))
