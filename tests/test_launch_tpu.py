@@ -829,11 +829,11 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(laptop: Lapto
 
 @pytest.mark.slow
 def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(laptop: Laptop) -> None:
-    create = laptop.start("create", "a", *PLACE, "--queued", "--poll-seconds", "600")
-    wait_until(lambda: "slice a: WAITING_FOR" in laptop.launch("status", "a", *PLACE).stdout)
-    os.killpg(create.pid, signal.SIGKILL)
+    laptop.cloud.queue.mkdir()
+    (laptop.cloud.queue / "a").write_text("WAITING_FOR_RESOURCES")
+    assert "slice a: WAITING_FOR" in laptop.launch("status", "a", *PLACE).stdout
 
-    create = laptop.start("create", "b", *PLACE, "--queued", "--poll-seconds", "2")
+    create = laptop.start("create", "b", *PLACE, "--queued", "--poll-seconds", "4")
     assert create.stdout is not None
     said = [create.stdout.readline() for _ in range(2)]
     assert said[1] == "launch_tpu.sh: b is WAITING_FOR_RESOURCES\n"
