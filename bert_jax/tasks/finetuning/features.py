@@ -3,7 +3,7 @@
 The feature-based approach (Devlin et al. 2019, section 5.3 and Table 7) and the BiLSTM row of Table 5.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from bert_jax.finetuning_config import Combination, FeatureConfig
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
-from bert_jax.model.packed_rows import instance_masks, instance_starts
+from bert_jax.model.packed_rows import instance_masks, instance_starts, is_instance
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 from data_pipeline.tasks.finetuning.rows import FEATURES
@@ -26,11 +26,8 @@ def sequence_features(
     To be called in a compact module, which gets the parameters: `encoder`, and those of new layers.
     """
     x = _combine(_layers(config, features, batch, deterministic), features.combine)
-    is_packed = "instance_starts" in batch
-    assert not (is_packed and features.lstm_layers), "a BiLSTM would read on from one to the next"
     for number in range(features.lstm_layers):
-        lstm = _bidirectional(features.lstm_width, number)
-        x = cast(jax.Array, lstm(x, seq_lengths=batch["input_mask"].sum(-1)))
+        x = _bidirectional_lstm(x, batch, features.lstm_width, f"lstm_{number}")
     return x.astype(config.dtype)
 
 
@@ -124,10 +121,25 @@ def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:
             return alone
 
 
-def _bidirectional(width: int, number: int) -> nn.Bidirectional:
-    # As the call gets the lengths of the sequences, the backward direction begins at the last real token.
-    forward, backward = (
-        nn.RNN(nn.OptimizedLSTMCell(width, name=f"lstm_{number}_{direction}"))
-        for direction in ("forward", "backward")
-    )
-    return nn.Bidirectional(forward, backward)
+class _InstanceLSTMCell(nn.OptimizedLSTMCell):
+    """An LSTM cell that begins anew where the last of its inputs' channels is 1."""
+
+    def __call__(self, carry: Any, inputs: jax.Array) -> Any:
+        begins = inputs[..., -1:]
+        carry = jax.tree.map(lambda state: state * (1 - begins), carry)
+        return super().__call__(carry, inputs[..., :-1])
+
+
+def _bidirectional_lstm(x_BTW: jax.Array, batch: Batch, width: int, name: str) -> jax.Array:
+    """[B, T, 2 x width]: the states of both directions, which read one instance at a time and no padding."""
+
+    def read(direction: str, first_BK: jax.Array) -> jax.Array:
+        is_first_BKT = first_BK[..., None] == jnp.arange(x_BTW.shape[1])
+        begins_BT = (is_first_BKT & is_instance(batch)[..., None]).any(axis=1)
+        cell = _InstanceLSTMCell(width, name=f"{name}_{direction}")
+        rnn = nn.RNN(cell, reverse=direction == "backward", keep_order=True)
+        inputs = jnp.concatenate([x_BTW, begins_BT[..., None].astype(x_BTW.dtype)], axis=-1)
+        return cast(jax.Array, rnn(inputs))
+
+    forward, backward = read("forward", instance_starts(batch)), read("backward", _last_tokens(batch))
+    return jnp.concatenate([forward, backward], axis=-1)

@@ -71,13 +71,11 @@ class Head(abc.ABC):
     def may_pack(self) -> bool:
         """Whether rows may share lines without changing the loss.
 
-        They may not with a BiLSTM, which would read on from one row to the next, nor if rows compete and a
-        batch is split, since other rows would be computed together.
+        They may not if rows compete and a batch is split, since other rows would be computed together.
         """
         parallel = self.config.parallel
         is_split = parallel.accumulation_steps > 1 or parallel.mode == "pmap"
-        has_lstm = self.config.features.lstm_layers > 0
-        return self.config.pack and not has_lstm and not (self.rows_compete and is_split)
+        return self.config.pack and not (self.rows_compete and is_split)
 
     @property
     def encoder_config(self) -> ModelConfig:

@@ -76,6 +76,12 @@ def test_so_they_are_left_to_right_and_of_several_layers(
     check_same(kind, FineTuningConfig(model=model, num_labels=LABELS, features=features))
 
 
+@pytest.mark.parametrize("kind", ["classification", "choice", "tagging"])
+def test_a_bilstm_reads_them_one_at_a_time(kind: str) -> None:
+    features = FeatureConfig(layers=(0, -1), combine="sum", lstm_layers=2, lstm_width=4)
+    check_same(kind, FineTuningConfig(model=MODEL, num_labels=LABELS, features=features))
+
+
 def test_micro_batches_of_packed_rows_add_up_to_the_step() -> None:
     config = FineTuningConfig(model=MODEL)
     task, tx = Spans(config), make_optimizer(config.optimizer)
@@ -97,7 +103,6 @@ def test_rows_keep_lines_of_their_own_where_sharing_would_change_something() -> 
     assert Spans(FineTuningConfig(parallel=in_parts)).may_pack
     for head in (
         Spans(FineTuningConfig(pack=False)),
-        Spans(FineTuningConfig(features=FeatureConfig(lstm_layers=1))),
         InBatch(FineTuningConfig(parallel=in_parts)),
         InBatch(FineTuningConfig(parallel=by_pmap)),
     ):
