@@ -47,7 +47,7 @@ class Measure(abc.ABC):
     """Name of the metric that the column shows."""
 
     of_column: ClassVar[tuple[str, ...]] = ("column", "metric")
-    """Fields that say what a column shows of a job; measures that differ in them alone share it."""
+    """Fields that only select what a column shows; measures that differ in nothing else share a job."""
 
     @property
     @abc.abstractmethod

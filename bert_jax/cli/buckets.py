@@ -84,7 +84,7 @@ def _stand_in_for_output(url: str, resumes: bool) -> Path:
     place = stand_in.place_for(url)
     unsaved = _unsaved(place)
     if resumes and unsaved.exists() and place.exists():
-        print(f"going on with what an earlier start left in {place}", flush=True)
+        print(f"continuing with what an earlier start left in {place}", flush=True)
         return place
     if place.is_dir():
         shutil.rmtree(place)

@@ -1,5 +1,6 @@
 """`bert-jax compile EXPERIMENT --topology v5e:4x4`: what a step costs on a TPU slice, without the slice."""
 
+import collections
 import dataclasses
 import functools
 import math
@@ -44,7 +45,8 @@ def run(args: Compile) -> int:
         return exit_status.FAILED
     _print(args, where, report)
     if args.json is not None:
-        _write_json(args, report)
+        record = {"topology": args.topology, "experiment": flatten(args.experiment)}
+        write_json(args.json, record | {"report": dataclasses.asdict(report)})
     return 0
 
 
@@ -77,9 +79,9 @@ def _print(args: Compile, where: Slice, report: Report) -> None:
     if report.costs.exchanges:
         console.print(_exchange_table(report))
     if report.costs.unpriced:
-        counts: dict[str, int] = {}
+        counts = collections.Counter[str]()
         for operations in report.costs.unpriced:
-            counts[operations.kind] = counts.get(operations.kind, 0) + operations.count
+            counts[operations.kind] += operations.count
         listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         console.print(f"not in the estimate: {listed}")
 
@@ -129,13 +131,3 @@ def _check_json(file: Path) -> None:
         raise UserError(f"--json {file}: {file.parent} is not a directory")
     if file.is_dir():
         raise UserError(f"--json {file} is a directory; name a file in it")
-
-
-def _write_json(args: Compile, report: Report) -> None:
-    record = {
-        "topology": args.topology,
-        "experiment": flatten(args.experiment),
-        "report": dataclasses.asdict(report),
-    }
-    assert args.json is not None
-    write_json(args.json, record)

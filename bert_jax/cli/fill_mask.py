@@ -7,6 +7,7 @@ from rich.text import Text
 from bert_jax.cli.flags.fill_mask import FillMask
 from bert_jax.cli.model_source import open_source
 from bert_jax.inference.fill_mask import fill_mask
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 
@@ -14,8 +15,7 @@ def run(args: FillMask) -> None:
     """Fills all texts before printing any, so that a bad text prints only its error."""
     if not args.texts:
         raise UserError('no text; pass one or more, such as "Paris is a [MASK]."')
-    if args.top_k < 1:
-        raise UserError(f"--top-k is {args.top_k}; it must be at least 1")
+    check_positive("--top-k", args.top_k)
     for text in args.texts:
         _check_unicode(text)
     model = open_source(args.source)
@@ -36,7 +36,7 @@ def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
     """Prints what `fill_mask` returned for a text, as a table with a pair of columns for each [MASK]."""
     table = Table(title=Text(text), title_justify="left")
     for number in range(1, len(masks) + 1):
-        table.add_column("token" if len(masks) == 1 else f"[MASK] {number}".replace("[", r"\["))
+        table.add_column(Text("token" if len(masks) == 1 else f"[MASK] {number}"))
         table.add_column("probability", justify="right")
     for row in zip(*masks, strict=True):
         table.add_row(*(cell for token, probability in row for cell in (Text(token), f"{probability:.1%}")))

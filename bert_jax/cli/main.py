@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.cli.buckets import reach_buckets_by_gcsfs, run_with_buckets
 from bert_jax.cli.huge_pages import restart_with_huge_pages
-from bert_jax.cli.parsing import check_name, parse_flags
+from bert_jax.cli.parsing import check_name, list_names, parse_flags
 from bert_jax.exit_status import BAD_INPUT, report
 from bert_jax.version import __version__
 from data_pipeline.errors import UserError
@@ -68,8 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        rows = [f"  {name:<14} {summary}" for name, summary in COMMANDS.items()]
-        print(_HELP.format(commands="\n".join(rows)), end="")
+        print(_HELP.format(commands=list_names(COMMANDS)), end="")
         return 0 if argv else BAD_INPUT
     if argv[0] == "--version":
         print(f"bert-jax {__version__}")

@@ -21,7 +21,7 @@ def run(args: Predict) -> None:
     Raises:
       UserError: no fine-tuned model, a file of another format, an output that exists; too little memory.
     """
-    check_positive("batch_size", args.batch_size)
+    check_positive("--batch-size", args.batch_size)
     check_new_file(args.output)
     if not args.input.is_file():
         raise UserError(f"{args.input} is not a file")

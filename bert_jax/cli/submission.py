@@ -32,5 +32,6 @@ def run(args: Submission) -> None:
     write_submission(args.output, predicted | filled)
     print(f"predicted: {', '.join(sorted(predicted))}")
     if filled:
-        print(f"not predicted, one answer throughout, which is no result: {', '.join(filled)}")
+        tasks = ", ".join(filled)
+        print(f"no predictions, filled with one constant answer (their scores mean nothing): {tasks}")
     print(f"wrote {args.output}")

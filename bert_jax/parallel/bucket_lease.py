@@ -49,13 +49,14 @@ def hold(
                 yield
                 return
         owner, newest = leases.owner(name), store.newest(LEASE_FILE)
-        if owner and newest and seen not in (None, newest[0]):
-            raise UserError(f"{directory} is in use by {owner}; wait for it or name another directory")
-        if owner and newest and seen is None:
-            print(
-                f"{directory} was last used by {owner}; looking for up to {seconds_until_free:.0f} s whether "
-                "it still is",
-                flush=True,
-            )
-            seen = newest[0]
+        if owner and newest:
+            if seen is None:
+                print(
+                    f"{directory} was last used by {owner}; checking for up to {seconds_until_free:.0f} s "
+                    "whether it still is",
+                    flush=True,
+                )
+                seen = newest[0]
+            elif seen != newest[0]:  # renewed meanwhile
+                raise UserError(f"{directory} is in use by {owner}; wait for it or name another directory")
         time.sleep(_SECONDS_BETWEEN_LOOKS)

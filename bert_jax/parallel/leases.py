@@ -22,7 +22,7 @@ from data_pipeline.errors import UserError
 
 SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
-"""A lease that was not renewed for so long is its owner's no more."""
+"""A lease that was not renewed for this long is free."""
 _SECONDS_BETWEEN_TRIES = 0.1
 
 
@@ -79,7 +79,7 @@ class Leases:
         finally:
             ended.set()
             renewals.join()
-            # Otherwise it is free when it was not renewed for long enough.
+            # If this fails, the lease becomes free once it has not been renewed for long enough.
             with contextlib.suppress(OSError, UserError):
                 self._store.renew(name, held[0], self._lease(ended=True))
 
@@ -112,7 +112,7 @@ class Leases:
 
     def _is_free(self, name: str, newest: tuple[int, str]) -> bool:
         """Whether a lease is given back, its process is gone, or it has not changed for long enough."""
-        # Its owner may be just writing it, or have died before it had.
+        # The text is incomplete while its owner writes it, or if the owner died while writing.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             lease = json.loads(newest[1])
             if lease["ended"] or is_gone(lease):

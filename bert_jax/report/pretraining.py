@@ -81,9 +81,7 @@ def read_run(directory: Path) -> Run:
     Raises:
       UserError: the directory is not that of a run.
     """
-    record = read_record(directory)
-    rows = heldout_rows(directory)
-    return Run(directory, record, rows)
+    return Run(directory, read_record(directory), heldout_rows(directory))
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
@@ -130,7 +128,8 @@ def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
     lines = []
     for group in groups:
         if len(group.runs) > 1:
-            lines.append(f"{group.name}: {', '.join(_with_seed(run) for run in group.runs)}")
+            runs = (f"{run.directory} (seed {run.record.experiment.seed})" for run in group.runs)
+            lines.append(f"{group.name}: {', '.join(runs)}")
         steps = group.runs[0].record.experiment.num_train_steps
         if group.runs[0].step < steps:
             lines.append(f"{group.name}: evaluated at step {group.runs[0].step:,} of {steps:,}")
@@ -140,10 +139,6 @@ def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
             "held-out metrics answer different questions; fine-tuned scores compare"
         )
     return lines
-
-
-def _with_seed(run: Run) -> str:
-    return f"{run.directory} (seed {run.record.experiment.seed})"
 
 
 def _name(runs: Sequence[Run]) -> str:

@@ -26,43 +26,46 @@ class RunStudy:
     scale: str
     """How much to spend."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    file: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Python file that defines the study; it is read before the other flags."""
     corpus: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     """Directory made by `bert-jax prepare`; a scale may bring its own."""
     tasks: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     """Directory with a directory for each data set; a scale may bring its own."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Number of pretraining seeds; None: that of the scale."""
+    """Number of pretraining seeds; by default that of the scale."""
     budget_flops: Annotated[float | None, tyro.conf.arg(metavar="FLOPS")] = None
-    """Pretrains every run with as many floating-point operations; steps and
-    warm-up follow."""
+    """Floating-point operations of each pretraining; its steps and warm-up
+    follow from them."""
     budget_hours: Annotated[float | None, tyro.conf.arg(metavar="HOURS")] = None
-    """Pretrains every run for about so many hours on the devices at hand: the
-    speed of each arm is measured once, and its steps and warm-up follow."""
+    """Hours of each pretraining on the devices at hand, approximately: the
+    speed of each arm is measured once, and its steps and warm-up follow from
+    it."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Processes that work side by side; None: on a CPU one for each core
-    that memory allows, on GPUs and TPUs one for each chip that measures. On
-    a CPU each computes on one core, so that results do not depend on their
-    number."""
+    """Number of worker processes; by default one for each CPU core, as far as
+    memory allows, or one for each GPU or TPU chip. On a CPU each worker uses
+    one core, so that results do not depend on their number."""
     distributed: tyro.conf.FlagCreatePairsOff[bool] = False
     """This machine is one host of a slice, all of which run this command:
     each pretraining is spread over the chips of all hosts (as by `bert-jax
     pretrain --distributed`), and every chip measures by itself."""
     leave_when_idle: tyro.conf.FlagCreatePairsOff[bool] = False
-    """End when other workers have all that is left, in place of waiting to
-    take over what they may leave; for machines that cost."""
+    """Exit when other workers have taken all remaining jobs, instead of
+    waiting in case one of them stops; for machines that are paid by the
+    hour."""
     reuse: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")] = ()
     """Other studies on the same corpus: their finished pretrainings of equal
     settings are copied, not done again."""
     plan: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show the jobs and what they cost, and start none."""
     topology: Annotated[str | None, tyro.conf.arg(metavar="CHIP:SHAPE")] = None
-    """With --plan: the hours on a TPU slice, such as v5e:4x4, by the TPU
-    compiler, in place of those on the devices at hand."""
+    """With --plan: show the TPU compiler's estimate of the hours on a slice,
+    such as v5e:4x4, instead of those on this machine."""
     status: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show what is done, under way and left, and start nothing; status 75
     while something is left."""
     retry: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Try jobs again that failed."""
+    """Try failed jobs again."""
     check_flags: tyro.conf.FlagCreatePairsOff[bool] = False
     """Check the flags and exit, with status 0 if they are valid; no directory
     is looked at."""
@@ -84,4 +87,4 @@ class RunStudy:
         if self.budget_flops is not None and self.budget_hours is not None:
             raise UserError("--budget-flops and --budget-hours both set the steps; give one of the two")
         if self.topology is not None and not self.plan:
-            raise UserError("--topology is where --plan counts hours; give --plan too")
+            raise UserError("--topology has an effect only with --plan; add --plan")

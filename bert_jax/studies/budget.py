@@ -53,8 +53,9 @@ def read_steps(directory: Path) -> dict[str, ArmSteps]:
 def check_steps(measured: Mapping[str, ArmSteps], plan: Plan, directory: Path) -> None:
     """Raises UserError if the steps of an arm were measured with other settings than the plan's."""
     for arm, experiment in plan.experiments.items():
-        before = measured[arm].settings if arm in measured else {}
-        if before and (changed := differences(before, flatten(experiment), _MAY_CHANGE)):
+        if arm in measured and (
+            changed := differences(measured[arm].settings, flatten(experiment), _MAY_CHANGE)
+        ):
             raise UserError(
                 f"{directory / BUDGET_FILE} has the steps of arm {arm} with other settings: "
                 f"{'; '.join(changed)}; undo these changes, or name another --output"

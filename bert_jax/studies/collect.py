@@ -1,6 +1,5 @@
 """Reads from a study's directory what it has measured so far."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from bert_jax.studies.directory import Ended, read_ended
 from bert_jax.studies.plan import Measuring, Plan, Pretraining
 from bert_jax.studies.results import Measurement, PretrainedRun, StudyResults
-from bert_jax.training.accounting import flops_left, run_flops
+from bert_jax.training.accounting import flops_done
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 
 
@@ -49,7 +48,7 @@ def _pretrained(directory: Path, arm: str, seed: int, run: Pretraining, ended: E
         step=step,
         num_train_steps=run.experiment.num_train_steps,
         heldout=[row for row in rows if row["split"] == "heldout"],
-        flops=run_flops(run.experiment) - flops_left(run.experiment, step),
+        flops=flops_done(run.experiment, step),
         seconds=math.fsum(row.get("timing", {}).get("seconds", 0.0) for row in rows),
         devices=ended.devices if ended else "",
     )
@@ -61,13 +60,5 @@ def _measurements(
     for fields in ended.measurements:
         metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}
         items = directory / job.path / fields["items"] if fields.get("items") else None
-        yield dataclasses.replace(
-            Measurement(arm, seed, job.step, job.measure.name, metrics),
-            hyperparameters=fields.get("hyperparameters", ""),
-            finetuning_seed=fields.get("finetuning_seed"),
-            layer=fields.get("layer"),
-            degenerate=fields.get("degenerate"),
-            diverged=fields.get("diverged"),
-            items=items,
-            items_scale=fields.get("items_scale", 1.0),
-        )
+        own = {**fields, "metrics": metrics, "items": items}
+        yield Measurement(arm, seed, job.step, job.measure.name, **own)

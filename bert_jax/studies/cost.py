@@ -16,7 +16,7 @@ from bert_jax.model.size import encoder_flops
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.studies.data import Loaded
-from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
+from bert_jax.studies.plan import Measuring, Plan, Pretraining
 from bert_jax.study import Finetuned
 from bert_jax.tpu.report import TooLarge, compile_step
 from bert_jax.tpu.topology import Slice
@@ -29,7 +29,7 @@ Speed: TypeAlias = Callable[[Experiment, Phase], float]
 """Floating-point operations a second of pretraining in a phase, counted as `Objective.flops` says."""
 
 _FEWEST_STEPS, _MOST_STEPS = 3, 20
-# Of steps, after which those done are enough.
+# Seconds of measured steps after which no more are needed.
 _SECONDS = 2.0
 # Enough rows for the speed of a large batch; a step of 256 takes minutes on a CPU.
 _MOST_ROWS_ON_CPU = 64
@@ -38,21 +38,6 @@ _FORWARD = 1 / 3
 _BYTES_PER_VALUE = 4
 # Parameters and Adam's two moments.
 _COPIES_IN_A_CHECKPOINT = 3
-
-
-def flops_of(job: Job, loaded: Mapping[str, Loaded]) -> float:
-    """Floating-point operations of a job; of measures other than fine-tuning 0, since they are few.
-
-    Args:
-      job: of the plan.
-      loaded: name of a measure -> its data, as `check_data` returns it.
-    """
-    match job:
-        case Pretraining(experiment=experiment):
-            return run_flops(experiment)
-        case Measuring(measure=Finetuned(name=name)) if name in loaded:
-            return _finetuning_flops(job, loaded[name])
-    return 0.0
 
 
 def _finetuning_flops(job: Measuring, data: Loaded) -> float:
@@ -67,16 +52,9 @@ def _finetuning_flops(job: Measuring, data: Loaded) -> float:
     return sum(data.train_rows * a_row * trial.epochs * (1 + evaluations) for trial in training.trials())
 
 
-def bytes_of(job: Job) -> int:
-    """Disk that a job's files take: checkpoints."""
-    experiment = job.experiment if isinstance(job, Pretraining) else job.model.experiment
-    kept = 1
-    if isinstance(job, Pretraining):
-        kept = experiment.keep_checkpoints
-        if experiment.keep_every:
-            kept += experiment.num_train_steps // experiment.keep_every
+def _checkpoint_bytes(experiment: Experiment) -> int:
     parameters = experiment.objective.num_parameters(experiment.model)
-    return kept * parameters * _BYTES_PER_VALUE * _COPIES_IN_A_CHECKPOINT
+    return parameters * _BYTES_PER_VALUE * _COPIES_IN_A_CHECKPOINT
 
 
 def measured_speed(experiment: Experiment, phase: Phase) -> float:
@@ -139,7 +117,8 @@ def pretraining_seconds(experiment: Experiment, speed: Speed) -> float:
 
 
 def _alike(experiment: Experiment) -> Experiment:
-    """What experiments of one speed have in common, so that they are measured once."""
+    """The experiment with everything fixed that does not affect speed, so that equal speeds are measured
+    once."""
     optimizer = dataclasses.replace(
         experiment.optimizer, learning_rate=1.0, warmup_steps=0, decay_start="step_0"
     )
@@ -157,21 +136,28 @@ class Cost:
     """Bytes."""
 
 
-def costs(plan: Plan, loaded: Mapping[str, Loaded], speed: Speed) -> dict[PurePosixPath, Cost]:
-    """What each job of a plan costs.
+def costs(plan: Plan, loaded: Mapping[tuple[str, str], Loaded], speed: Speed) -> dict[PurePosixPath, Cost]:
+    """What each job of a plan costs; of measures other than fine-tuning 0, since they take little.
 
     Args:
       plan: of the study.
-      loaded: name of a measure -> its data, as `check_data` returns it.
+      loaded: `Measuring.loading` -> its data, as `check_data` returns it.
       speed: of pretraining; fine-tuning is taken to be as fast as the first phase.
     """
     found = {}
     for job in plan.jobs:
-        flops = flops_of(job, loaded)
-        if isinstance(job, Pretraining):
-            seconds = pretraining_seconds(job.experiment, speed)
-        else:
-            experiment = job.model.experiment
-            seconds = flops / speed(experiment, experiment.data.phases[0])
-        found[job.path] = Cost(flops, seconds, bytes_of(job))
+        match job:
+            case Pretraining(experiment=run):
+                kept = run.keep_checkpoints
+                if run.keep_every:
+                    kept += run.num_train_steps // run.keep_every
+                disk = kept * _checkpoint_bytes(run)
+                cost = Cost(run_flops(run), pretraining_seconds(run, speed), disk)
+            case Measuring(measure=Finetuned(), model=Pretraining(experiment=run)):
+                data = loaded.get(job.loading)
+                flops = _finetuning_flops(job, data) if data else 0.0
+                cost = Cost(flops, flops / speed(run, run.data.phases[0]), _checkpoint_bytes(run))
+            case _:
+                cost = Cost(0.0, 0.0, 0)
+        found[job.path] = cost
     return found

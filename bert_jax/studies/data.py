@@ -1,6 +1,7 @@
 """The corpus and tasks of a study: those that the command line names, or the installed documentation's."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -53,23 +54,21 @@ def make_data(directory: Path, corpus: str, tasks: str, vocab_size: int) -> None
     Raises:
       SystemExit: making them was interrupted.
     """
-    makers: list[tuple[Path, Path, Callable[[], None]]] = []
-    if Path(corpus) == directory / CORPUS_DIRECTORY:
-        makers.append(
-            (
-                Path(corpus),
-                Path(corpus) / MANIFEST_FILE,
-                lambda: make_documentation_corpus(Path(corpus), vocab_size),
-            )
-        )
-    if Path(tasks) == directory / TASKS_DIRECTORY:
-        makers.append((Path(tasks), Path(tasks), lambda: write_tasks(Path(tasks))))
     leases = Leases(directory / LEASES_DIRECTORY)
-    for path, mark, make in makers:
-        if not mark.exists():
-            with leases.hold_when_free(PurePosixPath(path.name)):
-                if not mark.exists():  # another machine may have made it meanwhile
-                    make()
+    own_corpus, own_tasks = directory / CORPUS_DIRECTORY, directory / TASKS_DIRECTORY
+    if own_corpus == Path(corpus):
+        make = functools.partial(make_documentation_corpus, own_corpus, vocab_size)
+        _make_once(leases, own_corpus, own_corpus / MANIFEST_FILE, make)
+    if own_tasks == Path(tasks):
+        _make_once(leases, own_tasks, own_tasks, functools.partial(write_tasks, own_tasks))
+
+
+def _make_once(leases: Leases, path: Path, mark: Path, make: Callable[[], object]) -> None:
+    """Makes what lies at `path`, unless `mark` shows that it is complete."""
+    if not mark.exists():
+        with leases.hold_when_free(PurePosixPath(path.name)):
+            if not mark.exists():  # another machine may have made it meanwhile
+                make()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +83,11 @@ class Loaded:
     """Names of those that may be a column."""
 
 
-def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[str, Loaded]:
+def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[tuple[str, str], Loaded]:
     """Reads the tasks of what is left to measure.
 
     Returns:
-      Name of a measure -> its data.
+      `Measuring.loading` -> its data.
 
     Raises:
       UserError: some cannot be read; the message names all of them.
@@ -101,20 +100,21 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     left: dict[tuple[str, str], Measuring] = {}
     for job in plan.jobs:
         if isinstance(job, Measuring) and not read_ended(directory, job):
-            left.setdefault((job.measure.name, str(job.flags)), job)
-    found: dict[str, Loaded] = {}
+            left.setdefault(job.loading, job)
+    found: dict[tuple[str, str], Loaded] = {}
     wrong: list[str] = []
-    for job in left.values():
+    for loading, job in left.items():
         try:
             match job.measure:
                 case Finetuned():
-                    found[job.measure.name] = _load(job, directory, tasks, tokenizer)
+                    found[loading] = _load(job, directory, tasks, tokenizer)
                 case MinimalPairs(data=data):
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    metrics = {name: data.metrics for (name, _), data in found.items()}
     for measure in plan.study.measures_at(plan.scale):
-        if measure.name in found and measure.metric not in (valid := found[measure.name].metrics):
+        if measure.name in metrics and measure.metric not in (valid := metrics[measure.name]):
             wrong.append(f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(valid)}")
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))

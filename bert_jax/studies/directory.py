@@ -7,10 +7,11 @@ ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another
 ARM/seed-N/.../job.json         last: what came of the job, and from which settings
 leases/                         which worker does which job
 progress.json                   how many jobs are left, for scripts; written after every job
-report.md, report.html, ...     the same
+report.md, report.html, ...     the report so far, for people
 """
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -83,7 +84,7 @@ def pull_ended(directory: Path) -> None:
 
 
 def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
-    """Raises UserError if the directory is something else's, or that of another study.
+    """Raises UserError if the directory holds another study or something else.
 
     Args:
       directory: of the study; it need not exist.
@@ -179,21 +180,17 @@ def forget_failures(directory: Path, plan: Plan) -> None:
 
 def _check_unchanged(directory: Path, job: Job) -> None:
     """Raises UserError if a job was begun or done with other settings."""
-    before: Mapping[str, Any] = {}
-    now, may_change = job.settings, frozenset[str]()
+    changed: list[str] = []
     if isinstance(job, Pretraining):
-        # The record knows what settings mean that it lacks, since they came later.
         if (directory / job.path / CONFIG_FILE).exists():
-            before, may_change = flatten(read_record(directory / job.path).experiment), _MAY_CHANGE
+            # The record fills in settings that are newer than it.
+            before = flatten(read_record(directory / job.path).experiment)
+            changed = differences(before, job.settings, _MAY_CHANGE)
     elif ended := read_ended(directory, job):
-        before, now = ended.settings, _as_json(job.settings)
-    if before and (changed := differences(before, now, may_change)):
+        # A file holds lists where settings have tuples.
+        changed = differences(ended.settings, json.loads(json.dumps(job.settings)), frozenset())
+    if changed:
         raise UserError(
             f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these changes, "
             f"remove it, or name another --output"
         )
-
-
-def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they come back from a file, where tuples are lists."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}

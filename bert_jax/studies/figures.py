@@ -19,7 +19,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.results import PretrainedRun, StudyResults
 from bert_jax.studies.tables import Curve, StudyTable, curves
 from bert_jax.task import Metric
-from bert_jax.training.accounting import flops_left, run_flops
+from bert_jax.training.accounting import flops_done, run_flops
 from data_pipeline.atomic import write_bytes
 
 _INK = "#010203"
@@ -63,13 +63,13 @@ def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
         if any(place.difference for place in table.places.values()):
             found["differences"] = _differences(table)
         if measured and len({run_flops(experiment) for experiment in arms}) > 1:
-            found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", _flops)
+            found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", flops_done)
         if series:
             found["scores-steps"] = _scores(results, series, "pretraining steps", _steps)
         if any(run.heldout for run in results.runs):
             found["pretraining-steps"] = _pretraining(results, "steps", _steps)
-            if len({_flops(experiment, 1) for experiment in arms}) > 1:
-                found["pretraining-flops"] = _pretraining(results, "FLOPs", _flops)
+            if len({flops_done(experiment, 1) for experiment in arms}) > 1:
+                found["pretraining-flops"] = _pretraining(results, "FLOPs", flops_done)
         for figure in found.values():
             # Once, and not again for each file.
             figure.draw_without_rendering()
@@ -108,10 +108,6 @@ def _steps(_: Experiment, step: int) -> float:
     return step
 
 
-def _flops(experiment: Experiment, step: int) -> float:
-    return run_flops(experiment) - flops_left(experiment, step)
-
-
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     columns = min(count, 2)
     rows = math.ceil(count / columns)
@@ -147,7 +143,7 @@ def _differences(table: StudyTable) -> Figure:
     ours: dict[str, Any] = {"color": _COLOURS[6], "marker": "o"}
     handles = [
         Line2D([], [], **ours, label="ours, 95% interval"),
-        Line2D([], [], **ours, markerfacecolor=_PAPER, label="holds 0, or no interval"),
+        Line2D([], [], **ours, markerfacecolor=_PAPER, label="interval contains 0, or none"),
     ]
     if any(place.published_difference is not None for place in table.places.values()):
         diamond = Line2D([], [], color=_INK, marker="D", markersize=4, alpha=0.6, linestyle="", label="paper")

@@ -67,7 +67,8 @@ _VALUES_PER_UNIT = 24
 
 
 def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Sequence[Sequence[Place]]:
-    """The places of this machine: those of one round, or of two in turn, the first of which decides the end.
+    """The places of this machine, in one round or in two that alternate; the study ends when the workers of
+    the first round say so.
 
     Args:
       plan: of the study.

@@ -18,7 +18,7 @@ from bert_jax.workdir.config_text import flatten
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
-# Fields of measures that other settings of a job say.
+# Fields of a measure that the settings of a job already have in another form.
 _SAID_OTHERWISE = ("flags", "variant", "every")
 
 
@@ -55,6 +55,11 @@ class Measuring:
         own = {name: value for name, value in vars(self.measure).items() if name not in left_out}
         return {"measure": self.measure.name, "step": self.step, **own, **self.flags}
 
+    @property
+    def loading(self) -> tuple[str, str]:
+        """Equal for jobs that load the same data with the same flags."""
+        return self.measure.name, str(self.flags)
+
     def equals(self, other: "Measuring") -> bool:
         """Whether another arm's measure is the same one."""
         return self.model is other.model and self.settings == other.settings
@@ -65,7 +70,7 @@ Job: TypeAlias = Pretraining | Measuring
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The jobs of a study, and which of them each place of its table comes from."""
+    """The jobs of a study, and which of them each cell of its table comes from."""
 
     study: Study
     scale_name: str

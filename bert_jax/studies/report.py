@@ -36,7 +36,7 @@ _NOT_OF_AN_ARM = ("seed", "data.corpus")
 _VERDICTS: Mapping[Verdict, str] = {
     "reproduced": "reproduced for",
     "reversed": "reversed for",
-    "cannot be told": "not to be told with these seeds for",
+    "cannot be told": "undecided with these seeds for",
 }
 _CAPTIONS = {
     "scores-flops": ("Scores against FLOPs", "Means over seeds; bars and bands are their range."),

@@ -64,7 +64,7 @@ def _done(study: Path, corpus: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     if not (study / STUDY_FILE).exists():
         raise UserError(f"--reuse {study} holds no study; name the --output of one")
     if read_study(study).get("corpus") != corpus:
-        raise UserError(f"--reuse {study} is a study of another corpus, whose runs are other ones")
+        raise UserError(f"--reuse {study} is a study of another corpus; its runs cannot be reused")
     for file in sorted(study.glob(f"*/seed-*/pretraining/{JOB_FILE}")):
         ended = read_job(file.parent)
         if ended and not ended.error:

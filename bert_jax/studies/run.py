@@ -20,7 +20,6 @@ from bert_jax.studies.directory import (
     claim,
     forget_failures,
     pull_ended,
-    read_ended,
     write_progress,
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
@@ -55,7 +54,9 @@ def run_study(args: RunStudy) -> int:
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
     if args.reuse and (bucket := bucket_of(args.output)):
-        raise UserError(f"--reuse copies runs into a directory, which --output {bucket} is not; leave it out")
+        raise UserError(
+            f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
+        )
     if args.budget_hours is not None and args.distributed:
         raise UserError(
             "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
@@ -65,13 +66,15 @@ def run_study(args: RunStudy) -> int:
     if args.status:
         is_made = not makes_data(args.output, corpus, tasks) or (Path(corpus) / MANIFEST_FILE).exists()
         plan = _plan(args, scale, describe(corpus) if is_made else None)
-        show_status(plan, args.output)
-        return _status(plan, args.output)
-    # Before jax looks for devices.
+        counts = show_status(plan, args.output)
+        if counts["left"] or counts["under way"]:
+            return exit_status.SAVED
+        return exit_status.FAILED if counts["failed"] else 0
+    # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
         claim(args.output, _identity(args))
-        make_data(args.output, corpus, tasks, scale.changes.get("model.vocab_size", 30522))
+        make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
     plan = _plan(args, scale, described)
     if args.retry:
@@ -103,8 +106,8 @@ def run_study(args: RunStudy) -> int:
 
 
 def _work(args: RunStudy, plan: Plan, tasks: str, place: Place) -> int:
-    """What a process does that `run_workers` started: it measures the arms' steps if they are not known yet,
-    else it works."""
+    """The work of a process that `run_workers` started: it measures the arms' steps if they are not known
+    yet, and does jobs otherwise."""
     place.enter()
     if args.budget_hours is not None and (new := _without_steps(args, plan)):
         keep_steps(new, args.output, _identity(args), args.budget_hours)
@@ -114,7 +117,7 @@ def _work(args: RunStudy, plan: Plan, tasks: str, place: Place) -> int:
 
 
 def _identity(args: RunStudy) -> dict[str, Any]:
-    """What the directory of a study is of."""
+    """What identifies a study in `study.json`."""
     return {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
 
 
@@ -124,14 +127,6 @@ def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
         return {}
     known = read_steps(args.output)
     return {arm: experiment for arm, experiment in plan.experiments.items() if arm not in known}
-
-
-def _status(plan: Plan, directory: Path) -> int:
-    """0 if all jobs are done, 1 if all have ended but some failed, 75 if there is something left to do."""
-    ended = [read_ended(directory, job) for job in plan.jobs]
-    if not all(ended):
-        return exit_status.SAVED
-    return exit_status.FAILED if any(job.error for job in ended if job) else 0
 
 
 def _plan(

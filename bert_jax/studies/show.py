@@ -62,8 +62,8 @@ def _time(seconds: float, where: int | str) -> str:
     return f"{duration(seconds / where)} with {workers} on this machine"
 
 
-def show_status(plan: Plan, directory: Path) -> None:
-    """Prints how far each job is."""
+def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
+    """Prints how far each job is; returns how many are "done", "failed", "under way" and "left"."""
     leases = Leases(directory / LEASES_DIRECTORY)
     table = _table("job", "state")
     owners = {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory, job)}
@@ -82,6 +82,7 @@ def show_status(plan: Plan, directory: Path) -> None:
     counts = collections.Counter(kind for kind, _ in states.values())
     others = [f"{counts[kind]} {kind}" for kind in ("under way", "failed", "left") if counts[kind]]
     console.print(", ".join([f"{counts['done']} of {len(states)} done", *others]))
+    return counts
 
 
 def _state(job: Job, directory: Path, owner: Owner | None) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def paired_difference(
     if num_seeds >= FEWEST_SEEDS:
         of_items = 0.0
         if num_items is not None and statistic is mean:
-            # What infinitely many draws come to.
+            # The limit of infinitely many draws.
             by_item = np.subtract(treatment, baseline, dtype=np.float64)
             of_items = _of_two_seeds(np.cov(by_item, ddof=0) / num_items)
         elif num_items is not None:
@@ -127,7 +127,7 @@ def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _of_two_seeds(covariances_SS: np.ndarray) -> float:
-    """The mean covariance of two different seeds; it is no variance below 0."""
+    """The mean covariance of two different seeds; at least 0, since it is used as a variance."""
     seeds = len(covariances_SS)
     between = covariances_SS.sum() - np.trace(covariances_SS)
     return max(float(between / (seeds * (seeds - 1))), 0.0)

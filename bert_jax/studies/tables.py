@@ -17,7 +17,7 @@ from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 from bert_jax.study import Measure, Probe
 
 LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
-"""How the names of metrics end of which less is better."""
+"""Suffixes of the metrics for which lower is better."""
 
 Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
@@ -65,7 +65,8 @@ class Order:
     better: str
     worse: str
     verdict: Verdict
-    """Whether they differ so here; that cannot be told where the interval holds 0, or there is none."""
+    """Whether they differ in the same direction here; it cannot be told if the interval contains 0, or
+    there is none."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ Takes scores or predictions [S, N, ...] and float64 weights [R, N], how often ea
 float64 [R, S].
 """
 
-# A variance of at most this fraction of the mean square is the rounding of a constant.
+# A variance of at most this fraction of the mean square is the rounding error of a constant.
 _ROUNDING = 1e-12
 
 

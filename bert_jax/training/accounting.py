@@ -37,6 +37,11 @@ def run_flops(experiment: Experiment) -> int:
     return flops_left(experiment, 0)
 
 
+def flops_done(experiment: Experiment, step: int) -> int:
+    """The part of `run_flops` that the first `step` steps take."""
+    return run_flops(experiment) - flops_left(experiment, step)
+
+
 def flops_left(experiment: Experiment, step: int) -> int:
     """The part of `run_flops` that remains when `step` steps are done."""
     return sum(flops for _, flops in flops_by_phase(experiment, step))

@@ -38,8 +38,8 @@ class Compile:
     """Compile an experiment's training step for a TPU slice and show what the compiler says.
 
     Cycles are the sum of the compiler's estimates. Operations that it has no estimate for are left out and
-    listed, random bits among them. Exchanges between chips are added: what a chip sends, at the speed of its
-    links, without what it computes meanwhile.
+    listed, random bits among them. The time of exchanges between chips is added: the bytes that a chip sends,
+    divided by the speed of its links, minus the time in which it computes meanwhile.
     """
 
     name: tyro.conf.Suppress[str]

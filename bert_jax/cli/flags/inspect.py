@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from data_pipeline.checks import check_seed
+from data_pipeline.checks import check_not_negative, check_seed
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
 
@@ -52,9 +52,8 @@ class Inspect:
     def __post_init__(self) -> None:
         if self.seed is not None:
             check_seed("--seed", self.seed)
-        for name, value in (("--sequences", self.sequences), ("--examples", self.examples)):
-            if value < 0:
-                raise UserError(f"{name} is {value}; it must be at least 0")
+        check_not_negative("--sequences", self.sequences)
+        check_not_negative("--examples", self.examples)
         if self.step is not None:
             self._check_of_a_step()
 

@@ -60,14 +60,14 @@ class Prepare:
     holdout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.01
     """Fraction of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None
-    """Leave out documents with more tokens for each of their characters, such as 0.3."""
+    """Leave out documents with more tokens per character than this, such as 0.3."""
     duplicates: DuplicateHandling = "keep"
     """exact: leave out documents whose text repeats an earlier one, but for
     case and white space. near: also those similar to an earlier one
     (MinHash)."""
     similarity: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.8
-    """With near: shared runs of five words, as a fraction of those of both
-    documents, from which two are similar."""
+    """With --duplicates near: two documents are similar if they share at least
+    this fraction of their five-word sequences (Jaccard similarity)."""
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Field or column with the text, in JSONL, TSV, CSV, Parquet and TFDS."""
     encoding_errors: EncodingErrors = "strict"

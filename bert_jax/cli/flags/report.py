@@ -16,14 +16,14 @@ class Report:
     For pretraining runs it shows the last held-out metrics; runs that differ only in the seed share a
     line. For fine-tuned models it shows the score on the development set by pretraining, way of fine-tuning,
     task and data, with the hyperparameters that are best on average over fine-tuning seeds; pretrainings that
-    differ only in the seed share a line. Metrics of several seeds are mean ± standard deviation. The paper's
-    number is below that of a named experiment as it is.
+    differ only in the seed share a line. Metrics of several seeds are mean ± standard deviation. For a
+    named experiment with unchanged settings, the paper's number is shown below the score.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Work directories of `bert-jax pretrain`, or output directories of `bert-jax finetune`."""
     metric: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TASK=METRIC")] = ()
-    """Show another metric of a task than the one that chose its best trial, such as mrpc=accuracy; may be
+    """Metric to show for a task, such as mrpc=accuracy, instead of the one that chose its best trial; may be
     given several times."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the table as CSV, with a line for each run or trial."""

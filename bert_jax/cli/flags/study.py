@@ -49,8 +49,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
     parser.add_argument("--file", nargs="?")
     parser.add_argument("--scale", nargs="?")
     first = parser.parse_known_args(argv)[0]
-    file = first.file
-    studies: Mapping[str, Study] = read_studies(Path(file)) if file else STUDIES
+    studies: Mapping[str, Study] = read_studies(Path(first.file)) if first.file else STUDIES
     page = _HELP + list_names({name: study.title for name, study in studies.items()})
     usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"
     name = take_name(argv, studies, what="study", usage=usage, page=page)
@@ -61,20 +60,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
     # The values of the base at this scale are the defaults of its flags.
     values = make_plan(study, scale, study.scales[scale], {}).experiments[study.base_at(study.scales[scale])]
     default = RunStudy(study=study, output=tyro.MISSING_NONPROP, scale=scale, experiment=values)
-    args = parse_flags(
-        RunStudy, _without_file(argv[1:], file), command=f"bert-jax study {name}", default=default
-    )
+    args = parse_flags(RunStudy, argv[1:], command=f"bert-jax study {name}", default=default)
     if args.check_flags:
         sys.exit(0)
     return dataclasses.replace(args, given=given_flags(argv), argv=tuple(argv))
-
-
-def _without_file(argv: Sequence[str], file: str | None) -> list[str]:
-    """The arguments without --file, which was read before the others."""
-    if file is None:
-        return list(argv)
-    joined = [word for word in argv if word != f"--file={file}"]
-    if "--file" in joined:
-        place = joined.index("--file")
-        del joined[place : place + 2]
-    return joined

@@ -79,7 +79,7 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "| base | 84.0 ± 4.0 (84.4) |" in text
     assert "| mlm | 84.7 ± 4.0 (83.9) |" in text
     assert "| mlm | +0.67 [-0.77, +2.10], not distinguishable, over seeds alone (-0.5) |" in text
-    assert "- topic: the paper's order is not to be told with these seeds for base over mlm." in text
+    assert "- topic: the paper's order is undecided with these seeds for base over mlm." in text
     assert "- ltr, 0 of 3 seeds: topic" in text
     assert "13 of 14 jobs done" in text
     assert "failed: `mlm/seed-1`: NaN & so" in text
@@ -137,8 +137,8 @@ def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
     known = results(measurements({"base": SCORES["base"], **others}))
     markdown, _ = texts(dataclasses.replace(known, study=study))
     expected = (
-        "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; not to "
-        "be told with these seeds for ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
+        "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; undecided "
+        "with these seeds for ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
     )
     assert expected in markdown
 
