@@ -1,0 +1,64 @@
+"""What `--plan` says that the jobs of a study cost."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bert_jax.formats.model_source import ModelSource
+from bert_jax.studies.cost import Cost, costs
+from bert_jax.studies.data import Loaded
+from bert_jax.studies.measuring import finetune_arguments
+from bert_jax.studies.plan import Measuring, make_plan
+from bert_jax.study import Arm, HeldoutLM
+from bert_jax.training.accounting import run_flops
+from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+
+SPEED = 1e6
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Cost]:
+    """Of the jobs of a base, of an arm whose encoder is frozen, and of one that is fine-tuned for longer."""
+    study = dataclasses.replace(
+        STUDY,
+        arms={
+            "base": Arm(TINY),
+            "frozen": Arm(TINY, finetuning={"frozen_layers": 1}),
+            "longer": Arm(TINY, finetuning={"epochs": (3.0,)}),
+        },
+        measures=(TOPIC, HeldoutLM("LM", "bits_per_byte")),
+        published={},
+    )
+    plan = make_plan(study, "one", study.scales["one"], {})
+    loaded = {
+        job.loading: Loaded(
+            finetune_arguments(TOPIC.task, job.flags, ModelSource(Path("run")), "topic", Path("output")),
+            train_rows=100,
+            train_tokens=1000,
+            evaluated_tokens=0,
+            metrics=("accuracy",),
+        )
+        for job in plan.jobs
+        if isinstance(job, Measuring) and job.measure is TOPIC
+    }
+    return {str(path): cost for path, cost in costs(plan, loaded, lambda *_: SPEED).items()}
+
+
+def test_each_arm_has_the_cost_of_its_own_flags(found: dict[str, Cost]) -> None:
+    base, frozen, longer = (found[f"{arm}/seed-0/classify"] for arm in ("base", "frozen", "longer"))
+    assert base.seconds == base.flops / SPEED > 0
+    assert longer.flops == 3 * base.flops
+    # Of the grid's 2 x 2 trials of an epoch, one pass forward is left for all of them.
+    assert frozen.flops == pytest.approx(base.flops / 4 / 3)
+
+
+def test_only_checkpoints_take_disk(found: dict[str, Cost]) -> None:
+    bytes_of_one = 3 * 4 * TINY.objective.num_parameters(TINY.model)
+    pretraining = found["base/seed-0/pretraining"]
+    assert pretraining == Cost(
+        run_flops(TINY), run_flops(TINY) / SPEED, TINY.keep_checkpoints * bytes_of_one
+    )
+    assert found["base/seed-0/classify"].disk == bytes_of_one
+    (heldout,) = (cost for path, cost in found.items() if "held" in path and "base" in path)
+    assert heldout == Cost(0.0, 0.0, 0)
