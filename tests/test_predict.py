@@ -473,8 +473,10 @@ def test_a_label_that_no_tsv_can_hold_is_named(tmp_path: Path, capsys: pytest.Ca
     assert "probability_a\tb" in predict(tmp_path, "text\ncat\n", ".csv")
 
 
-def test_a_table_with_a_byte_order_mark_comes_back_with_it(tmp_path: Path) -> None:
-    make_trial(tmp_path, "regression", "regress", settings={"max_seq_length": 12})
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_table_with_a_byte_order_mark_comes_back_with_it(encoding: str, tmp_path: Path) -> None:
+    settings = {"max_seq_length": 12, "encoding": encoding}
+    make_trial(tmp_path, "regression", "regress", settings=settings)
     for mark in ("", "\ufeff"):
         found = predict(tmp_path, f"{mark}text,note\ncafé,1\ncat,2\ndog,3\n", ".csv")
         assert found.startswith(f"{mark}text,note,predicted\ncafé,1,")

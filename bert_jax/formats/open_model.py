@@ -36,26 +36,25 @@ def open_model(
             f"{directory} is not a directory; name that of a model; one of Hugging Face's hub comes with "
             f"`hf download {directory} --local-dir DIR`"
         )
-    if step is not None and not run.recognises(directory):
-        raise UserError(f"{directory} is not the work directory of a run; --step goes with those only")
     if run.recognises(directory):
         model = run.read(directory, step)
-    elif finetuned.recognises(directory):
-        model = finetuned.read(directory)
-    elif npz.recognises(directory):
-        model = npz.read(directory)
-    elif huggingface.recognises(directory):
-        model = huggingface.read(directory)
-    elif google_tf1.recognises(directory):
-        model = google_tf1.read(directory)
+    elif step is not None:
+        raise UserError(f"{directory} is not the work directory of a run; --step applies only to runs")
     else:
-        raise UserError(
-            f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
-            f"model) nor bert_config.json (a checkpoint of google-research/bert)"
-        )
+        model = _read(directory)
     if model.pretraining is None:
         model = dataclasses.replace(model, pretraining=read_pretraining(directory))
     return model if activation is None else model.with_activation(activation)
+
+
+def _read(directory: Path) -> PretrainedModel:
+    for form in (finetuned, npz, huggingface, google_tf1):  # in this order: others have a config.json too
+        if form.recognises(directory):
+            return form.read(directory)
+    raise UserError(
+        f"{directory} is not a model: it has neither config.json (a run, an export, a Hugging Face "
+        f"model) nor bert_config.json (a checkpoint of google-research/bert)"
+    )
 
 
 def open_vocabulary(directory: Path) -> Vocabulary:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -254,12 +254,8 @@ class SquadData:
 
 def answer(windows: Windows, search: AnswerSearch, apply: Apply) -> list[PredictedAnswer]:
     """The model's answers to the questions of some windows."""
-
-    def logits() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        for rows, outputs in apply(windows.rows):
-            yield rows, outputs[..., 0], outputs[..., 1]
-
-    return find_best_answers(windows, logits(), search)
+    logits = ((rows, outputs[..., 0], outputs[..., 1]) for rows, outputs in apply(windows.rows))
+    return find_best_answers(windows, logits, search)
 
 
 def describe(found: PredictedAnswer, null_threshold: float | None) -> dict[str, Any]:

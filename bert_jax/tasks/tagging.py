@@ -298,12 +298,8 @@ class TaggingData:
 
 def tag(split: TaggingRows, labels: Sequence[str], apply: Apply) -> list[list[str]]:
     """The model's tag of every word of every sentence."""
-
-    def ids() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for rows, outputs in apply(split.rows):
-            yield rows, outputs.argmax(-1)
-
-    return collect_tags(split, ids(), labels)
+    ids = ((rows, outputs.argmax(-1)) for rows, outputs in apply(split.rows))
+    return collect_tags(split, ids, labels)
 
 
 def _column(text: str) -> int | str:

@@ -6,9 +6,9 @@ A linear layer stands behind the embeddings, and there is no ALBERT without one.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, TASKS
+from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, tasks_of
 from bert_jax.formats.families.electra import PROJECTION, embedding_size_of
-from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
+from bert_jax.formats.families.family import Family, renamed, renamed_parts, same_classes
 from bert_jax.model_config import ModelConfig
 
 _NAMES = {
@@ -87,5 +87,5 @@ ALBERT = Family(
     },
     decoder="predictions.decoder",
     classes=same_classes("Albert", ("BertModel", "BertForMaskedLM", "BertForPreTraining")),
-    tasks={name: TaskClass(name.replace("Bert", "Albert"), task.layer) for name, task in TASKS.items()},
+    tasks=tasks_of("Albert"),
 )

@@ -116,6 +116,12 @@ TASKS = {
     "BertForQuestionAnswering": TaskClass("BertForQuestionAnswering", "qa_outputs"),
 }
 
+
+def tasks_of(prefix: str) -> dict[str, TaskClass]:
+    """BERT's names of fine-tuned classes -> those of a family, which begin with `prefix`."""
+    return {name: TaskClass(name.replace("Bert", prefix), task.layer) for name, task in TASKS.items()}
+
+
 BERT = Family(
     name="BERT",
     model_type="bert",

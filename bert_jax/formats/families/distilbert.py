@@ -3,8 +3,8 @@
 Its epsilon is a constant, and its pooler, which fine-tuning adds, a linear layer and ReLU.
 """
 
-from bert_jax.formats.families.bert import ENCODER, PARTS
-from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts
+from bert_jax.formats.families.bert import ENCODER, PARTS, tasks_of
+from bert_jax.formats.families.family import Family, renamed, renamed_parts
 
 _EPSILON = 1e-12
 _DROPOUTS_OF_HEADS = ("seq_classif_dropout", "qa_dropout")
@@ -65,10 +65,5 @@ DISTILBERT = Family(
     },
     decoder="vocab_projector",
     classes={"BertModel": "DistilBertModel", "BertForMaskedLM": "DistilBertForMaskedLM"},
-    tasks={
-        "BertForSequenceClassification": TaskClass("DistilBertForSequenceClassification", "classifier"),
-        "BertForTokenClassification": TaskClass("DistilBertForTokenClassification", "classifier"),
-        "BertForMultipleChoice": TaskClass("DistilBertForMultipleChoice", "classifier"),
-        "BertForQuestionAnswering": TaskClass("DistilBertForQuestionAnswering", "qa_outputs"),
-    },
+    tasks=tasks_of("DistilBert"),
 )

@@ -7,7 +7,7 @@ its classes have the exact GELU whatever the encoder has, so an encoder with ano
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS
+from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, tasks_of
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts
 from bert_jax.model_config import ModelConfig
 
@@ -75,11 +75,10 @@ ELECTRA = Family(
         "ElectraForPreTraining": "ElectraForPreTraining",
     },
     tasks={
+        **tasks_of("Electra"),
         "BertForSequenceClassification": TaskClass("ElectraForSequenceClassification", "classifier.out_proj"),
-        "BertForTokenClassification": TaskClass("ElectraForTokenClassification", "classifier"),
         "BertForMultipleChoice": TaskClass(
             "ElectraForMultipleChoice", "classifier", pooler="sequence_summary.summary"
         ),
-        "BertForQuestionAnswering": TaskClass("ElectraForQuestionAnswering", "qa_outputs"),
     },
 )

@@ -5,7 +5,7 @@ BERT with normalization before each sublayer and after the last layer, and none 
 
 import dataclasses
 
-from bert_jax.formats.families.bert import BERT, CLASSES, DECODING, PARTS, TASKS
+from bert_jax.formats.families.bert import BERT, CLASSES, PARTS, tasks_of
 from bert_jax.formats.families.family import same_classes
 
 MEGATRON_BERT = dataclasses.replace(
@@ -19,7 +19,6 @@ MEGATRON_BERT = dataclasses.replace(
         "num_attention_heads": 16,
         "intermediate_size": 4096,
     },
-    valid=DECODING,
     parts={
         **PARTS,
         "normalization": {
@@ -47,5 +46,5 @@ MEGATRON_BERT = dataclasses.replace(
         **same_classes("MegatronBert", CLASSES),
         "BertLMHeadModel": "MegatronBertForCausalLM",
     },
-    tasks={name: dataclasses.replace(task, name=f"Megatron{task.name}") for name, task in TASKS.items()},
+    tasks=tasks_of("MegatronBert"),
 )

@@ -16,6 +16,7 @@ from bert_jax.formats.families.bert import (
     SETTINGS,
     attention_of,
     decoder_of,
+    tasks_of,
 )
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
 from bert_jax.model_config import ModelConfig
@@ -66,12 +67,10 @@ ROBERTA = Family(
         "BertLMHeadModel": "RobertaForCausalLM",
     },
     tasks={
+        **tasks_of("Roberta"),
         "BertForSequenceClassification": TaskClass(
             "RobertaForSequenceClassification", "classifier.out_proj", pooler="classifier.dense"
         ),
-        "BertForTokenClassification": TaskClass("RobertaForTokenClassification", "classifier"),
-        "BertForMultipleChoice": TaskClass("RobertaForMultipleChoice", "classifier"),
-        "BertForQuestionAnswering": TaskClass("RobertaForQuestionAnswering", "qa_outputs"),
     },
 )
 XLM_ROBERTA = dataclasses.replace(

@@ -1,7 +1,7 @@
 """The features of a frozen encoder, computed once for a data set and kept on disk while a grid trains on it.
 
 All trials of a grid, and all epochs, read them from there. A file is whole or absent; it is named by what it
-depends on: the rows, the model, the layers and the dtype.
+depends on: the rows, the model's parameters and settings, and the layers.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -61,7 +61,7 @@ class FeatureCache:
         self._params = {"encoder": encoder}
         self._config = config
         self._layers = tuple(layer % (config.num_layers + 1) for layer in layers)
-        self._identity = (fingerprint, self._layers, config.dtype)
+        self._identity = (fingerprint, self._layers, asdict(config))
         self._say = say
         self._alone = alone
         self._known: dict[str, Rows] = {}

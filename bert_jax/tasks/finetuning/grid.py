@@ -215,7 +215,8 @@ class Grid:
             start=functools.partial(start_from, program, self.model.params),
         )
         if ending is Ending.FINISHED:
-            self._finish(trial, program)
+            # Last: a result marks its trial as finished.
+            self.outcomes.write(trial, self._predict(trial, program))
         return ending
 
     def _begin(self, trial: Trial, config: FineTuningConfig) -> Packing | None:
@@ -293,10 +294,6 @@ class Grid:
             dev_fingerprint=self.dev_fingerprint,
             test_fingerprint=self.test_fingerprint,
         )
-
-    def _finish(self, trial: Trial, program: Program) -> None:
-        """Writes a trained trial's predictions and, last, its result, which marks it as finished."""
-        self.outcomes.write(trial, self._predict(trial, program))
 
     def _predict(self, trial: Trial, program: Program) -> Outcome:
         """Writes the predictions of a trained trial, and records what was tuned on the development set."""

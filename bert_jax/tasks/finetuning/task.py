@@ -1,6 +1,7 @@
 """The interface of a task of `bert-jax finetune`: its data, its head, and its predictions."""
 
 import abc
+import codecs
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,6 +122,7 @@ class Prediction:
 
     def write_text(self, parts: Iterable[Sequence[str]], encoding: str = "utf-8") -> int:
         """Writes texts part by part, and returns their number."""
+        encoding = codecs.lookup(encoding).name.removesuffix("-sig")  # a mark is among the texts
         count = 0
         with atomically(self.output) as partial, partial.open("w", encoding=encoding, newline="") as file:
             for texts in parts:

@@ -1,7 +1,7 @@
 """Batches of rows: which rows a step has, and their sequences padded to one of a few lengths.
 
 A training batch depends on (rows, seed, step) alone and is computed without replaying earlier steps. A row
-has a line of its own, padded to one of a few lengths, or shares a line with other rows (`bin_packing.py`).
+has a line of its own, padded to one of a few lengths, or shares a line with other rows (`packing.py`).
 Either way there are few shapes, so that a model is compiled few times.
 """
 

@@ -12,14 +12,13 @@ from typing import Literal
 import numpy as np
 
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.finetuning.batches import NO_TARGET
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.tagging.columns import Scheme, Sentence
 
 Context = Literal["document", "sentence"]
 """document: a sentence to tag is shown with those around it in its document. sentence: it is shown alone."""
-
-IGNORED = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +199,7 @@ def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
     rows = tagged.rows
     for row, (number, positions) in enumerate(zip(rows.example, tagged.positions, strict=True)):
         first = tagged.first_words[row]
-        target = np.full(len(rows.tokens["input_ids"][row]), IGNORED, np.int32)
+        target = np.full(len(rows.tokens["input_ids"][row]), NO_TARGET, np.int32)
         target[positions] = [
             ids[tag] for tag in tagged.sentences[number].tags[first : first + len(positions)]
         ]

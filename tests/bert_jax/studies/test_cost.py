@@ -56,9 +56,7 @@ def test_each_arm_has_the_cost_of_its_own_flags(found: dict[str, Cost]) -> None:
 def test_only_checkpoints_take_disk(found: dict[str, Cost]) -> None:
     bytes_of_one = 3 * 4 * TINY.objective.num_parameters(TINY.model)
     pretraining = found["base/seed-0/pretraining"]
-    assert pretraining == Cost(
-        run_flops(TINY), run_flops(TINY) / SPEED, TINY.keep_checkpoints * bytes_of_one
-    )
+    assert pretraining == Cost(run_flops(TINY), run_flops(TINY) / SPEED, TINY.keep_checkpoints * bytes_of_one)
     assert found["base/seed-0/classify"].disk == bytes_of_one
     (heldout,) = (cost for path, cost in found.items() if "held" in path and "base" in path)
     assert heldout == Cost(0.0, 0.0, 0)

@@ -138,7 +138,8 @@ def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
     markdown, _ = texts(dataclasses.replace(known, study=study))
     expected = (
         "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; "
-        "undecided with these seeds for ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
+        "undecided with these seeds for "
+        "ltr over ltr_bilstm and mlm over ltr_bilstm and base over ltr_bilstm.\n"
     )
     assert expected in markdown
 

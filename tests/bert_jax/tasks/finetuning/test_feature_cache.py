@@ -105,13 +105,18 @@ def test_they_are_computed_once_for_each_model_layer_and_dtype(tmp_path: Path) -
         features(again(make_rows("tagging"))), features(first(make_rows("tagging")))
     )
     assert not said
-    others: list[dict[str, Any]] = [{"fingerprint": "b"}, {"layers": (0,)}, {"dtype": "bfloat16"}]
+    others: list[dict[str, Any]] = [
+        {"fingerprint": "b"},
+        {"layers": (0,)},
+        {"activation": "gelu_exact"},
+        {"dtype": "bfloat16"},
+    ]
     for other in others:
         cache, said = cache_in(tmp_path, encoder, **other)
         cache(make_rows("tagging"))
         assert len(said) == 1
     assert features(cache(make_rows("tagging"))).dtype == "bfloat16"
-    assert len(list(first.directory.iterdir())) == 4
+    assert len(list(first.directory.iterdir())) == 5
     first.clear()
     assert not first.directory.exists()
 
