@@ -26,7 +26,7 @@ _MARK = ".bucket"
 LEASE_FILE = "lease.json"
 """In a directory of a bucket: which process works in it."""
 # Of this machine, or of the bucket, alone.
-_NOT_COPIED = ("lock", LEASE_FILE, _MARK, f"{COMPILED_DIRECTORY}/")
+_NOT_COPIED = ("lock", LEASE_FILE, _MARK)
 
 
 def place_for(url: str) -> Path:
@@ -217,4 +217,5 @@ def _fetch_object(source: BucketDirectory, target: Path) -> Path:
 def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
     of_checkpoint = leaves_checkpoints and name.startswith(f"{CHECKPOINTS_DIRECTORY}/")
     is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
-    return not (of_checkpoint or is_partial or name.startswith(_NOT_COPIED))
+    is_of_one_side = name in _NOT_COPIED or name.startswith(f"{COMPILED_DIRECTORY}/")
+    return not (of_checkpoint or is_partial or is_of_one_side)

@@ -26,8 +26,8 @@ The second stage, with context of 8,192 at the rate 3e-4, and at its end a decay
 
 These are 250 G tokens and 50 G more.
 
-Here it costs more than there: attention computes all scores of a layer, local or not.
-This has not been tried at full size.
+Layers with a window compute their scores in blocks, so their cost grows with the length and not with its
+square. This has not been tried at full size.
 """
 
 from dataclasses import replace

@@ -122,7 +122,7 @@ def test_runs_are_not_copied_into_a_study_in_a_bucket(
     server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(study(write_data(tmp_path), Path(STUDY), "--reuse", "studies/a")) == 2
-    assert f"--reuse copies runs into a directory, which --output {STUDY} is not" in capsys.readouterr().err
+    assert f"--reuse copies runs on this machine, and --output {STUDY} is a bucket" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_named(server: BucketServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,6 +162,14 @@ def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> 
         assert directory.write(LEASE_FILE, json.dumps(gone).encode(), generation)
         with bucket_lease.hold(directory):
             assert lost.wait(10)
+
+
+def test_texts_are_fetched_whatever_they_are_called(server: BucketServer, tmp_path: Path) -> None:
+    names = {"lockheed.txt", "lease.json.txt", "compilation-cache.txt"}
+    for name in {*names, "lock"}:
+        (tmp_path / name).write_text(name)
+    upload(tmp_path, bucket.BucketDirectory("gs://bucket/texts"))
+    assert {path.name for path in fetch("gs://bucket/texts").iterdir()} == names
 
 
 def test_files_that_another_machine_removed_are_removed_here(server: BucketServer, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def check_plot(path: Path) -> None:
     """Raises UserError if the suffix is not that of an image."""
     if path.suffix not in FORMATS:
-        raise UserError(f"{path} is not named as an image; valid suffixes: {', '.join(FORMATS)}")
+        raise UserError(f"{path} is not named as an image; valid: {', '.join(FORMATS)}")
 
 
 Rows = Sequence[Mapping[str, Any]]
