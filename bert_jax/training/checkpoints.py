@@ -234,8 +234,10 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
 
 
 def _hush_orbax() -> None:
-    # Orbax logs a traceback for errors that this module reports in one line.
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    # Orbax logs a traceback for errors that this module reports in one line, and asyncio one for each array
+    # that fails after the first.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _gist(error: Exception) -> str:
