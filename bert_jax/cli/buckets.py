@@ -7,8 +7,10 @@ other machines; what it writes is copied to the bucket at the end.
 
 import contextlib
 import dataclasses
+import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,18 @@ def reach_buckets_by_gcsfs() -> None:
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 
+def _leave_errors_to_report() -> None:
+    """Keeps libraries from printing the errors of a bucket, which the command reports in one line."""
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    sys.unraisablehook = _print_unless_late
+
+
+def _print_unless_late(unraisable: "sys.UnraisableHookArgs") -> None:
+    # TensorStore's threads also answer Orbax's event loop when an error has already closed it.
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
+
+
 def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) -> int | None:
     """Runs a command, given stand-ins for the places in buckets that its flags name.
 
@@ -36,6 +50,7 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
     """
     if getattr(args, "runner", None) is not None:
         return run(args)  # Beam's workers would not see this machine's stand-ins
+    _leave_errors_to_report()
     writes: list[tuple[Path, BucketDirectory]] = []
     with contextlib.ExitStack() as runs:
 
