@@ -33,7 +33,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL_LEARNT, SMALL_LEARNT_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL_LEARNT, SMALL_LEARNT_NOTE, SMOKE_LEARNT, SMOKE_LEARNT_NOTE
 
 _ROTARY: Changes = {"model.positions": "rotary"}
 _PRE_NORM: Changes = {"model.normalization_place": "pre"}
@@ -211,11 +211,11 @@ DEPARTURES = Study(
         ),
         "smoke": Scale(
             seeds=2,
-            changes=SMOKE,
-            arms=_tiny_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
+            changes=SMOKE_LEARNT,
+            arms=_tiny_arms(SMOKE_LEARNT, (PACKAGE, NEIGHBOURS)),
             measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE + _NOTE_ON_ARMS,
+            note=SMOKE_LEARNT_NOTE + _NOTE_ON_ARMS,
         ),
     },
 )

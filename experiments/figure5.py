@@ -34,8 +34,8 @@ FIGURE5 = Study(
         ),
         "smoke": Scale(
             seeds=2,
-            changes={**SMOKE, **_kept(400)},
-            measures=(replace(PACKAGE, every=400),),
+            changes={**SMOKE, **_kept(200)},
+            measures=(replace(PACKAGE, every=200),),
             corpus=INSTALLED_DOCUMENTATION,
             note=SMOKE_NOTE,
         ),

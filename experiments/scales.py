@@ -48,9 +48,18 @@ SMALL_LEARNT: Changes = {
     "eval_every": 500,
     "checkpoint_every": 500,
 }
+# Half the vocabulary of SMALL, as left-to-right steps compute logits at all positions.
 SMOKE: Changes = {
     **TINY,
-    "model.vocab_size": 4096,
+    "model.vocab_size": 2048,
+    "model.positions": "rotary",
+    "num_train_steps": 600,
+    "eval_every": 200,
+    "checkpoint_every": 200,
+}
+SMOKE_LEARNT: Changes = {
+    **SMOKE,
+    "model.positions": "learnt",
     "num_train_steps": 1_200,
     "eval_every": 300,
     "checkpoint_every": 300,
@@ -63,8 +72,9 @@ _SMALL_NOTE = (
 )
 SMALL_NOTE = _SMALL_NOTE.format(positions=" with rotary positions", short=2_250, long=250)
 SMALL_LEARNT_NOTE = _SMALL_NOTE.format(positions="", short=5_400, long=600)
-SMOKE_NOTE = (
-    "A check that everything works: models of 2 layers of width 128, 1,200 steps on the installed "
-    "documentation, which is too short to leave the plateau of the first steps for long. It allows no "
-    "conclusion about the arms."
+_SMOKE_NOTE = (
+    "A check that everything works: models of 2 layers of width 128{positions}, {steps:,} steps on the "
+    "installed documentation. It allows no conclusion about the arms."
 )
+SMOKE_NOTE = _SMOKE_NOTE.format(positions=" with rotary positions", steps=600)
+SMOKE_LEARNT_NOTE = _SMOKE_NOTE.format(positions="", steps=1_200)
