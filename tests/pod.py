@@ -9,19 +9,23 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.stand_in_gcloud import free_port
+
 DEVICES = 4
+_PORTS = range(10_000, 20_000)
+"""Not those that the system gives to outgoing connections, nor those of the slices of `stand_in_gcloud`."""
 PATIENCE_SECONDS = 600
 
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """Reserves a free port, so that no other program on this machine is given it.
+    """Holds a free port, so that `free_port` gives it to no other test.
 
     A coordinator can still listen on it, because its socket, like this one, sets SO_REUSEPORT.
     """
     with socket.socket(socket.AF_INET6) as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("::", 0))
+        holder.bind(("::", free_port(_PORTS)))
         yield holder.getsockname()[1]
 
 

@@ -7,6 +7,7 @@ Cloud TPU API and of Compute Engine are kept alike; hosts of the latter are the 
 import argparse
 import contextlib
 import os
+import random
 import re
 import shlex
 import shutil
@@ -22,6 +23,19 @@ OFFERED = {"us-west4-a": ("v5litepod-8", "v5litepod-16"), "us-central2-b": ("v4-
 MACHINES = ("ct5p-hightpu-4t", "ct6e-standard-1t", "ct6e-standard-4t", "tpu7x-standard-4t")
 QUEUE = ("WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE")
 """States of a queued request; each time that it is listed it shows the next one."""
+
+
+_PORTS = range(20_000, 30_000)
+"""Of coordinators: not those that the system gives to outgoing connections."""
+
+
+def free_port(ports: range) -> int:
+    """A port on which no program of this machine listens, or which it holds to listen on later."""
+    while True:
+        port = random.SystemRandom().choice(ports)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::", port))
+            return port
 
 
 class GcloudError(Exception):
@@ -61,9 +75,7 @@ class Cloud:
             raise GcloudError(f"ALREADY_EXISTS: Resource '{name}' already exists")
         for home in self.homes(name):
             home.mkdir(parents=True)
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            (self.slices / name / "port").write_text(str(free.getsockname()[1]))
+        (self.slices / name / "port").write_text(str(free_port(_PORTS)))
         (self.slices / name / "state").write_text(state)
         with self.rented.open("a") as rented:
             rented.write(f"{name}\n")
