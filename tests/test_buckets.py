@@ -106,6 +106,7 @@ def test_a_bucket_that_cannot_be_used_is_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_file_and_a_directory_are_written(server: BucketServer, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("One sentence.\nAnother one.\n\nA second document.\nIts end.\n" * 20)
     upload(tmp_path / "text.txt", bucket.BucketDirectory("gs://bucket/text.txt"))

@@ -72,6 +72,7 @@ def test_a_classifier_of_pairs_is_trained_applied_and_exported(directory: Path, 
     assert read.config.pooler == open_model(directory).config.pooler
 
 
+@pytest.mark.slow
 def test_words_are_tagged(directory: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -86,6 +87,7 @@ def test_words_are_tagged(directory: Path, tmp_path: Path) -> None:
     assert main(["convert", f"--model={tmp_path / 'out'}", f"--output={tmp_path / 'hf'}"]) == 0
 
 
+@pytest.mark.slow
 def test_answers_are_slices_of_the_passage(directory: Path, tmp_path: Path) -> None:
     context = "the cat sat on the mat where a dog saw the cat here"
     answers = [{"text": "a dog", "answer_start": context.index("a dog")}]

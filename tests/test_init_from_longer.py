@@ -31,6 +31,7 @@ def positions_of(params: dict) -> np.ndarray:
     return params["encoder"]["embeddings"].pop("position_embeddings")["embedding"]
 
 
+@pytest.mark.slow
 def test_learnt_positions_are_repeated(
     corpus: Path, learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -681,6 +681,7 @@ def test_a_model_is_read_from_the_bucket(laptop: Laptop, source: tuple[str, ...]
 
 
 @both_apis
+@pytest.mark.slow
 def test_hosts_that_do_not_answer_are_not_waited_for_forever(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:

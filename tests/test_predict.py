@@ -237,6 +237,24 @@ def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
         assert float(text.splitlines()[2].removeprefix("Comment: probability ")) == max(shares.values())
 
 
+def test_a_file_in_another_encoding_stays_in_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    settings = {"max_seq_length": 16, "encoding": "latin-1"}
+    make_trial(tmp_path / "model", "classification", "classify", ("été", "—"), settings=settings)
+
+    def predict_latin(name: str, content: bytes) -> int:
+        (tmp_path / name).write_bytes(content)
+        paths = [f"--input={tmp_path / name}", f"--output={tmp_path / f'predicted-{name}'}"]
+        return main(["predict", f"--model={tmp_path / 'model'}", *paths])
+
+    assert predict_latin("a.jsonl", b'{"text": "caf\xe9 \\u2014 cat"}\n') == 0
+    text = (tmp_path / "predicted-a.jsonl").read_text("latin-1")
+    assert json.loads(text)["text"] == "café — cat"
+    assert predict_latin("a.tsv", "text\ncafé\n".encode("latin-1")) == 2
+    message = "iso8859-1 cannot write '—' of a prediction; give a file in UTF-8"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "predicted-a.tsv").exists()
+
+
 def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_trial(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
     words = "the cat\n\n-DOCSTART- -X-\n\nsat on\nthe mat\n\nParis x\n\ncafés y\n" + "dog z\n" * 30

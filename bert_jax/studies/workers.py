@@ -23,28 +23,35 @@ def run_workers(argv: Sequence[str], rounds: Sequence[Sequence[Place]]) -> int:
       rounds: from `find_places`.
 
     Returns:
-      0, or the worst status of a worker.
+      0, or the worst status of a worker; 75 if a signal asked to stop and no worker failed.
     """
     workers: list[subprocess.Popen[bytes]] = []
     with _passed_on(workers) as asked_to_stop:
         while True:
             for places in rounds:
-                status = _run_round(argv, places, workers)
-                if asked_to_stop and status in (0, HAND_OVER):
+                status = _run_round(argv, places, workers, asked_to_stop)
+                if asked_to_stop and status not in (exit_status.FAILED, exit_status.BAD_INPUT):
                     return exit_status.SAVED
                 if status not in (0, HAND_OVER) or (status == 0 and places is rounds[0]):
                     return status
 
 
-def _run_round(argv: Sequence[str], places: Sequence[Place], workers: list[subprocess.Popen[bytes]]) -> int:
+def _run_round(
+    argv: Sequence[str],
+    places: Sequence[Place],
+    workers: list[subprocess.Popen[bytes]],
+    asked_to_stop: Sequence[int],
+) -> int:
     """Runs a worker at each place, listed in `workers` meanwhile; returns the worst status."""
     command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
-    workers[:] = [
-        subprocess.Popen(command, env={**_CONNECT_SECONDS, **place.environment}) for place in places
-    ]
+    for place in places:
+        workers.append(subprocess.Popen(command, env={**_CONNECT_SECONDS, **place.environment}))
+    if asked_to_stop:  # before all of them were listed
+        for worker in workers:
+            worker.terminate()
     statuses = [worker.wait() for worker in workers]
     for worker, status in zip(workers, statuses, strict=True):
-        if status < 0:
+        if status < 0 and not asked_to_stop:  # a worker that is still starting cannot save anything
             name = signal.Signals(-status).name
             print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
     workers.clear()

@@ -50,7 +50,7 @@ def predict_records(
     Returns:
       the number of records.
     """
-    form = RecordForm(job.input, header)
+    form = RecordForm(job.input, header, encoding)
 
     def examples() -> Iterator[tuple[Record, T]]:
         for record in read():
@@ -90,9 +90,10 @@ def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
 class RecordForm:
     """Writes records with their predictions in the form of a file: columns of a table, or a field of JSON."""
 
-    def __init__(self, file: Path, header: Header = "names") -> None:
+    def __init__(self, file: Path, header: Header = "names", encoding: str = "utf-8") -> None:
         self._suffix = file.suffix
         self._header = header
+        self._encoding = encoding
         first = _first_line(file)
         self._mark = _BYTE_ORDER_MARK if first.startswith(_BYTE_ORDER_MARK.encode()) else ""  # of a table
         self._end = line_end(file)
@@ -110,7 +111,7 @@ class RecordForm:
         pairs = zip(records, predictions, strict=True)
         if self._suffix not in (".tsv", ".csv"):
             objects = (_add(record, {"prediction": prediction}) for record, prediction in pairs)
-            return [as_json(fields) + self._end for fields in objects]
+            return [as_json(fields, encoding=self._encoding) + self._end for fields in objects]
         rows = [_add(record, _columns(prediction)) for record, prediction in pairs]
         texts = [self._line(list(row.values())) for row in rows]
         if self._header == "names":
@@ -129,11 +130,11 @@ class RecordForm:
         return line.getvalue().removesuffix("\r\n") + self._end
 
 
-def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON without escapes; but with escapes if it has an unpaired surrogate, which UTF-8 cannot encode."""
+def as_json(value: Any, indent: int | None = None, encoding: str = "utf-8") -> str:
+    """JSON without escapes; but with escapes if it has what the encoding lacks, such as a lone surrogate."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
-        text.encode()
+        text.encode(encoding)
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent)
     return text

@@ -16,6 +16,7 @@ from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.head import Head
 from bert_jax.workdir.finetuning import FineTuningRecord
 from data_pipeline.atomic import atomically
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -121,13 +122,22 @@ class Prediction:
     """File to write, atomically."""
 
     def write_text(self, parts: Iterable[Sequence[str]], encoding: str = "utf-8") -> int:
-        """Writes texts part by part, and returns their number."""
+        """Writes texts part by part, and returns their number.
+
+        Raises UserError if the encoding lacks a character of them.
+        """
         encoding = codecs.lookup(encoding).name.removesuffix("-sig")  # a mark is among the texts
         count = 0
-        with atomically(self.output) as partial, partial.open("w", encoding=encoding, newline="") as file:
-            for texts in parts:
-                file.writelines(texts)
-                count += len(texts)
+        try:
+            with atomically(self.output) as partial, partial.open("w", encoding=encoding, newline="") as file:
+                for texts in parts:
+                    file.writelines(texts)
+                    count += len(texts)
+        except UnicodeEncodeError as error:
+            lacking = error.object[error.start]
+            raise UserError(
+                f"{encoding} cannot write {lacking!r} of a prediction; give a file in UTF-8"
+            ) from None
         return count
 
 

@@ -78,7 +78,9 @@ def batch_of(length: int) -> Batch:
     }
 
 
-@pytest.mark.parametrize("columns", [None, jnp.array([[0, 7, 300], [380, 2, 2]])])
+@pytest.mark.parametrize(
+    "columns", [None, pytest.param(jnp.array([[0, 7, 300], [380, 2, 2]]), marks=pytest.mark.slow)]
+)
 def test_an_encoder_computes_the_same_in_blocks(
     columns: jax.Array | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode, shared_progr
     assert seen == []
 
 
+@pytest.mark.slow
 def test_each_size_of_batch_is_compiled_once_and_ahead() -> None:
     data = dataclasses.replace(
         EXPERIMENT.data, batch_schedule=((0.2, 0.5), (0.3, 1.0), (0.4, 0.5), (0.75, 0.5))

@@ -336,6 +336,7 @@ def test_phases_follow_each_other_in_one_run(
     assert "would end phase 0 at step 30 instead of 20" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_resumes_across_changes_of_batch_size_and_objective(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,14 @@ def test_so_they_are_left_to_right_and_of_several_layers(
     check_same(kind, FineTuningConfig(model=model, num_labels=LABELS, features=features))
 
 
-@pytest.mark.parametrize("kind", ["classification", "choice", "tagging"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("classification", marks=pytest.mark.slow),
+        pytest.param("choice", marks=pytest.mark.slow),
+        "tagging",
+    ],
+)
 def test_a_bilstm_reads_them_one_at_a_time(kind: str) -> None:
     features = FeatureConfig(layers=(0, -1), combine="sum", lstm_layers=2, lstm_width=4)
     check_same(kind, FineTuningConfig(model=MODEL, num_labels=LABELS, features=features))

@@ -1,0 +1,32 @@
+"""Workers of a study on this machine, and the signals that reach them."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from bert_jax import exit_status
+from bert_jax.studies.places import Place
+from bert_jax.studies.workers import run_workers
+
+
+def test_sigterm_while_workers_start_says_that_all_is_saved(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("table5", f"--output={tmp_path / 'study'}")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))  # imports take longer
+    timer.start()
+    assert run_workers(argv, ((Place(), Place()),)) == exit_status.SAVED
+    timer.join()
+    assert capfd.readouterr().err == ""
+    assert not (tmp_path / "study").exists()
+
+
+def test_the_status_of_a_worker_is_that_of_the_study(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("table5", "--no-such-flag", f"--output={tmp_path / 'study'}")
+    assert run_workers(argv, ((Place(),),)) == exit_status.BAD_INPUT
+    assert "no-such-flag" in capfd.readouterr().err
