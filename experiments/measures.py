@@ -42,7 +42,7 @@ BITS = HeldoutLM("bits/byte", "bits_per_byte")
 # For models of a few million parameters, which learn from higher rates, and in minutes.
 _SHORT = {"learning_rate": (3e-4, 1e-3), "batch_size": (32,), "seeds": 2}
 SMALL_COLA = Finetuned("CoLA", "matthews", "cola", "glue", {**_SHORT, "epochs": (3.0,)})
-SMALL_SST2 = Finetuned("SST-2", "accuracy", "sst2", "glue", {**_SHORT, "epochs": (1.0,), "seeds": 1})
+SMALL_SST2 = Finetuned("SST-2", "accuracy", "sst2", "glue", {**_SHORT, "epochs": (0.5,), "seeds": 1})
 SMALL_STSB = Finetuned("STS-B", "spearman", "stsb", "glue", {**_SHORT, "epochs": (3.0,)})
 SMALL_SICK = Finetuned(
     "SICK",

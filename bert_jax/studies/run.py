@@ -53,23 +53,11 @@ def run_study(args: RunStudy) -> int:
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
-    if args.reuse and (bucket := bucket_of(args.output)):
-        raise UserError(
-            f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
-        )
-    if args.budget_hours is not None and args.distributed:
-        raise UserError(
-            "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
-            "--budget-flops"
-        )
+    _check_flags(args)
     check_directory(args.output, _identity(args))
     if args.status:
         is_made = not makes_data(args.output, corpus, tasks) or (Path(corpus) / MANIFEST_FILE).exists()
-        plan = _plan(args, scale, describe(corpus) if is_made else None)
-        counts = show_status(plan, args.output)
-        if counts["left"] or counts["under way"]:
-            return exit_status.SAVED
-        return exit_status.FAILED if counts["failed"] else 0
+        return _show_status(args, _plan(args, scale, describe(corpus) if is_made else None))
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
@@ -103,6 +91,27 @@ def run_study(args: RunStudy) -> int:
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)
     return _report(plan, args.output) if status == 0 else status
+
+
+def _check_flags(args: RunStudy) -> None:
+    """Raises UserError for flags that exclude each other."""
+    if args.reuse and (bucket := bucket_of(args.output)):
+        raise UserError(
+            f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
+        )
+    if args.budget_hours is not None and args.distributed:
+        raise UserError(
+            "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
+            "--budget-flops"
+        )
+
+
+def _show_status(args: RunStudy, plan: Plan) -> int:
+    """Prints how far the study is; returns 0 if all is done, 75 if something is left, 1 if jobs failed."""
+    counts = show_status(plan, args.output)
+    if counts["left"] or counts["under way"]:
+        return exit_status.SAVED
+    return exit_status.FAILED if counts["failed"] else 0
 
 
 def _work(args: RunStudy, plan: Plan, tasks: str, place: Place) -> int:
