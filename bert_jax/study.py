@@ -1,4 +1,4 @@
-"""A study as a value: its arms, its seeds, what is measured, and what the paper reports for each place.
+"""A study as a value: its arms, its seeds, what is measured, and what the paper reports for each cell.
 
 Files of `experiments/` hold studies, and so may a user's own file. Nothing runs when one is read. Settings
 are changed by their dotted names, as flags do: {"model.num_layers": 4} is --model.num-layers 4.
@@ -157,7 +157,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Arms, measures and scales; a place of its table is an arm and a column."""
+    """Arms, measures and scales; a cell of its table is an arm and a column."""
 
     name: str
     title: str

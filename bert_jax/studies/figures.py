@@ -60,7 +60,7 @@ def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
     }
     measured = {name: of_arms for name, of_arms in by_column.items() if any(c.points for c in of_arms)}
     with matplotlib.rc_context(_STYLE):
-        if any(place.difference for place in table.places.values()):
+        if any(cell.difference for cell in table.cells.values()):
             found["differences"] = _differences(table)
         if measured and len({run_flops(experiment) for experiment in arms}) > 1:
             found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", flops_done)
@@ -125,17 +125,17 @@ def _differences(table: StudyTable) -> Figure:
     figure, panels = _panels(len(table.columns), 0.9 + 0.28 * len(arms))
     for panel, column in zip(panels, table.columns, strict=True):
         for row, arm in enumerate(arms):
-            place = table.places.get((arm, column.column))
-            if place is None:
+            cell = table.cells.get((arm, column.column))
+            if cell is None:
                 continue
-            if place.difference is not None:
+            if cell.difference is not None:
                 colour = _COLOURS[table.arms.index(arm) % len(_COLOURS)]
-                inside = colour if place.difference.is_distinguishable else _PAPER
-                if place.difference.interval:
-                    panel.plot(place.difference.interval, (row, row), color=colour, linewidth=2)
-                panel.plot(place.difference.mean, row, marker="o", color=colour, markerfacecolor=inside)
-            if place.published_difference is not None:
-                panel.plot(place.published_difference, row, marker="D", color=_INK, markersize=4, alpha=0.6)
+                inside = colour if cell.difference.is_distinguishable else _PAPER
+                if cell.difference.interval:
+                    panel.plot(cell.difference.interval, (row, row), color=colour, linewidth=2)
+                panel.plot(cell.difference.mean, row, marker="o", color=colour, markerfacecolor=inside)
+            if cell.published_difference is not None:
+                panel.plot(cell.published_difference, row, marker="D", color=_INK, markersize=4, alpha=0.6)
         panel.axvline(0, color=_INK, linewidth=0.8, alpha=0.6)
         panel.set_yticks(range(len(arms)), arms)
         panel.set_ylim(len(arms) - 0.5, -0.5)
@@ -145,7 +145,7 @@ def _differences(table: StudyTable) -> Figure:
         Line2D([], [], **ours, label="ours, 95% interval"),
         Line2D([], [], **ours, markerfacecolor=_PAPER, label="interval contains 0, or none"),
     ]
-    if any(place.published_difference is not None for place in table.places.values()):
+    if any(cell.published_difference is not None for cell in table.cells.values()):
         diamond = Line2D([], [], color=_INK, marker="D", markersize=4, alpha=0.6, linestyle="", label="paper")
         handles.append(diamond)
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)

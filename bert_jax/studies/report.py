@@ -21,7 +21,7 @@ import jinja2
 from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
-from bert_jax.studies.tables import Place, StudyTable, Verdict, higher_is_better, make_table
+from bert_jax.studies.tables import Cell, StudyTable, Verdict, higher_is_better, make_table
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
@@ -48,8 +48,8 @@ _CAPTIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
-    """A place of the table as text."""
+class TextCell:
+    """A cell of the table as text."""
 
     ours: str
     order: float | None
@@ -104,7 +104,7 @@ def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]
 
 def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
     """What both templates show."""
-    rows = [(arm, [_cell(table, arm, column) for column in table.columns]) for arm in table.arms]
+    rows = [(arm, [_text_cell(table, arm, column) for column in table.columns]) for arm in table.arms]
     columns = [column.column for column in table.columns]
     return {
         "title": results.study.title,
@@ -118,7 +118,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "failed": results.failed,
         "base": table.base,
         "columns": columns,
-        "has_paper": any(place.published is not None for place in table.places.values()),
+        "has_paper": any(cell.published is not None for cell in table.cells.values()),
         "rows": rows,
         "notes": _grouped_notes(rows, columns),
         "findings": list(_findings(table)),
@@ -131,79 +131,79 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
     }
 
 
-def _cell(table: StudyTable, arm: str, column: Measure) -> Cell | None:
-    """The place of an arm in a column; None if the arm is not measured so."""
-    place = table.places.get((arm, column.column))
-    if place is None:
+def _text_cell(table: StudyTable, arm: str, column: Measure) -> TextCell | None:
+    """The cell of an arm in a column; None if the arm is not measured so."""
+    cell = table.cells.get((arm, column.column))
+    if cell is None:
         return None
     decimals = _decimals(table, column)
-    paper = place.published_difference
-    return Cell(
-        ours=_ours(place, decimals),
-        order=place.mean,
-        paper="" if place.published is None else f"{place.published:g}",
-        difference=_difference(place, max(decimals, 2)),
-        words=_words(place),
-        difference_order=place.difference.mean if place.difference else None,
+    paper = cell.published_difference
+    return TextCell(
+        ours=_ours(cell, decimals),
+        order=cell.mean,
+        paper="" if cell.published is None else f"{cell.published:g}",
+        difference=_difference(cell, max(decimals, 2)),
+        words=_words(cell),
+        difference_order=cell.difference.mean if cell.difference else None,
         paper_difference="" if paper is None else f"{round(paper, 2):+g}",
-        notes=_notes(place),
-        values=", ".join(f"{value:.{decimals}f}" for value in place.values.values()),
-        finetuning=_finetuning(place, decimals),
+        notes=_notes(cell),
+        values=", ".join(f"{value:.{decimals}f}" for value in cell.values.values()),
+        finetuning=_finetuning(cell, decimals),
     )
 
 
 def _decimals(table: StudyTable, column: Measure) -> int:
     """Of percent and large perplexities one; of fractions, losses and perplexities below 10 three."""
-    means = [place.mean or 0 for (_, heading), place in table.places.items() if heading == column.column]
+    means = [cell.mean or 0 for (_, heading), cell in table.cells.items() if heading == column.column]
     return 1 if max(map(abs, means), default=0) > (1 if higher_is_better(column.metric) else 10) else 3
 
 
-def _ours(place: Place, decimals: int) -> str:
-    if place.mean is None:
+def _ours(cell: Cell, decimals: int) -> str:
+    if cell.mean is None:
         return "-"
-    mean = f"{place.mean:.{decimals}f}"
-    return mean if place.stdev is None else f"{mean} ± {place.stdev:.{decimals}f}"
+    mean = f"{cell.mean:.{decimals}f}"
+    return mean if cell.stdev is None else f"{mean} ± {cell.stdev:.{decimals}f}"
 
 
-def _difference(place: Place, decimals: int) -> str:
-    if place.difference is None:
+def _difference(cell: Cell, decimals: int) -> str:
+    if cell.difference is None:
         return ""
-    mean, interval = place.difference.mean, place.difference.interval
+    mean, interval = cell.difference.mean, cell.difference.interval
     text = f"{mean:+.{decimals}f}"
     if interval is None:
         return text
     return f"{text} [{interval[0]:+.{decimals}f}, {interval[1]:+.{decimals}f}]"
 
 
-def _words(place: Place) -> str:
-    if place.difference is None:
+def _words(cell: Cell) -> str:
+    if cell.difference is None:
         return ""
-    if place.difference.interval is None:
+    if cell.difference.interval is None:
         return "no interval"
-    words = [] if place.difference.is_distinguishable else ["not distinguishable"]
-    return ", ".join(words + ["over seeds alone"] * (place.difference.num_items is None))
+    words = [] if cell.difference.is_distinguishable else ["not distinguishable"]
+    return ", ".join(words + ["over seeds alone"] * (cell.difference.num_items is None))
 
 
-def _notes(place: Place) -> str:
+def _notes(cell: Cell) -> str:
     notes = []
-    if len(place.values) < place.num_seeds:
-        notes.append(f"{len(place.values)} of {place.num_seeds} seeds")
-    for count, what in ((place.num_diverged, "diverged"), (place.num_degenerate, "degenerate")):
+    if len(cell.values) < cell.num_seeds:
+        notes.append(f"{len(cell.values)} of {cell.num_seeds} seeds")
+    for count, what in ((cell.num_diverged, "diverged"), (cell.num_degenerate, "degenerate")):
         if count:
-            notes.append(f"{count} of {place.num_trials} trials {what}")
+            notes.append(f"{count} of {cell.num_trials} trials {what}")
     return "; ".join(notes)
 
 
-def _finetuning(place: Place, decimals: int) -> list[str]:
+def _finetuning(cell: Cell, decimals: int) -> list[str]:
     parts = []
-    if place.finetuning_stdev is not None:
-        parts.append(f"fine-tuning seeds ± {place.finetuning_stdev:.{decimals}f}")
-    chosen = collections.Counter(filter(None, place.hyperparameters.values()))
-    return parts + [f"{name} ({count} of {len(place.values)})" for name, count in chosen.most_common()]
+    if cell.finetuning_stdev is not None:
+        parts.append(f"fine-tuning seeds ± {cell.finetuning_stdev:.{decimals}f}")
+    chosen = collections.Counter(filter(None, cell.hyperparameters.values()))
+    return parts + [f"{name} ({count} of {len(cell.values)})" for name, count in chosen.most_common()]
 
 
 def _grouped_notes(
-    rows: Sequence[tuple[str, Sequence[Cell | None]]], columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[TextCell | None]]], columns: Sequence[str]
 ) -> dict[tuple[str, str], list[str]]:
     """(Arm, note) -> the columns that it is about."""
     found: dict[tuple[str, str], list[str]] = {}

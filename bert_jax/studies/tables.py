@@ -1,4 +1,4 @@
-"""From measurements to the places of a study's table: means over seeds, differences with intervals."""
+"""From measurements to the cells of a study's table: means over seeds, differences with intervals."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ _Files: TypeAlias = tuple[tuple[tuple[Path, int], ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Cell:
     """An arm and a column. All numbers are in the unit of the paper: percent, except for losses."""
 
     values: Mapping[int, float]
@@ -76,8 +76,8 @@ class StudyTable:
     base: str
     columns: tuple[Measure, ...]
     arms: tuple[str, ...]
-    places: Mapping[tuple[str, str], Place]
-    """(arm, heading of a column) -> its place; arms that are not measured so have none."""
+    cells: Mapping[tuple[str, str], Cell]
+    """(arm, heading of a column) -> its cell; arms that are not measured so have none."""
     orders: Mapping[str, tuple[Order, ...]]
     """Heading of a column -> every two of these arms that differ in the paper."""
 
@@ -100,7 +100,7 @@ def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
     study, scale = results.study, results.scale
     columns, base = study.measures_at(scale), study.base_at(scale)
-    places, orders = {}, {}
+    cells, orders = {}, {}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
         by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
@@ -110,7 +110,7 @@ def make_table(results: StudyResults) -> StudyTable:
             difference = None
             if arm != base and by_arm.get(base):
                 difference = _difference(by_arm[base], measured, column.metric)
-            places[arm, column.column] = _place(
+            cells[arm, column.column] = _cell(
                 measured,
                 column.metric,
                 scale.seeds,
@@ -119,7 +119,7 @@ def make_table(results: StudyResults) -> StudyTable:
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
         orders[column.column] = tuple(_orders(by_arm, published, column.metric))
-    return StudyTable(base, columns, tuple(results.experiments), places, orders)
+    return StudyTable(base, columns, tuple(results.experiments), cells, orders)
 
 
 def curves(results: StudyResults, column: Measure) -> list[Curve]:
@@ -175,14 +175,14 @@ def _is_shown(measured: Measurement, column: Measure) -> bool:
     return measured.measure == column.name and column.metric in measured.metrics
 
 
-def _place(
+def _cell(
     measured: Sequence[Measurement],
     metric: str,
     num_seeds: int,
     published: float | None,
     difference: Difference | None,
     published_difference: float | None,
-) -> Place:
+) -> Cell:
     values, chosen = {}, {}
     squares, freedom = 0.0, 0
     for seed, of_seed in _by_seed(measured).items():
@@ -192,7 +192,7 @@ def _place(
         values[seed], chosen[seed] = value, trials[0].hyperparameters
         squares += sum((trial.metrics[metric] - value) ** 2 for trial in trials)
         freedom += len(trials) - 1
-    return Place(
+    return Cell(
         values=values,
         num_seeds=num_seeds,
         hyperparameters=chosen,
@@ -263,7 +263,7 @@ def _files(trials: Sequence[Sequence[Measurement]]) -> _Files | None:
     return tuple(tuple((path, path.stat().st_mtime_ns) for path in of_seed if path) for of_seed in paths)
 
 
-@functools.cache  # A report is made after each run, in which few places are new.
+@functools.cache  # A report is made after each run, in which few cells are new.
 def _difference_over_items(
     baseline: _Files, treatment: _Files, metric: str, scale: float
 ) -> Difference | None:

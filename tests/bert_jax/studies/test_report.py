@@ -121,7 +121,7 @@ def test_markup_in_titles_and_headings_is_text(tmp_path: Path) -> None:
     assert "paper" not in page.text.lower()
 
 
-def test_places_sort_by_their_numbers_and_those_without_come_last(report: Path) -> None:
+def test_cells_sort_by_their_numbers_and_those_without_come_last(report: Path) -> None:
     page = (report / "report.html").read_text()
     assert '<td data-order="84.0">84.0 ± 4.0' in page
     assert "<td>-<small>0 of 3 seeds" in page

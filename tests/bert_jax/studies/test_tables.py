@@ -1,4 +1,4 @@
-"""Tables of studies: whose numbers a place shows, and what a difference says."""
+"""Tables of studies: whose numbers a cell shows, and what a difference says."""
 
 import dataclasses
 import math
@@ -25,14 +25,14 @@ def test_a_seed_is_the_mean_of_its_best_hyperparameters_and_a_place_the_mean_ove
             2: {"lr1": [87, 87], "lr2": [math.nan, 99]},
         }
     }
-    place = make_table(results(measurements(scores))).places["base", "topic"]
-    assert place.values == {0: 81, 1: 84, 2: 87}
-    assert place.hyperparameters == {0: "lr1", 1: "lr2", 2: "lr1"}
-    assert place.mean == 84
-    assert place.stdev == 3
+    cell = make_table(results(measurements(scores))).cells["base", "topic"]
+    assert cell.values == {0: 81, 1: 84, 2: 87}
+    assert cell.hyperparameters == {0: "lr1", 1: "lr2", 2: "lr1"}
+    assert cell.mean == 84
+    assert cell.stdev == 3
     # Variances 2, 2 and 0 of two fine-tuning seeds each.
-    assert place.finetuning_stdev == pytest.approx(math.sqrt(4 / 3))
-    assert (place.num_trials, place.published) == (12, 84.4)
+    assert cell.finetuning_stdev == pytest.approx(math.sqrt(4 / 3))
+    assert (cell.num_trials, cell.published) == (12, 84.4)
 
 
 def test_a_difference_is_paired_by_pretraining_seed() -> None:
@@ -41,13 +41,13 @@ def test_a_difference_is_paired_by_pretraining_seed() -> None:
         "base": {seed: {"lr1": [score]} for seed, score in enumerate(base)},
         "mlm": {seed: {"lr1": [score]} for seed, score in enumerate(mlm)},
     }
-    place = make_table(results(measurements(scores))).places["mlm", "topic"]
-    assert place.difference is not None
+    cell = make_table(results(measurements(scores))).cells["mlm", "topic"]
+    assert cell.difference is not None
     differences = np.subtract(mlm, base)
     half = stats.t.ppf(0.975, 2) * differences.std(ddof=1) / math.sqrt(3)
-    assert place.difference.mean == pytest.approx(1)
-    assert place.difference.interval == pytest.approx((1 - half, 1 + half))
-    assert place.published_difference == pytest.approx(-0.5)
+    assert cell.difference.mean == pytest.approx(1)
+    assert cell.difference.interval == pytest.approx((1 - half, 1 + half))
+    assert cell.published_difference == pytest.approx(-0.5)
 
 
 def test_columns_of_a_probe_show_one_layer_or_the_best_of_each_seed() -> None:
@@ -60,20 +60,20 @@ def test_columns_of_a_probe_show_one_layer_or_the_best_of_each_seed() -> None:
     ]
     empty = results(probed, num_seeds=2)
     study = dataclasses.replace(empty.study, measures=columns)
-    places = make_table(dataclasses.replace(empty, study=study)).places
-    assert places["base", "best"].values == {0: 80, 1: 75}
-    assert places["base", "best"].hyperparameters == {0: "layer1-lr1", 1: "layer0-lr1"}
-    assert places["base", "layer 0"].values == {0: 60, 1: 75}
-    assert places["base", "layer 1"].values == {0: 80, 1: 70}
-    assert ("base", "layer 2") not in places  # the model has no such layer
-    assert places["mlm", "layer 2"].values == {}  # that is not known yet
+    cells = make_table(dataclasses.replace(empty, study=study)).cells
+    assert cells["base", "best"].values == {0: 80, 1: 75}
+    assert cells["base", "best"].hyperparameters == {0: "layer1-lr1", 1: "layer0-lr1"}
+    assert cells["base", "layer 0"].values == {0: 60, 1: 75}
+    assert cells["base", "layer 1"].values == {0: 80, 1: 70}
+    assert ("base", "layer 2") not in cells  # the model has no such layer
+    assert cells["mlm", "layer 2"].values == {}  # that is not known yet
 
 
 def test_deviations_of_finetuning_seeds_are_pooled_by_their_number() -> None:
     scores = {"base": {0: {"lr1": [80, 82]}, 1: {"lr1": [60, 63, 66, 69]}, 2: {"lr1": [50]}}}
-    place = make_table(results(measurements(scores))).places["base", "topic"]
+    cell = make_table(results(measurements(scores))).cells["base", "topic"]
     # Squares of 2 with one degree of freedom, of 45 with three.
-    assert place.finetuning_stdev == pytest.approx(math.sqrt((2 + 45) / 4))
+    assert cell.finetuning_stdev == pytest.approx(math.sqrt((2 + 45) / 4))
 
 
 def table_of(published: Mapping[str, float], metric: str = "accuracy") -> StudyTable:
@@ -124,41 +124,41 @@ def test_an_order_is_reproduced_only_if_the_interval_excludes_0(
 
 def test_seeds_that_one_arm_lacks_are_left_out_of_the_difference() -> None:
     scores = {"base": {0: {"lr1": [80]}, 1: {"lr1": [90]}}, "mlm": {1: {"lr1": [91]}, 2: {"lr1": [50]}}}
-    place = make_table(results(measurements(scores))).places["mlm", "topic"]
-    assert place.difference is not None
-    assert (place.difference.mean, place.difference.num_seeds, place.difference.interval) == (1, 1, None)
-    assert len(place.values) == 2
-    assert place.num_seeds == 3
+    cell = make_table(results(measurements(scores))).cells["mlm", "topic"]
+    assert cell.difference is not None
+    assert (cell.difference.mean, cell.difference.num_seeds, cell.difference.interval) == (1, 1, None)
+    assert len(cell.values) == 2
+    assert cell.num_seeds == 3
 
 
 def test_arms_without_any_number_have_a_place_that_says_so() -> None:
     scores = {"base": {0: {"lr1": [80]}}, "mlm": {0: {"lr1": [math.nan]}}}
     table = make_table(results(measurements(scores)))
-    assert table.places["mlm", "topic"].mean is None
-    assert table.places["mlm", "topic"].difference is None
-    assert table.places["ltr", "topic"].values == {}
+    assert table.cells["mlm", "topic"].mean is None
+    assert table.cells["mlm", "topic"].difference is None
+    assert table.cells["ltr", "topic"].values == {}
 
 
-def test_an_arm_that_is_measured_by_other_metrics_has_no_place() -> None:
+def test_an_arm_that_is_measured_by_other_metrics_has_no_cell() -> None:
     measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
     other = type(measured[1])(**{**vars(measured[1]), "metrics": {"ltr_perplexity": 9.0}})
-    places = make_table(results([measured[0], other])).places
-    assert ("base", "topic") in places
-    assert ("ltr", "topic") not in places
-    assert ("mlm", "topic") in places
+    cells = make_table(results([measured[0], other])).cells
+    assert ("base", "topic") in cells
+    assert ("ltr", "topic") not in cells
+    assert ("mlm", "topic") in cells
 
 
 def test_an_arm_that_is_measured_at_earlier_steps_alone_has_a_place_that_waits() -> None:
     measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
     earlier = type(measured[1])(**{**vars(measured[1]), "step": 4})
-    place = make_table(results([measured[0], earlier])).places["ltr", "topic"]
-    assert (place.values, place.num_seeds) == ({}, 3)
+    cell = make_table(results([measured[0], earlier])).cells["ltr", "topic"]
+    assert (cell.values, cell.num_seeds) == ({}, 3)
 
 
 def test_hyperparameters_that_some_finetuning_seeds_lack_are_not_chosen() -> None:
     scores = {"base": {0: {"lr1": [80, 82], "lr2": [99]}}}
-    place = make_table(results(measurements(scores))).places["base", "topic"]
-    assert (place.values, place.hyperparameters) == ({0: 81}, {0: "lr1"})
+    cell = make_table(results(measurements(scores))).cells["base", "topic"]
+    assert (cell.values, cell.hyperparameters) == ({0: 81}, {0: "lr1"})
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_items_that_cannot_be_used_leave_the_interval_over_seeds(
     }
     without = measurements(scores)
     with_items = [type(m)(**{**vars(m), "items": file}) for m in without]
-    expected = make_table(results(without)).places["mlm", "topic"].difference
-    assert make_table(results(with_items)).places["mlm", "topic"].difference == expected
+    expected = make_table(results(without)).cells["mlm", "topic"].difference
+    assert make_table(results(with_items)).cells["mlm", "topic"].difference == expected
 
 
 def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tmp_path: Path) -> None:
@@ -195,11 +195,11 @@ def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tm
     column = dataclasses.replace(STUDY.measures[0], metric="pearson")
     of_pearson = results(measured)
     scale = dataclasses.replace(of_pearson.scale, measures=(column,))
-    places = make_table(dataclasses.replace(of_pearson, scale=scale)).places
-    difference, base = places["mlm", "topic"].difference, places["base", "topic"].values
+    cells = make_table(dataclasses.replace(of_pearson, scale=scale)).cells
+    difference, base = cells["mlm", "topic"].difference, cells["base", "topic"].values
     assert difference is not None
     assert difference.num_items == 60
-    expected = np.mean([places["mlm", "topic"].values[seed] - base[seed] for seed in range(3)])
+    expected = np.mean([cells["mlm", "topic"].values[seed] - base[seed] for seed in range(3)])
     assert difference.mean == pytest.approx(expected)
 
 
@@ -212,15 +212,15 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
         np.savez(file, accuracy=right)
         metrics = {"accuracy": 100 * right.mean()}
         measured.append(type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": 100.0}))
-    place = make_table(results(measured)).places["mlm", "topic"]
-    assert place.difference is not None
-    assert place.difference.num_items == 200
-    values = make_table(results(measured)).places["base", "topic"].values
-    expected = np.mean([place.values[seed] - values[seed] for seed in range(3)])
-    assert place.difference.mean == pytest.approx(expected)  # in percent, as the table is
-    assert place.difference.interval is not None
+    cell = make_table(results(measured)).cells["mlm", "topic"]
+    assert cell.difference is not None
+    assert cell.difference.num_items == 200
+    values = make_table(results(measured)).cells["base", "topic"].values
+    expected = np.mean([cell.values[seed] - values[seed] for seed in range(3)])
+    assert cell.difference.mean == pytest.approx(expected)  # in percent, as the table is
+    assert cell.difference.interval is not None
     without = [type(m)(**{**vars(m), "items": None}) for m in measured]
-    alone = make_table(results(without)).places["mlm", "topic"].difference
+    alone = make_table(results(without)).cells["mlm", "topic"].difference
     assert alone is not None
     assert (alone.num_items, alone.mean) == (None, pytest.approx(expected))
 
@@ -234,7 +234,7 @@ def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     for time, right in enumerate((0.25, 0.5)):
         np.savez(file, accuracy=np.full(10, right))
         os.utime(file, (time, time))
-        difference = make_table(results(measured)).places["mlm", "topic"].difference
+        difference = make_table(results(measured)).cells["mlm", "topic"].difference
         assert difference is not None
         assert difference.mean == right
 
