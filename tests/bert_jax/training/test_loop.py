@@ -457,7 +457,7 @@ def test_prefetch_keeps_the_order_and_ends() -> None:
 
 def test_prefetch_passes_errors_on_and_counts_waiting() -> None:
     def slow_then_broken() -> Iterator[dict[str, np.ndarray]]:
-        time.sleep(0.3)
+        time.sleep(1)
         yield {"n": np.array([0])}
         raise RuntimeError("shard gone")
 

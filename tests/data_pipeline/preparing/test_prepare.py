@@ -128,7 +128,7 @@ def command_line(pid: int) -> bytes:
 
 
 def wait_until_gone(process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while living(process):
         assert time.monotonic() < deadline, "workers outlived their parent"
         time.sleep(0.05)
