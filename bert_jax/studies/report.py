@@ -46,6 +46,17 @@ _CAPTIONS = {
 }
 """Figure -> title and caption, in the order of the report; `differences` stands beside its table."""
 
+_HOW_TO_READ = (
+    "Each cell is the mean over pretraining seeds ± their standard deviation. The value of one seed is the "
+    "mean over its fine-tuning seeds, with the hyperparameters that are best on the dev set. Degenerate "
+    "trials, which predict the same for every item, are included.",
+    "Differences are paired by pretraining seed. The 95% interval is the range in which the difference would "
+    'be expected with other seeds and other test items; "over seeds alone" means other seeds on these test '
+    "items. If it contains 0, these seeds and items cannot tell the arms apart, which does not show that "
+    "they are equal. Intervals are not corrected for multiple comparisons.",
+    f"{CSV_FILE} has every number that this report is made of.",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TextCell:
@@ -127,6 +138,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "costs": _costs(results),
         "shared": _shared(results),
         "captions": _CAPTIONS,
+        "how_to_read": _HOW_TO_READ,
         "higher": {column.column: higher_is_better(column.metric) for column in table.columns},
     }
 
