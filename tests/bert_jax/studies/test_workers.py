@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,18 @@ from bert_jax.studies.workers import run_workers
 def test_sigterm_while_workers_start_says_that_all_is_saved(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop() -> None:
+        while signal.getsignal(signal.SIGTERM) == before:  # it would end the tests
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
     argv = ("table5", f"--output={tmp_path / 'study'}")
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))  # imports take longer
-    timer.start()
     assert run_workers(argv, ((Place(), Place()),)) == exit_status.SAVED
-    timer.join()
+    stopping.join()
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "study").exists()
 
