@@ -155,6 +155,8 @@ def make_optimizer_config(base: FineTuningConfig, trial: Trial, num_train_steps:
 
 def _depth(path: tuple[str, ...], num_layers: int) -> int:
     match path:
+        case ("encoder", "left_to_right" | "right_to_left", *rest):
+            return _depth(("encoder", *rest), num_layers)
         case ("encoder", "embeddings" | "embeddings_project", *_):
             return 0
         case ("encoder", "final_layer_norm", *_):

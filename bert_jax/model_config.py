@@ -27,7 +27,7 @@ Pooler = Literal["tanh", "gelu_exact", "relu", "transform"]
 Segments = Literal["learnt", "none"]
 Projection = Literal["linear", "none"]
 GeneratorEmbeddings = Literal["shared", "own"]
-Attention = Literal["bidirectional", "causal", "anticausal"]
+Attention = Literal["bidirectional", "causal", "anticausal", "joined"]
 Activation = Literal["gelu_tanh", "gelu_exact", "relu", "silu"]
 DType = Literal["float32", "bfloat16"]
 AttentionKernel = Literal["auto", "none"]
@@ -73,12 +73,14 @@ MODEL_SHAPE = tuple(
 """The fields of ModelConfig that trained parameters depend on."""
 
 PREDICTS_FROM: Mapping[Attention, int] = {"bidirectional": 0, "causal": -1, "anticausal": 1}
-"""Attention -> the position from which a token is predicted, relative to its own."""
+"""Attention -> the position from which the language model head predicts a token, relative to its own; joined
+models have another head."""
 
 DIRECTIONS: Mapping[Attention, str] = {
     "bidirectional": "both ways",
     "causal": "left to right",
     "anticausal": "right to left",
+    "joined": "left to right and right to left, apart",
 }
 """Attention -> how a model with it reads, for messages."""
 
@@ -144,7 +146,9 @@ class ModelConfig:
     normalizations. none: neither. Output layers always have one."""
     attention: Attention = "bidirectional"
     """What a position may attend to. bidirectional: its whole sequence. causal: itself and the positions
-    to its left. anticausal: itself and those to its right."""
+    to its left. anticausal: itself and those to its right. joined: the
+    layers are two stacks, one causal and one anticausal, each with half the
+    width, heads and feed-forward width, whose outputs are concatenated."""
     attention_window: int | None = None
     """How many tokens to each side a position may attend to; None: all."""
     global_every: int | None = None
@@ -217,6 +221,7 @@ class ModelConfig:
             if self.attention_window is None:
                 raise UserError("model.global_every needs model.attention_window; without it all are global")
         self._check_groups()
+        self._check_stacks()
         if self.feed_forward == "geglu" and not self.activation.startswith("gelu"):
             raise UserError(
                 "model.feed_forward geglu has model.activation gelu_tanh or gelu_exact, "
@@ -235,6 +240,13 @@ class ModelConfig:
             raise UserError(
                 "model.global_every makes layers differ, and with model.layer_groups they are the same"
             )
+
+    def _check_stacks(self) -> None:
+        for name in ("hidden_size", "num_heads", "intermediate_size"):
+            if self.attention == "joined" and getattr(self, name) % 2:
+                raise UserError(
+                    f"model.attention joined needs an even model.{name}; it is {getattr(self, name)}"
+                )
 
     @property
     def head_width(self) -> int:
@@ -260,6 +272,24 @@ class ModelConfig:
     def num_distinct_layers(self) -> int:
         """How many layers have parameters of their own."""
         return self.num_layers if self.layer_groups is None else self.layer_groups
+
+    @property
+    def stacks(self) -> tuple["ModelConfig", ...]:
+        """The settings of each stack of layers: this one's own, or those of the two that are joined."""
+        if self.attention != "joined":
+            return (self,)
+        directions: tuple[Attention, ...] = ("causal", "anticausal")
+        return tuple(
+            dataclasses.replace(
+                self,
+                hidden_size=self.hidden_size // 2,
+                num_heads=self.num_heads // 2,
+                intermediate_size=self.intermediate_size // 2,
+                embedding_size=self.embedding_width,
+                attention=direction,
+            )
+            for direction in directions
+        )
 
     @property
     def has_normalized_input(self) -> bool:

@@ -21,6 +21,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.inference.padding import batches_by_length, padded_lengths
+from bert_jax.model.joined_encoder import STACKS
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import ModelConfig
 from data_pipeline.errors import UserError
@@ -234,21 +235,31 @@ def _forward(
     (states, pooled), kept = BertForPreTraining(config).apply(
         {"params": params}, batch, wants_pooled, method=_encode, mutable=["intermediates"]
     )
-    seen = kept["intermediates"]["encoder"]
-    # A layer that is applied several times has kept the probabilities of each time.
-    attention = [
-        probabilities
-        for i in range(config.num_distinct_layers)
-        for probabilities in seen[f"layer_{i}"]["attention"]["attention_probabilities"]
-    ]
     found = {
         "pooled_output": lambda: pooled,
         "sequence_output": lambda: states[-1],
         "embedding_output": lambda: states[0],
         "hidden_states": lambda: jnp.stack([states[i] for i in layers], axis=1),
-        "attention_maps": lambda: jnp.stack(attention, axis=1),
+        "attention_maps": lambda: _attention_maps(config, kept["intermediates"]["encoder"]),
     }
     return {name: found[name]() for name in outputs}
+
+
+def _attention_maps(config: ModelConfig, encoder: dict) -> jax.Array:
+    """float32 [B, layers, N, T, T] of what an encoder's layers have kept; the heads of joined stacks come one
+    after the other."""
+    stacks = [encoder[name] for name in STACKS] if config.attention == "joined" else [encoder]
+    # A layer that is applied several times has kept the probabilities of each time.
+    by_stack = [
+        [
+            probabilities
+            for i in range(config.num_distinct_layers)
+            for probabilities in stack[f"layer_{i}"]["attention"]["attention_probabilities"]
+        ]
+        for stack in stacks
+    ]
+    layers = [jnp.concatenate(heads, axis=1) for heads in zip(*by_stack, strict=True)]
+    return jnp.stack(layers, axis=1)
 
 
 def _encode(

@@ -55,14 +55,12 @@ class Embeddings(nn.Module):
         self.layer_norm = after_embeddings(self.config, "layer_norm")
         self.dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(
-        self, input_ids: jax.Array, segment_ids: jax.Array, positions: jax.Array, deterministic: bool
-    ) -> jax.Array:
-        x_BTE = self.word_embeddings(input_ids)
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        x_BTE = self.word_embeddings(batch["input_ids"])
         if self.segment_embeddings is not None:
-            x_BTE += self.segment_embeddings(segment_ids)
+            x_BTE += self.segment_embeddings(batch["segment_ids"])
         if self.position_embeddings is not None:
-            x_BTE += self.position_embeddings(positions)
+            x_BTE += self.position_embeddings(positions_of(x_BTE.shape[-2], instances_of(batch)))
         return self.dropout(self.layer_norm(x_BTE), deterministic)
 
 
@@ -163,21 +161,23 @@ class Encoder(nn.Module):
         queries_BQD = jnp.take_along_axis(x_BTD, columns[..., None], axis=1)
         return self.final_norm(last(queries_BQD, x_BTD, context.at(columns), deterministic))
 
-    def hidden_states(self, batch: Batch, deterministic: bool) -> list[jax.Array]:
+    def hidden_states(
+        self, batch: Batch, deterministic: bool, embedded_BTE: jax.Array | None = None
+    ) -> list[jax.Array]:
         """The first layer's input and every layer's output, num_layers + 1 arrays [B, T, D]; arguments as
         above.
 
         The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
         """
-        embedded_BTE = self.embed(batch, deterministic)
+        if embedded_BTE is None:
+            embedded_BTE = self.embed(batch, deterministic)
         inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
         last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)
         return [*inputs, self.final_norm(last_BTD)]
 
     def embed(self, batch: Batch, deterministic: bool) -> jax.Array:
         """The embeddings alone, [B, T, E] in `config.dtype`; arguments as above."""
-        positions = positions_of(batch["input_ids"].shape[-1], instances_of(batch))
-        return self.embeddings(batch["input_ids"], batch["segment_ids"], positions, deterministic)
+        return self.embeddings(batch, deterministic)
 
     def _layer_inputs(
         self, batch: Batch, embedded_BTE: jax.Array, deterministic: bool

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
+from bert_jax.model.joined_encoder import JoinedEncoder, make_encoder
 from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import choose_sequences
 from bert_jax.model_config import ModelConfig
@@ -30,7 +31,7 @@ class BertForPreTraining(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        self.encoder = Encoder(self.config)
+        self.encoder = make_encoder(self.config)
         self.pooler = Pooler(self.config)
         self.language_model = LanguageModelHead(self.config)
         self.next_sentence = NextSentenceHead(self.config)
@@ -124,6 +125,30 @@ class HybridModel(nn.Module):
         read = {**batch, "input_ids": input_ids, "is_causal": is_causal}
         states_BTD = self.encoder(read, deterministic)
         return self.next_token(states_BTD[:, :-1], self.encoder.word_embedding_table())
+
+
+class JoinedLanguageModel(nn.Module):
+    """Predicts the next token from those to its left, and the one before from those to its right
+    (`objectives/ltr_rtl.py`). The two directions share embeddings and head, as in ELMo."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.encoder = JoinedEncoder(self.config)
+        self.neighbour_token = LanguageModelHead(self.config.stacks[0])
+
+    def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
+        """float32 logits [B, 2 x (T - 1), V]: of the tokens after each position but the last, and then of
+        those before each position but the first.
+
+        Args:
+          batch: int `input_ids`, `input_mask` and `segment_ids` [B, T]; in a packed batch also
+            `instance_starts` [B, K]. Other keys are ignored.
+          deterministic: False applies dropout, which needs a "dropout" key.
+        """
+        left, right = self.encoder.each(batch, deterministic)
+        states = jnp.concatenate([left[:, :-1], right[:, 1:]], axis=1)
+        return self.neighbour_token(states, self.encoder.word_embedding_table())
 
 
 def abstract_params(config: ModelConfig) -> Mapping[str, Any]:

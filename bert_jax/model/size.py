@@ -58,6 +58,10 @@ def embedding_parameters(model: ModelConfig) -> int:
 
 def layers_parameters(model: ModelConfig) -> int:
     """Parameters of the encoder but for the embeddings; those that layers share are counted once."""
+    return sum(map(_stack_parameters, model.stacks))
+
+
+def _stack_parameters(model: ModelConfig) -> int:
     width, inner = model.hidden_size, model.intermediate_size
     kernels = _FEED_FORWARD_KERNELS[model.feed_forward]
     layer = 4 * width * width + kernels * width * inner
@@ -97,6 +101,10 @@ def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> in
     The lowest `frozen_layers` have no backward pass. Of layers with an attention window the
     scores of their blocks count.
     """
+    return sum(_stack_flops(stack, length, frozen_layers) for stack in model.stacks)
+
+
+def _stack_flops(model: ModelConfig, length: int, frozen_layers: int) -> int:
     width, kernels = model.hidden_size, _FEED_FORWARD_KERNELS[model.feed_forward]
     products = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)
     total = 0

@@ -8,6 +8,7 @@ from bert_jax.objectives.base import register as register
 from bert_jax.objectives.clm_then_mlm import CausalThenMaskedLM as CausalThenMaskedLM
 from bert_jax.objectives.hybrid import HybridLanguageModel as HybridLanguageModel
 from bert_jax.objectives.ltr import LeftToRight as LeftToRight
+from bert_jax.objectives.ltr_rtl import LeftToRightAndRightToLeft as LeftToRightAndRightToLeft
 from bert_jax.objectives.mlm import MaskedLM as MaskedLM
 from bert_jax.objectives.mlm_nsp import MaskedLMAndNSP as MaskedLMAndNSP
 from bert_jax.objectives.mlm_sop import MaskedLMAndSOP as MaskedLMAndSOP

@@ -19,6 +19,7 @@ ROWS_OF_TOKENS: frozenset[Path] = frozenset(
         ("encoder", "embeddings", "word_embeddings", "embedding"),
         ("language_model", "bias"),
         ("next_token", "bias"),
+        ("neighbour_token", "bias"),
         ("span_boundary", "language_model", "bias"),
         ("generator", "language_model", "bias"),
         ("generator", "encoder", "embeddings", "word_embeddings", "embedding"),

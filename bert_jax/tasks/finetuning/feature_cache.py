@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.model.encoder import Encoder
+from bert_jax.model.joined_encoder import make_encoder
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 from bert_jax.tasks.finetuning.head import sequences_of
@@ -150,7 +150,7 @@ class _Layers(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> jax.Array:
-        states = Encoder(self.config, name="encoder").hidden_states(batch, deterministic=True)
+        states = make_encoder(self.config, "encoder").hidden_states(batch, deterministic=True)
         return jnp.stack([states[layer] for layer in self.layers], axis=2)
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.finetuning_config import Combination, FeatureConfig
-from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import Pooler
+from bert_jax.model.joined_encoder import make_encoder
 from bert_jax.model.packed_rows import instance_masks, instance_starts, is_instance
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
@@ -54,18 +54,21 @@ def pooled_features(
       the first, each of which has read the whole sequence.
 
     In a left-to-right model [CLS] has seen no text; the last token takes its place, as in GPT. In a
-    right-to-left one [CLS] has seen all.
+    right-to-left one [CLS] has seen all. Where the two are joined, each half of the vector comes from where
+    its direction has seen all.
 
     To be called as `sequence_features`.
     """
     if features.are_plain(config.num_layers):
         return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic)[:, None])
     sequence_BTW = sequence_features(config, features, batch, deterministic)
-    first, last = (_at(sequence_BTW, columns) for columns in (instance_starts(batch), _last_tokens(batch)))
+    first, last = (
+        _at(sequence_BTW, columns).reshape(-1, sequence_BTW.shape[-1])
+        for columns in (instance_starts(batch), _last_tokens(batch))
+    )
     if features.lstm_layers:
-        (forward, _), (_, backward) = (jnp.split(states, 2, axis=-1) for states in (last, first))
-        return jnp.concatenate([forward, backward], axis=-1)
-    return last if config.attention == "causal" else first
+        return _one_each(last, first, features.lstm_width)
+    return _where_all_is_seen(config, first, last)
 
 
 class LayerWeights(nn.Module):
@@ -84,17 +87,22 @@ def _layers(
     """[B, T, D] of each layer that the head sees: computed before, or now."""
     if FEATURES in batch:
         return [batch[FEATURES][:, :, number] for number in range(len(features.layers))]
-    states = Encoder(config, name="encoder").hidden_states(batch, deterministic)
+    states = make_encoder(config, "encoder").hidden_states(batch, deterministic)
     return [states[layer] for layer in features.layers]
 
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:
     """[B x K, D]: the last layer at the positions to pool, and computed only there."""
-    columns = _last_tokens(batch) if config.attention == "causal" else instance_starts(batch)
+    first, last = instance_starts(batch), _last_tokens(batch)
+    joined = jnp.concatenate([first, last], axis=1)
+    columns = {"causal": last, "joined": joined}.get(config.attention, first)
     if FEATURES in batch:
-        return _at(batch[FEATURES][:, :, 0], columns)
-    states_BKD = Encoder(config, name="encoder")(batch, deterministic, columns)
-    return states_BKD.reshape(-1, states_BKD.shape[-1])
+        states = _at(batch[FEATURES][:, :, 0], columns)
+    else:
+        states = make_encoder(config, "encoder")(batch, deterministic, columns)
+    if config.attention == "joined":
+        states = _where_all_is_seen(config, *jnp.split(states, 2, axis=1))
+    return states.reshape(-1, states.shape[-1])
 
 
 def _last_tokens(batch: Batch) -> jax.Array:
@@ -103,9 +111,26 @@ def _last_tokens(batch: Batch) -> jax.Array:
 
 
 def _at(sequence_BTW: jax.Array, columns_BK: jax.Array) -> jax.Array:
-    """[B x K, W]: the vectors in the given columns of each line."""
-    states_BKW = jnp.take_along_axis(sequence_BTW, columns_BK[..., None], axis=1)
-    return states_BKW.reshape(-1, states_BKW.shape[-1])
+    """[B, K, W]: the vectors in the given columns of each line."""
+    return jnp.take_along_axis(sequence_BTW, columns_BK[..., None], axis=1)
+
+
+def _where_all_is_seen(config: ModelConfig, first: jax.Array, last: jax.Array) -> jax.Array:
+    """Of states of an instance's first and last token, [..., W], what has read the whole instance."""
+    match config.attention:
+        case "causal":
+            return last
+        case "joined":
+            return _one_each(last, first, config.hidden_size // 2)
+        case "bidirectional" | "anticausal":
+            return first
+
+
+def _one_each(forward: jax.Array, backward: jax.Array, width: int) -> jax.Array:
+    """[..., W]: vectors of `width` alternate between two directions, of which each has its own array."""
+    pairs = (*forward.shape[:-1], -1, 2, width)
+    chosen = jnp.stack([forward.reshape(pairs)[..., 0, :], backward.reshape(pairs)[..., 1, :]], axis=-2)
+    return chosen.reshape(forward.shape)
 
 
 def _combine(states: list[jax.Array], combination: Combination) -> jax.Array:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from bert_jax.cli.main import main
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
+from bert_jax.formats.pretrained import HEADS
 from bert_jax.names import ModelFormat
 from bert_jax.training.checkpoints import load_params
 from data_pipeline.corpus.vocabulary_file import read_vocabulary
@@ -97,7 +98,7 @@ def test_a_fine_tuned_model_keeps_its_vocabulary_and_says_what_it_loses(
 
 @pytest.mark.parametrize(
     ("output_format", "objective"),
-    [*itertools.product(("hf", "npz"), ("mlm_nsp", "mlm", "ltr")), ("npz", "rtl")],
+    [*itertools.product(("hf", "npz"), ("mlm_nsp", "mlm", "ltr")), ("npz", "rtl"), ("npz", "ltr_rtl")],
 )
 def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFormat, objective: str) -> None:
     """Parameters, settings and which heads were trained; google-research/bert's format is tested apart."""
@@ -107,18 +108,21 @@ def test_every_format_gives_the_run_back(tmp_path: Path, output_format: ModelFor
     assert read.pretraining == open_model(tmp_path / "run").pretraining
     assert (read.pretraining.seed, read.pretraining.step) == (experiment.seed, 10)
     _, params = load_params(tmp_path / "run")
-    untrained = () if objective == "mlm_nsp" else ("pooler", "next_sentence")
+    untrained = tuple(head for head in HEADS if head not in experiment.objective.trained_parts)
     assert read.missing == untrained
     assert read.config == experiment.model
     trained = {part: arrays for part, arrays in params.items() if part not in untrained}
     jax.tree.map(np.testing.assert_array_equal, read.params, trained)
 
 
-def test_no_other_format_has_a_model_that_reads_right_to_left(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", objective="rtl")
+@pytest.mark.parametrize(("objective", "attention"), [("rtl", "anticausal"), ("ltr_rtl", "joined")])
+def test_no_other_format_has_a_model_that_reads_right_to_left(
+    tmp_path: Path, objective: str, attention: str
+) -> None:
+    make_run(tmp_path / "run", objective=objective)
     refused: dict[ModelFormat, str] = {
-        "hf": "no class for run, trained by objective rtl;",
-        "tf1": "no anticausal attention;",
+        "hf": f"no class for run, trained by objective {objective};",
+        "tf1": f"no {attention} attention;",
     }
     for output_format, said in refused.items():
         with pytest.raises(UserError, match=said):

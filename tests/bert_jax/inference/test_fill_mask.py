@@ -70,7 +70,14 @@ def test_bad_texts_are_refused(model: PretrainedModel) -> None:
         fill_mask(model, "[MASK]" + " cat" * 30)
 
 
-@pytest.mark.parametrize(("objective", "trained"), [("ltr", "left to right"), ("rtl", "right to left")])
+@pytest.mark.parametrize(
+    ("objective", "trained"),
+    [
+        ("ltr", "left to right"),
+        ("rtl", "right to left"),
+        ("ltr_rtl", "left to right and right to left, apart"),
+    ],
+)
 def test_a_model_of_one_direction_is_refused(tmp_path: Path, objective: str, trained: str) -> None:
     make_run(tmp_path / "run", objective=objective, num_layers=1)
     with pytest.raises(UserError, match=f"trained {trained}"):

@@ -54,8 +54,16 @@ def test_published_parameter_counts_of_electra_and_albert() -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_counts_the_parameters_of_its_module(name: str) -> None:
-    model = ModelConfig(vocab_size=7, num_layers=2, hidden_size=4, num_heads=2, intermediate_size=6)
-    task = PretrainingTask(OBJECTIVES[name](), model)
+    objective = OBJECTIVES[name]()
+    model = ModelConfig(
+        vocab_size=7,
+        num_layers=2,
+        hidden_size=4,
+        num_heads=2,
+        intermediate_size=6,
+        attention=objective.attention,
+    )
+    task = PretrainingTask(objective, model)
     assert task.objective.num_parameters(model) == count(task.abstract_params())
 
 
