@@ -58,6 +58,7 @@ def in_bucket(words: list[str], tmp_path: Path, corpus: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
     upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     steps = ("--num-train-steps", "60", "--eval-every", "30")

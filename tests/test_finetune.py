@@ -267,6 +267,7 @@ def test_results_are_those_of_all_finished_trials_wherever_it_stops(directory: P
     assert (directory / "stopped" / "trials" / trial["trial"] / "result.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stopped_once")
 def test_an_interrupted_trial_goes_on_in_less_memory(directory: Path, capsys: pytest.CaptureFixture) -> None:
     short = command(directory, "--epochs=1", "--learning-rate=1e-3", output="in-parts")
@@ -311,6 +312,7 @@ def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
         gather([part], 3)
 
 
+@pytest.mark.slow
 def test_short_texts_share_lines(directory: Path) -> None:
     shared = read_record(directory / "output" / "best").packing
     assert shared is not None
@@ -321,6 +323,7 @@ def test_short_texts_share_lines(directory: Path) -> None:
     assert read_record(directory / "unpacked" / "best").packing is None
 
 
+@pytest.mark.slow
 def test_a_trial_packs_alike_alone_and_in_a_grid(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Makes compiling cost as much as a few steps on this data, so that the number of steps decides.
     monkeypatch.setattr(packing, "_CPU_FLOPS_WHILE_COMPILING", 1e7)

@@ -138,6 +138,7 @@ def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_pa
     assert [row["step"] for row in deterministic_rows(workdir) if row["split"] == "heldout"] == [1]
 
 
+@pytest.mark.slow
 def test_heads_that_the_model_lacks_are_drawn_and_said(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +170,7 @@ def test_going_on_needs_the_same_model(
     assert "starting from" not in said
 
 
+@pytest.mark.slow
 def test_a_vocabulary_may_go_on_after_the_models(
     longer: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

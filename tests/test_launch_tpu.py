@@ -481,6 +481,7 @@ def test_what_follows_an_exit_status(
     assert ("t1v-n-a-w-1: the end" in train.stdout) == (status in (1, 2, 69)), "the log tells why"
 
 
+@pytest.mark.slow
 @both_apis
 def test_the_slice_of_a_failed_run_is_deleted_if_wanted(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], tmp_path: Path
@@ -490,6 +491,7 @@ def test_the_slice_of_a_failed_run_is_deleted_if_wanted(
     assert "t1v-n-a-w-1: the end" in train.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [True, False])
 def test_watch_puts_the_commit_of_the_run_on_another_slice(
     recorded: bool, laptop: Laptop, source: tuple[str, ...], tmp_path: Path
@@ -512,6 +514,7 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
     assert ("config.json, which names the run's commit; pass --commit" in watch.stderr) == (not recorded)
 
 
+@pytest.mark.slow
 def test_watch_waits_for_the_queue_and_installs_on_what_comes(
     laptop: Laptop, source: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -791,6 +794,7 @@ def test_a_fresh_host_waits_for_its_own_updates(laptop: Laptop, tmp_path: Path) 
     assert did.read_text().split() == ["update", "wait", "update", "wait", "update", "gcsfuse"]
 
 
+@pytest.mark.slow
 @both_apis
 def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], tmp_path: Path
@@ -894,6 +898,7 @@ def note_progress(laptop: Laptop, command: str, left: int) -> None:
     write_json(directory / "progress.json", progress)
 
 
+@pytest.mark.slow
 @both_apis
 def test_each_slice_works_on_the_study_and_is_given_back(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path
@@ -915,6 +920,7 @@ def test_each_slice_works_on_the_study_and_is_given_back(
         assert "sick" in (tmp_path / f"t1v-n-a-{number}-w-0.copied").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "left", "slices"),
     [
@@ -942,6 +948,7 @@ def test_no_slice_is_rented_if_nothing_is_left_of_the_same_study(
     assert ("nothing is left to do of: table5 --scale small" in study.stdout) == (slices == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "slices"), [(0, 1), (1, 2)])
 def test_a_slice_of_a_study_that_is_taken_away_is_replaced_if_something_is_left(
     left: int, slices: int, laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path

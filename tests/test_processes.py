@@ -317,14 +317,14 @@ def test_several_processes_start_from_a_model(directory: Path, undisturbed: Path
             np.testing.assert_allclose(actual[path], array, atol=1e-9, err_msg=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "difference"),
     [
         (["--seed", "1"], "seed 1 instead of 0"),
-        pytest.param(
+        (
             ["--optimizer.decay-exclusions", "bias", "layer_norm", "embeddings"],
             "optimizer.decay_exclusions.2 embeddings instead of None",
-            marks=pytest.mark.slow,
         ),
     ],
 )

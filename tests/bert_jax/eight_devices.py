@@ -10,8 +10,6 @@ It writes these arrays:
     MODE/evaluation, MODE/outputs        an evaluation with that state
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
-    MODE/OBJECTIVE/ENCODER/params        params after a step with Muon, for each of `encoders.MODES_OF_CASES`
-    MODE/OBJECTIVE/ENCODER/resumed       whether the step after is the same, to the bit, from a checkpoint
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
@@ -22,13 +20,10 @@ Several processes that find each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCE
 can run it together; each has its share of the devices.
 """
 
-import contextlib
 import dataclasses
 import functools
 import os
 import sys
-import tempfile
-from pathlib import Path
 
 os.environ.setdefault("JAX_NUM_PROCESSES", "1")
 os.environ["XLA_FLAGS"] = (
@@ -43,20 +38,18 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import NamedSharding
 
-from bert_jax.config import OptimizerConfig, ParallelConfig
+from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
 from bert_jax.model.attention import attend_fused
 from bert_jax.model.dropout import Dropout
-from bert_jax.objectives import OBJECTIVES, MaskedLMAndNSP
+from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
 from bert_jax.parallel.sharding import make_mesh
-from bert_jax.retention import Kept
 from bert_jax.task import Batch
 from bert_jax.tasks.squad import Spans
-from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from
@@ -64,7 +57,6 @@ from data_pipeline.config import DataConfig, Phase
 from data_pipeline.pretraining.batch_contract import SLOT_KEYS
 from data_pipeline.tasks.finetuning.batches import training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
-from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES
 from tests.bert_jax.tasks.small_rows import make_rows
 from tests.bert_jax.tiny_model import TINY
 
@@ -231,35 +223,6 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
     return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
 
 
-def learn(
-    objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
-) -> dict[str, np.ndarray]:
-    """Parameters of two layers after a step with a z-loss; whether the next is the same from a checkpoint.
-
-    The first step has the slots of the first phase that the objective asks for.
-    """
-    model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
-    optimizer = OptimizerConfig(name="muon")
-    experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
-    experiment = experiment.with_objective(OBJECTIVES[objective](z_loss=0.1))
-    program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
-    stages = experiment.data.phases[0].max_predictions_per_seq, PREDICTIONS
-    first, second = (put(program, seed, slots) for seed, slots in enumerate(stages))
-    state = program.train_step(program.init(), first, RATE)
-    params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
-    arrays = {f"params/{name}": array for name, array in params.items()}
-    with tempfile.TemporaryDirectory() as directory:
-        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
-            checkpoints.save(1, state)
-        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
-            restored = checkpoints.restore_newest(program.abstract_state())
-    after, resumed = (
-        jax.tree.leaves(jax.device_get(program.train_step(begun, second, RATE)))
-        for begun in (state, restored)
-    )
-    return arrays | {"resumed": np.array(all(map(np.array_equal, after, resumed)))}
-
-
 def main(output: str, *wanted: str) -> None:
     """Runs two steps in every mode, or in those wanted; pmap_then_jit does one in pmap and one in jit."""
     if PROCESSES > 1:
@@ -296,10 +259,6 @@ def main(output: str, *wanted: str) -> None:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])
             arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
-        for mode, objective, encoder in MODES_OF_CASES:
-            devices, parallel = MODES[mode]
-            learnt = learn(objective, encoder, parallel, jax.devices()[:devices])
-            arrays |= {f"{mode}/{objective}/{encoder}/{name}": array for name, array in learnt.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

@@ -89,7 +89,7 @@ def test_lower_layers_learn_more_slowly() -> None:
         assert changes[lower] == pytest.approx(changes[upper] / 2, rel=0.1)
 
 
-@pytest.mark.parametrize("kind", ["tagging", "classification"])
+@pytest.mark.parametrize("kind", [pytest.param("tagging", marks=pytest.mark.slow), "classification"])
 def test_features_alone_train_nothing_of_the_encoder(kind: str) -> None:
     features = FeatureConfig(layers=(-1, -2, 0), combine="weighted", lstm_layers=1, lstm_width=4)
     changes = moved(LayerRates(frozen_layers=2), features, kind)
@@ -108,7 +108,12 @@ def make(kind: str, config: FineTuningConfig) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "combine"),
-    [("tagging", "concat"), ("choice", "weighted"), ("relation", "sum"), ("in_batch_ranking", "concat")],
+    [
+        ("tagging", "concat"),
+        pytest.param("choice", "weighted", marks=pytest.mark.slow),
+        pytest.param("relation", "sum", marks=pytest.mark.slow),
+        pytest.param("in_batch_ranking", "concat", marks=pytest.mark.slow),
+    ],
 )
 def test_a_bilstm_does_not_see_padding(kind: str, combine: Combination) -> None:
     features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=1, lstm_width=4)

@@ -78,9 +78,8 @@ def batch_of(length: int) -> Batch:
     }
 
 
-@pytest.mark.parametrize(
-    "columns", [None, pytest.param(jnp.array([[0, 7, 300], [380, 2, 2]]), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [None, jnp.array([[0, 7, 300], [380, 2, 2]])])
 def test_an_encoder_computes_the_same_in_blocks(
     columns: jax.Array | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def flags(workdir: Path, corpus: Path) -> list[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_its_evaluation_repeats(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = deterministic_rows(run)
     training = [row for row in rows if row["split"] == "train"]
@@ -135,6 +136,7 @@ def test_the_generator_is_exported_alone(
     assert not Path(output).exists()
 
 
+@pytest.mark.slow
 def test_another_objective_starts_from_the_discriminator(run: Path, corpus: Path, tmp_path: Path) -> None:
     more = ("--init-from", str(run), "--num-train-steps", "1", "--optimizer.warmup-steps", "5")
     assert main(arguments(tmp_path / "mlm", corpus, *more)) == 0

@@ -84,6 +84,7 @@ def test_who_waits_for_a_job_has_it_once_it_is_given_back(tmp_path: Path) -> Non
     assert order == ["first", "second"]
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path) -> None:
     first, second = leases(tmp_path), leases(tmp_path, free=5.0)
     first._owner["host"] = "elsewhere"  # so that only renewals tell that it lives

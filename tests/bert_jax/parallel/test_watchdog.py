@@ -42,6 +42,7 @@ def test_a_process_that_hangs_says_where_and_ends() -> None:
     assert said.splitlines()[-1].startswith("bert-jax: error: no step in 1 s, after step 8;")
 
 
+@pytest.mark.slow
 def test_one_that_evaluates_does_not_hang() -> None:
     assert ends("with watchdog.paused(): wait_for_a_device()", allowed="3") == (0, "")
 

@@ -42,7 +42,8 @@ def compilations() -> Iterator[list[float]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("mode", ["jit", pytest.param("pmap", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_a_later_phase_begins_without_compiling(mode: ParallelMode, shared_programs: dict) -> None:
     shared_programs.clear()
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))

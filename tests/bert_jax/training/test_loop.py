@@ -128,6 +128,7 @@ def test_a_signal_saves_and_the_same_command_ends_the_same(
     assert_same_run(tmp_path, finished)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_a_stop_left_out_is_made_up(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +243,7 @@ def test_a_few_steps_are_recorded_for_the_profiler(
     assert "recorded steps 12 to 12 in" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_and_a_longer_run_is_not(
     finished: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

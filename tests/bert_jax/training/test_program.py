@@ -1,9 +1,6 @@
 """Every way of spreading a step over devices computes what one device computes."""
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 from typing import Literal
 
 import jax
@@ -19,10 +16,9 @@ from bert_jax.parallel.sharding import join_blocks, make_mesh
 from bert_jax.training.program import COMPILER_OPTIONS, compiler_options, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
-from tests.bert_jax.encoders import MODES_OF_CASES
+from tests.bert_jax.results_on_devices import assert_equal, run_on_eight_devices
 from tests.bert_jax.tpu.small_step import MODEL, PHASE
 
-ROOT = Path(__file__).parents[3]
 MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_everywhere", "pmap_then_jit")
 
 
@@ -30,19 +26,7 @@ MODES = ("accumulated", "jit", "pmap", "fsdp", "tensor_accumulated", "tensor_eve
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """What `eight_devices` computed."""
     output = tmp_path_factory.mktemp("parallel") / "results.npz"
-    program = [sys.executable, "-m", "tests.bert_jax.eight_devices", str(output)]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(np.load(output))
-
-
-def assert_equal(results: dict[str, np.ndarray], mode: str, part: str, tolerance: float = 2e-6) -> None:
-    """Asserts that a mode's arrays equal those of one device, up to the order in which floats are added."""
-    expected = {n: x for n, x in results.items() if n.startswith(f"one_device/{part}/")}
-    assert expected
-    for name, array in expected.items():
-        ours = results[name.replace("one_device", mode, 1)]
-        np.testing.assert_allclose(ours, array, atol=tolerance, rtol=tolerance, err_msg=name)
+    return run_on_eight_devices("eight_devices", output)
 
 
 @pytest.mark.slow
@@ -64,25 +48,6 @@ def test_evaluation_equals_that_of_one_device(results: dict[str, np.ndarray], mo
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndarray], mode: str) -> None:
     assert_equal(results, mode, "packed", tolerance=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "objective", "encoder"), [case for case in MODES_OF_CASES if case[0] != "one_device"]
-)
-def test_every_objective_and_encoder_learns_as_on_one_device(
-    results: dict[str, np.ndarray], mode: str, objective: str, encoder: str
-) -> None:
-    # Muon makes the smallest parts of a gradient as large as the others, and their rounding with them.
-    assert_equal(results, mode, f"{objective}/{encoder}/params", tolerance=2e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "objective", "encoder"), MODES_OF_CASES)
-def test_every_objective_and_encoder_resumes_to_the_bit(
-    results: dict[str, np.ndarray], mode: str, objective: str, encoder: str
-) -> None:
-    assert results[f"{mode}/{objective}/{encoder}/resumed"]
 
 
 @pytest.mark.slow
@@ -191,7 +156,8 @@ def test_a_mesh_that_does_not_fit_is_refused() -> None:
         make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
 
 
-@pytest.mark.parametrize("mode", ["jit", pytest.param("pmap", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
 def test_left_to_right_needs_no_slots_for_masks(mode: Literal["jit", "pmap"]) -> None:
     model = ModelConfig(
         vocab_size=50, num_layers=1, hidden_size=8, num_heads=1, intermediate_size=8, attention="causal"

@@ -1,6 +1,6 @@
 """A run goes on from its checkpoint bit for bit, with each optimizer.
 
-`test_program.py` has every objective and encoder, on eight devices.
+`test_program_of_objectives.py` has every objective and encoder, on eight devices.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ OPTIMIZERS = {
     ("objective", "encoder", "optimizer"),
     [
         ("mlm_nsp", "bert", "adamw"),
-        ("mlm_nsp", "modern", "muon"),
-        # `test_program.py` resumes every objective and encoder on eight devices.
+        pytest.param("mlm_nsp", "modern", "muon", marks=pytest.mark.slow),
+        # `test_program_of_objectives.py` resumes every objective and encoder on eight devices.
         pytest.param("rtd", "albert_pre", "adamw", marks=pytest.mark.slow),
         pytest.param("mlm_nsp", "modern", "lamb", marks=pytest.mark.slow),
         pytest.param("mlm_nsp", "modern", "stable_adamw", marks=pytest.mark.slow),

@@ -55,7 +55,13 @@ def check_same(kind: str, config: FineTuningConfig) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), packed, padded)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# With a target for each row, with several sequences in a row, and with a target for each token.
+IN_EVERY_RUN = ("classification", "choice", "tagging")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in IN_EVERY_RUN else pytest.mark.slow) for kind in KINDS]
+)
 def test_sums_and_gradients_are_those_of_padded_rows(kind: str) -> None:
     check_same(kind, FineTuningConfig(model=MODEL, num_labels=LABELS))
 
@@ -64,8 +70,8 @@ def test_sums_and_gradients_are_those_of_padded_rows(kind: str) -> None:
     ("kind", "attention", "layers"),
     [
         ("classification", "causal", (-1,)),
-        ("choice", "causal", (0, -1)),
-        ("tagging", "bidirectional", (0, -1)),
+        pytest.param("choice", "causal", (0, -1), marks=pytest.mark.slow),
+        pytest.param("tagging", "bidirectional", (0, -1), marks=pytest.mark.slow),
     ],
 )
 def test_so_they_are_left_to_right_and_of_several_layers(
