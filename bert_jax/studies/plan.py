@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from bert_jax.objectives import Objective, objective_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import with_changes
-from bert_jax.study import Changes, Finetuned, Measure, Probe, Scale, Study
+from bert_jax.study import Changes, Finetuned, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.checks import check_positive
@@ -105,7 +106,8 @@ def make_plan(
       steps: of the pretrainings of arms whose steps follow from something else; these count.
 
     Raises:
-      UserError: a setting is unknown, or settings contradict each other.
+      UserError: a setting is unknown, settings contradict each other, or an arm's objective trains nothing
+        that a measure could be taken of.
     """
     arms = study.arms_at(scale)
     experiments = {name: _experiment(study, scale, name, changes) for name in arms}
@@ -163,6 +165,8 @@ def _measure(
                 flags = {**measure.flags, **scale.finetuning, **probing}
             case Finetuned():
                 flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
+            case HeldoutLM() | MinimalPairs():
+                _check_predicts_tokens(f"study {study.name}, arm {name}", run.experiment.objective, measure)
         for step in _steps(measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
@@ -171,6 +175,14 @@ def _measure(
             job = next(same, job)
             jobs.setdefault(job.path, job)
             yield job
+
+
+def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -> None:
+    if "language_model" not in objective.trained_parts:
+        raise UserError(
+            f"{where}: objective {objective_name(objective)} trains no language model head, which measure "
+            f"{measure.name} needs; leave it out of the arm's `measured`"
+        )
 
 
 def _steps(measure: Measure, experiment: Experiment) -> list[int]:

@@ -5,9 +5,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from bert_jax.objectives import CausalThenMaskedLM, LeftToRight
+from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDetection
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
-from bert_jax.study import Arm, Changes, Probe, Scale, Study
+from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
@@ -180,3 +180,14 @@ def test_a_wrong_study_says_what_is_wrong(changes: dict[str, object], message: s
 def test_an_unknown_setting_is_named(name: str) -> None:
     with pytest.raises(UserError, match=f"arm base: unknown setting .*{name.partition('.')[2] or name}"):
         make_plan(STUDY, "one", STUDY.scales["one"], {name: 1})
+
+
+@pytest.mark.parametrize("measure", [HeldoutLM("bits", "bits_per_byte"), MinimalPairs("BLiMP", "accuracy")])
+def test_an_arm_that_predicts_no_tokens_is_not_measured_by_their_probabilities(measure: Measure) -> None:
+    arms = {**STUDY.arms, "rtd": Arm(TINY, {"objective": ReplacedTokenDetection()})}
+    study = dataclasses.replace(STUDY, arms=arms, measures=(TOPIC, measure))
+    with pytest.raises(UserError, match=f"arm rtd: objective rtd trains no .* measure {measure.name} needs"):
+        make_plan(study, "one", study.scales["one"], {})
+    arms["rtd"] = dataclasses.replace(arms["rtd"], measured=("classify",))
+    plan = make_plan(dataclasses.replace(study, arms=arms), "one", study.scales["one"], {})
+    assert [job.measure for job in plan.measured["rtd", 0]] == [TOPIC]
