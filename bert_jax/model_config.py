@@ -173,10 +173,10 @@ class ModelConfig:
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: on TPU, in bfloat16, attention over 128, 256, 384 or 512 positions
-    is one kernel; on CPU, without gradients, more than 256 query positions
-    are computed in blocks. none: neither. The two settings round
-    differently, and the kernel draws different dropout."""
+    """auto: on TPU, in bfloat16, attention is one kernel if the positions are a
+    multiple of 128, up to 2,048; on CPU, without gradients, more than 256
+    query positions are computed in blocks. none: neither. The two settings
+    round differently, and the kernel draws different dropout."""
 
     def __post_init__(self) -> None:
         for name, most in MODEL_SIZES.items():

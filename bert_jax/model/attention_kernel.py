@@ -1,11 +1,12 @@
-"""Attention of short sequences as one TPU kernel, whose scores never leave the chip's vector memory.
+"""Attention as one TPU kernel, whose scores never leave the chip's vector memory.
 
 Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and at BERT's
 lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
-whole heads: all their scores fit, so softmax is exact in one pass (no running maximum, unlike kernels for
-long sequences). The backward pass recomputes scores from queries and keys, and random bits from counters.
+whole heads or, beyond 512 positions, some queries of one head. It sees all keys of these, so softmax is exact
+in one pass (no running maximum, unlike kernels for much longer sequences). The backward pass recomputes
+scores from queries and keys, and random bits from counters.
 
-Shapes: B batch, N heads, H heads of one step, K head width, T length (of keys), Q length (of queries).
+Shapes: B batch, N heads, H heads of one step, K head width, T length, Q queries of one step.
 Positions are the last axis of queries, keys and values, so that they fill the lanes of the chip's registers.
 """
 
@@ -35,7 +36,7 @@ def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DType
     return (
         num_queries == length
         and length % _LANES == 0
-        and length**2 <= _MOST_SCORES
+        and _LANES * length <= _MOST_SCORES
         and head_width % (2 * _SUBLANES) == 0
         and dtype == jnp.bfloat16
     )
@@ -57,8 +58,8 @@ def fused_attention(
       projections: queries, keys and values before their biases are added.
       biases: [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions, which the
         kernel computes as well; XLA would have to read three arrays again.
-      score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, Q]; no gradient flows
-        into it.
+      score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, T], keys first; no gradient
+        flows into it.
       seed: uint32 [4]: two words of a key, the first row's index in the whole batch, and the first head's
         in the whole model. With the position they determine an element's random bits.
       num_heads: heads of the whole model, of which N are here.
@@ -66,16 +67,18 @@ def fused_attention(
       interpret: compute it with jax operations, on any platform, for tests.
 
     Returns:
-      [B, N, K, Q] of the projections' type.
+      [B, N, K, T] of the projections' type.
     """
     return _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret)[0]
 
 
 def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret):  # type: ignore[no-untyped-def]
     biased = tuple(x + biases[:, :, i, :, None] for i, x in enumerate(projections))
-    output = jax.ShapeDtypeStruct(biased[0].shape, biased[0].dtype)
+    queries, *keys_and_values = biased
+    output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
     kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
-    mixed = _call(kernel, "attention_forward", seed, score_bias, biased, output, interpret)
+    call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, interpret)
+    (mixed,) = call((queries,), keys_and_values, (output,), ())
     return mixed, (biased, score_bias, seed)
 
 
@@ -85,8 +88,9 @@ def _fused_backward(num_heads, dropped, interpret, kept, gradient):  # type: ign
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
     sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
     kernel = functools.partial(_backward, num_heads=num_heads, dropped=dropped)
-    arrays, outputs = (*biased, gradient), (output, output, output, sums)
-    *gradients, sums = _call(kernel, "attention_backward", seed, score_bias, arrays, outputs, interpret)
+    queries, *keys_and_values = biased
+    call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, interpret)
+    *gradients, sums = call((queries, gradient), keys_and_values, (output,), (output, output, sums))
     return tuple(gradients), sums[:, :, :3].astype(gradient.dtype), None, None
 
 
@@ -94,36 +98,71 @@ fused_attention.defvjp(_fused_forward, _fused_backward)
 
 
 def _call(  # type: ignore[no-untyped-def]
-    kernel: Callable[..., None], name: str, seed, score_bias, arrays, outputs, interpret: bool
+    kernel: Callable[..., None],
+    name: str,
+    seed,
+    score_bias,
+    interpret: bool,
+    by_query,
+    by_head,
+    outputs_by_query,
+    outputs_by_head,
 ):
-    """Runs a kernel on arrays [B, N, ...]; each step takes one row and `heads_of_a_step` whole heads."""
-    batch, heads, _, length = arrays[0].shape
-    step = heads_of_a_step(heads, length)
+    """Runs a kernel for one row, `heads_of_a_step` heads and `queries_of_a_step` queries at a time.
+
+    Args:
+      kernel: gets references to the seed, the bias, inputs and outputs in the order of the arguments; where a
+        step has not all queries, also to float32 arrays of the shapes of the first two `outputs_by_head`, in
+        which it can add up over the steps of a head.
+      name: of the kernel in the compiled program.
+      seed: as of `fused_attention`.
+      score_bias: as of `fused_attention`.
+      interpret: as of `fused_attention`.
+      by_query: arrays [B, N, K, T], of which a step reads its own queries.
+      by_head: arrays [B, N, ...], of which a step reads all that belongs to its heads.
+      outputs_by_query: shapes of what is written as `by_query` is read.
+      outputs_by_head: shapes of what is written as `by_head` is read, by all steps of a head.
+    """
+    batch, heads, width, length = by_query[0].shape
+    step, queries = heads_of_a_step(heads, length), queries_of_a_step(length)
+
+    def some_queries(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
+        return pl.BlockSpec((1, step, array.shape[2], queries), lambda b, n, i: (b, n, 0, i))
 
     def whole_heads(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
-        return pl.BlockSpec((1, step, *array.shape[2:]), lambda b, n: (b, n, 0, 0))
+        return pl.BlockSpec((1, step, *array.shape[2:]), lambda b, n, i: (b, n, 0, 0))
 
+    seen = min(queries, score_bias.shape[2])
+    added = [pltpu.VMEM((step, width, length), jnp.float32) for _ in outputs_by_head[:2]]
     call = pl.pallas_call(
         kernel,
-        grid=(batch, heads // step),
+        grid=(batch, heads // step, length // queries),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((1, *score_bias.shape[1:]), lambda b, n: (b, 0, 0)),
-            *map(whole_heads, arrays),
+            pl.BlockSpec((1, length, seen), lambda b, n, i: (b, 0, i if seen > 1 else 0)),
+            *map(some_queries, by_query),
+            *map(whole_heads, by_head),
         ],
-        out_specs=jax.tree.map(whole_heads, outputs),
-        out_shape=outputs,
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        out_specs=(*map(some_queries, outputs_by_query), *map(whole_heads, outputs_by_head)),
+        out_shape=(*outputs_by_query, *outputs_by_head),
+        scratch_shapes=added if queries < length else [],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         name=name,
         interpret=interpret,
     )
-    return call(seed, score_bias, *arrays)
+    return call(seed, score_bias, *by_query, *by_head)
 
 
 def heads_of_a_step(heads: int, length: int) -> int:
     """The largest divisor of `heads` that fits one step; one head of a short sequence is too little work."""
-    most = max(_MOST_SCORES // length**2, 1)
+    most = _MOST_SCORES // (length * queries_of_a_step(length))
     return max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
+
+
+def queries_of_a_step(length: int) -> int:
+    """How many of the queries of a head fit one step: all up to 512, then a divisor of the length."""
+    most = _MOST_SCORES // length
+    return max(count for count in range(_LANES, length + 1, _LANES) if length % count == 0 and count <= most)
 
 
 def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int) -> None:  # type: ignore[no-untyped-def]
@@ -135,20 +174,46 @@ def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int)
 
 
 def _backward(  # type: ignore[no-untyped-def]
-    seed, score_bias, q, k, v, gradient, dq, dk, dv, sums, *, num_heads: int, dropped: int
+    seed, score_bias, q, gradient, k, v, dq, dk, dv, sums, *added, num_heads: int, dropped: int
 ) -> None:
     q_HKQ, k_HKT, v_HKT, gradient_HKQ = _scaled(q[0]), k[0], v[0], gradient[0]
     exponentials_HTQ, inverse_sums = _softmax(q_HKQ, k_HKT, score_bias[0])
     softmax_HTQ = exponentials_HTQ * inverse_sums
     probabilities_HTQ = _drop(softmax_HTQ * _scale_up(dropped), seed, num_heads, dropped)
-    dv[0] = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2).astype(dv.dtype)
+    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2)
     # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
     weighted_HTQ = probabilities_HTQ * _product(v_HKT, gradient_HKQ, 1, 1)
     dscores_HTQ = weighted_HTQ - softmax_HTQ * weighted_HTQ.sum(axis=1, keepdims=True)
     dscores_HTQ = dscores_HTQ.astype(dq.dtype)
     dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1)).astype(dq.dtype)
-    dk[0] = _product(q_HKQ, dscores_HTQ, 2, 2).astype(dk.dtype)
-    sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
+    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2)
+    if added:
+        _add_up((dk_HKT, dv_HKT), added, (dk, dv), sums)
+        sums[0] += _sum_in_row(0, dq[0])
+    else:
+        dk[0], dv[0] = dk_HKT.astype(dk.dtype), dv_HKT.astype(dv.dtype)
+        sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
+
+
+def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def]
+    """Adds to what the steps of a head have found so far, [H, K, T] each; the last step writes the sums, and
+    those over positions."""
+    step = pl.program_id(2)
+
+    @pl.when(step == 0)
+    def _() -> None:
+        sums[...] = jnp.zeros(sums.shape, sums.dtype)
+        for array in added:
+            array[...] = jnp.zeros(array.shape, array.dtype)
+
+    for array, term in zip(added, terms, strict=True):
+        array[...] += term
+
+    @pl.when(step == pl.num_programs(2) - 1)
+    def _() -> None:
+        for number, (output, array) in enumerate(zip(outputs, added, strict=True), start=1):
+            output[0] = array[...].astype(output.dtype)
+            sums[0] += _sum_in_row(number, output[0])
 
 
 def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
@@ -187,8 +252,9 @@ def _drop(x_HTQ: jax.Array, seed, num_heads: int, dropped: int) -> jax.Array:  #
     """`x_HTQ` with dropped elements set to 0; (key, row, head, position) decides which."""
     if not dropped:
         return x_HTQ
-    heads, length, _ = x_HTQ.shape
+    heads, _, queries = x_HTQ.shape
     row = seed[2] + pl.program_id(0).astype(jnp.uint32)
-    first_head = seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
-    kept = keep(seed[0], seed[1], row * num_heads + first_head, heads, length, dropped)
+    first_head = row * num_heads + seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
+    first_query = (pl.program_id(2) * queries).astype(jnp.uint32) if pl.num_programs(2) > 1 else None
+    kept = keep(seed[0], seed[1], first_head, x_HTQ.shape, dropped, first_query)
     return jnp.where(kept, x_HTQ, 0.0)

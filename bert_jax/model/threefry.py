@@ -30,16 +30,25 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def keep(
-    key0: jax.Array, key1: jax.Array, first_head: jax.Array, heads: int, length: int, dropped: int
+    key0: jax.Array,
+    key1: jax.Array,
+    first_head: jax.Array,
+    shape: tuple[int, ...],
+    dropped: int,
+    first_query: jax.Array | None = None,
 ) -> jax.Array:
-    """bool [H, T, Q], False with probability dropped / RESOLUTION, for consecutive heads.
+    """bool [H, T, Q], False with probability dropped / RESOLUTION, for consecutive heads and queries; None:
+    from the first query on.
 
     A block of the generator gives four draws, one for each quarter of the keys: whole registers of words
     then become whole registers of draws, without moving data.
     """
-    shape = (heads, length // 4, length)
-    head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(3))
-    words = threefry2x32((key0, key1), ((first_head + head) * shape[1] + row, column), _ROUNDS)
+    heads, length, queries = shape
+    words_of_keys = (heads, length // 4, queries)
+    head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, words_of_keys, axis) for axis in range(3))
+    if first_query is not None:
+        column = column + first_query
+    words = threefry2x32((key0, key1), ((first_head + head) * (length // 4) + row, column), _ROUNDS)
     # The upper and the lower 16 bits of a word, as signed numbers: the chip cannot compare unsigned ones.
     draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
     return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)

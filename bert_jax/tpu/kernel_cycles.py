@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from bert_jax.model.attention_kernel import fused_attention, heads_of_a_step
+from bert_jax.model.attention_kernel import fused_attention, heads_of_a_step, queries_of_a_step
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
 
@@ -36,7 +36,7 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
       RuntimeError: the compiler wrote no schedule.
     """
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
-    steps = rows * heads // heads_of_a_step(heads, length)
+    steps = rows * (heads // heads_of_a_step(heads, length)) * (length // queries_of_a_step(length))
     bundles = _bundles(where.name, heads, width, length, score_bias[2])[kernel.name]
     moved = _MOVED_FORWARD if kernel.name == "attention_forward" else _MOVED_BACKWARD
     seconds = 2 * moved * rows * heads * width * length / where.chip.hbm_bandwidth

@@ -27,11 +27,11 @@ from bert_jax.model.dropout import RESOLUTION, num_dropped
 from bert_jax.model_config import ModelConfig
 
 INTERPRET = jax.default_backend() != "tpu"
-ROWS, LENGTH, HEADS, WIDTH = 2, 128, 4, 16
+ROWS, LENGTH, HEADS, WIDTH = 2, 256, 4, 16
 RATE = 0.1
 
 MASK = np.arange(LENGTH) < np.array([[100], [LENGTH]])
-INSTANCES = np.where(np.arange(LENGTH) < 40, 0, 40) * np.ones((ROWS, 1), int)
+INSTANCES = np.where(np.arange(LENGTH) < 140, 0, 140) * np.ones((ROWS, 1), int)
 BIASES = {
     "padded": attention_bias(ModelConfig(), jnp.asarray(MASK)),
     "causal": attention_bias(ModelConfig(attention="causal"), jnp.asarray(MASK)),
@@ -65,7 +65,7 @@ def attend_with_the_kernels_draws(
 
 def kept(words: jax.Array, first_head: int, rate: float) -> jax.Array:
     head = jnp.uint32(first_head)
-    return threefry.keep(words[0], words[1], head, HEADS, LENGTH, num_dropped(rate))
+    return threefry.keep(words[0], words[1], head, (HEADS, LENGTH, LENGTH), num_dropped(rate))
 
 
 def value_and_gradients(attend: Callable[[Projections], jax.Array]) -> list[np.ndarray]:
@@ -79,7 +79,13 @@ def value_and_gradients(attend: Callable[[Projections], jax.Array]) -> list[np.n
 
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("dropout", ["without_dropout", "with_dropout"])
-def test_outputs_and_gradients_are_those_of_the_plain_operations(bias: str, dropout: str) -> None:
+@pytest.mark.parametrize("queries", [LENGTH, 128])
+def test_outputs_and_gradients_are_those_of_the_plain_operations(
+    bias: str, dropout: str, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if queries < LENGTH:
+        monkeypatch.setattr(attention_kernel, "_MOST_SCORES", queries * LENGTH)
+    assert attention_kernel.queries_of_a_step(LENGTH) == queries
     key = jax.random.key(9) if dropout == "with_dropout" else None
     plain = attend_plainly if key is None else attend_with_the_kernels_draws
     fused = functools.partial(attend_fused, interpret=INTERPRET)
@@ -134,8 +140,8 @@ def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
 
 
 def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
-    taken = [t for t in range(1, 1200) if attention_kernel.fits(t, t, 64, jnp.bfloat16)]
-    assert taken == [128, 256, 384, 512]
+    taken = [t for t in range(1, 2500) if attention_kernel.fits(t, t, 64, jnp.bfloat16)]
+    assert taken == list(range(128, 2049, 128))
     assert not attention_kernel.fits(21, 128, 64, jnp.bfloat16)  # the predicted positions in the last layer
     assert not attention_kernel.fits(128, 128, 64, jnp.float32)
     assert not attention_kernel.fits(128, 128, 24, jnp.bfloat16)
@@ -144,6 +150,13 @@ def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
 def test_short_sequences_heads_share_steps() -> None:
     assert [attention_kernel.heads_of_a_step(12, t) for t in (128, 256, 384, 512)] == [12, 4, 1, 1]
     assert attention_kernel.heads_of_a_step(40, 128) == 10
+
+
+def test_queries_of_long_sequences_are_shared_out_to_steps() -> None:
+    lengths = (128, 512, 640, 768, 1024, 2048)
+    assert [attention_kernel.queries_of_a_step(t) for t in lengths] == [128, 512, 128, 256, 256, 128]
+    assert attention_kernel.heads_of_a_step(12, 640) == 3
+    assert attention_kernel.heads_of_a_step(12, 1024) == 1
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:

@@ -9,15 +9,15 @@ from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.tpu.report import Report, TooLarge, compile_step
 from bert_jax.tpu.topology import open_slice
-from data_pipeline.config import DataConfig
+from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tpu.small_step import MODEL, PHASE
 
 pytestmark = pytest.mark.tpu
 
 
-def compile_model(model: ModelConfig) -> Report:
-    experiment = Experiment(model=model, data=DataConfig(phases=(PHASE,)), global_batch_size=32)
-    return compile_step(experiment, PHASE, open_slice("v5e:2x2"))
+def compile_model(model: ModelConfig, phase: Phase = PHASE, rows: int = 32) -> Report:
+    experiment = Experiment(model=model, data=DataConfig(phases=(phase,)), global_batch_size=rows)
+    return compile_step(experiment, phase, open_slice("v5e:2x2"))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,13 @@ def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_ke
     elements = 8 * 2 * 128 * 128
     assert 60 * elements / 4096 < report.costs.kernel_cycles < 240 * elements / 4096
     assert report.costs.cycles < without_kernel.costs.cycles
+
+
+def test_the_kernel_takes_long_sequences_in_several_steps(report: Report) -> None:
+    phase = Phase(max_seq_length=1024, max_predictions_per_seq=16)
+    long = compile_model(dataclasses.replace(MODEL, max_position_embeddings=1024), phase, rows=4)
+    # A row on each chip instead of eight, each with 64 times the scores.
+    assert 5 * report.costs.kernel_cycles < long.costs.kernel_cycles < 10 * report.costs.kernel_cycles
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
