@@ -180,7 +180,8 @@ class Attention(nn.Module):
         key = Dropout(config.attention_dropout_rate).key(deterministic)
         rate = config.attention_dropout_rate
         if config.attention_kernel == "auto":
-            mixed_BQNK = attend(projections, bias, key, rate, deterministic, context.block_bias)
+            window = config.attention_window
+            mixed_BQNK = attend(projections, bias, key, rate, deterministic, context.block_bias, window)
         else:
             mixed_BQNK = _attend_by_xla(projections, bias, key, rate, context.block_bias)
         return Linear(config, (config.hidden_size,), num_inputs=2, name="output")(mixed_BQNK)
@@ -199,6 +200,7 @@ def attend(
     rate: float,
     deterministic: bool,
     block_bias: jax.Array | None = None,
+    window: int | None = None,
 ) -> jax.Array:
     """Values mixed by the probabilities, [B, Q, N, K].
 
@@ -213,6 +215,7 @@ def attend(
       rate: probability of dropping an attention probability.
       deterministic: True outside of training.
       block_bias: where XLA need not compute all scores, from `attention_block_bias`.
+      window: as of the layer, for the kernel.
     """
     plain = functools.partial(_attend_by_xla, rate=rate, block_bias=block_bias)
     (queries, _), (keys, _), _ = projections
@@ -221,7 +224,7 @@ def attend(
     on_tpu: Callable[..., jax.Array] = plain
     on_cpu: Callable[..., jax.Array] = plain
     if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
-        on_tpu = functools.partial(attend_fused, rate=rate)
+        on_tpu = functools.partial(attend_fused, rate=rate, window=window)
     if deterministic and queries.shape[1] > _LONGEST_WHOLE and block_bias is None:
         on_cpu = _attend_in_blocks
     if on_tpu is on_cpu:
@@ -314,6 +317,7 @@ def attend_fused(
     bias: jax.Array,
     key: jax.Array | None,
     rate: float,
+    window: int | None = None,
     interpret: bool = False,
 ) -> jax.Array:
     """As `attend`, by the TPU kernel. On a mesh each device computes the rows and heads that it holds; their
@@ -331,7 +335,8 @@ def attend_fused(
     def compute(products, biases, bias, words):  # type: ignore[no-untyped-def]
         rows, heads, _, _ = products[0].shape
         seed = jnp.stack([*words, first(BATCH_AXES, rows), first(head_axes, heads)])
-        return attention_kernel.fused_attention(products, biases, bias, seed, num_heads, dropped, interpret)
+        fused = attention_kernel.fused_attention
+        return fused(products, biases, bias, seed, num_heads, dropped, window, interpret)
 
     products = tuple(product.transpose(0, 2, 3, 1) for product, _ in projections)
     biases = jnp.stack([bias for _, bias in projections], axis=1)

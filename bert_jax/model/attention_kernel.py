@@ -2,14 +2,17 @@
 
 Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and at BERT's
 lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
-whole heads or, beyond 512 positions, some queries of one head. It sees all keys of these, so softmax is exact
-in one pass (no running maximum, unlike kernels for much longer sequences). The backward pass recomputes
-scores from queries and keys, and random bits from counters.
+whole heads or, beyond 512 positions, some queries of one head; in a window, some queries of several heads and
+the keys near them. It has all keys that these may see, so softmax is exact in one pass (no running maximum,
+unlike kernels for much longer sequences). The backward pass recomputes scores from queries and keys, and
+random bits from counters.
 
-Shapes: B batch, N heads, H heads of one step, K head width, T length, Q queries of one step.
+Shapes: B batch, N heads, H heads of one step, K head width, T length (or keys of one step), Q queries of one
+step.
 Positions are the last axis of queries, keys and values, so that they fill the lanes of the chip's registers.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TypeAlias
@@ -42,7 +45,38 @@ def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DType
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What one step of the kernel computes."""
+
+    heads: int
+    queries: int
+    keys: int
+    """Those that the queries may see, and others beside them."""
+
+
+def step_of(heads: int, length: int, window: int | None = None) -> Step:
+    """The steps for sequences of a length, of which each position sees `window` to each side, or all.
+
+    All queries of one head with 512 positions fit a step, or of several heads with fewer: one short head is
+    too little work.
+    """
+    queries = max(
+        count
+        for count in range(_LANES, length + 1, _LANES)
+        if length % count == 0 and count * length <= _MOST_SCORES
+    )
+    keys = length
+    if window is not None:
+        near = _LANES + 2 * _LANES * -(-window // _LANES)
+        if 2 * near <= length:
+            queries, keys = _LANES, near
+    most = _MOST_SCORES // (queries * keys)
+    together = max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
+    return Step(together, queries, keys)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
 def fused_attention(
     projections: QueriesKeysValues,
     biases: jax.Array,
@@ -50,6 +84,7 @@ def fused_attention(
     seed: jax.Array,
     num_heads: int,
     dropped: int,
+    window: int | None,
     interpret: bool,
 ) -> jax.Array:
     """`dropout(softmax(q k / sqrt(K) + score_bias)) v`, softmax in float32.
@@ -64,32 +99,33 @@ def fused_attention(
         in the whole model. With the position they determine an element's random bits.
       num_heads: heads of the whole model, of which N are here.
       dropped: how many of the `RESOLUTION` values of 16 random bits drop an element.
+      window: how far to each side a position sees at most, which `score_bias` says as well; None: no limit.
       interpret: compute it with jax operations, on any platform, for tests.
 
     Returns:
       [B, N, K, T] of the projections' type.
     """
-    return _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret)[0]
+    return _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret)[0]
 
 
-def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, interpret):  # type: ignore[no-untyped-def]
+def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret):  # type: ignore[no-untyped-def]
     biased = tuple(x + biases[:, :, i, :, None] for i, x in enumerate(projections))
     queries, *keys_and_values = biased
     output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
     kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
-    call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, interpret)
+    call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, window, interpret)
     (mixed,) = call((queries,), keys_and_values, (output,), ())
     return mixed, (biased, score_bias, seed)
 
 
-def _fused_backward(num_heads, dropped, interpret, kept, gradient):  # type: ignore[no-untyped-def]
+def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # type: ignore[no-untyped-def]
     biased, score_bias, seed = kept
     batch, heads, width, _ = gradient.shape
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
     sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
     kernel = functools.partial(_backward, num_heads=num_heads, dropped=dropped)
     queries, *keys_and_values = biased
-    call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, interpret)
+    call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
     *gradients, sums = call((queries, gradient), keys_and_values, (output,), (output, output, sums))
     return tuple(gradients), sums[:, :, :3].astype(gradient.dtype), None, None
 
@@ -102,21 +138,23 @@ def _call(  # type: ignore[no-untyped-def]
     name: str,
     seed,
     score_bias,
+    window: int | None,
     interpret: bool,
     by_query,
     by_head,
     outputs_by_query,
     outputs_by_head,
 ):
-    """Runs a kernel for one row, `heads_of_a_step` heads and `queries_of_a_step` queries at a time.
+    """Runs a kernel for one row and one `Step` at a time.
 
     Args:
       kernel: gets references to the seed, the bias, inputs and outputs in the order of the arguments; where a
         step has not all queries, also to float32 arrays of the shapes of the first two `outputs_by_head`, in
-        which it can add up over the steps of a head.
-      name: of the kernel in the compiled program.
+        which it can add up over the steps of a head. Also the `Step`, as `step`.
+      name: of the kernel in the compiled program, where the window follows it.
       seed: as of `fused_attention`.
       score_bias: as of `fused_attention`.
+      window: as of `fused_attention`.
       interpret: as of `fused_attention`.
       by_query: arrays [B, N, K, T], of which a step reads its own queries.
       by_head: arrays [B, N, ...], of which a step reads all that belongs to its heads.
@@ -124,19 +162,19 @@ def _call(  # type: ignore[no-untyped-def]
       outputs_by_head: shapes of what is written as `by_head` is read, by all steps of a head.
     """
     batch, heads, width, length = by_query[0].shape
-    step, queries = heads_of_a_step(heads, length), queries_of_a_step(length)
+    step = step_of(heads, length, window)
 
     def some_queries(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
-        return pl.BlockSpec((1, step, array.shape[2], queries), lambda b, n, i: (b, n, 0, i))
+        return pl.BlockSpec((1, step.heads, array.shape[2], step.queries), lambda b, n, i: (b, n, 0, i))
 
     def whole_heads(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
-        return pl.BlockSpec((1, step, *array.shape[2:]), lambda b, n, i: (b, n, 0, 0))
+        return pl.BlockSpec((1, step.heads, *array.shape[2:]), lambda b, n, i: (b, n, 0, 0))
 
-    seen = min(queries, score_bias.shape[2])
-    added = [pltpu.VMEM((step, width, length), jnp.float32) for _ in outputs_by_head[:2]]
+    seen = min(step.queries, score_bias.shape[2])
+    added = [pltpu.VMEM((step.heads, width, length), jnp.float32) for _ in outputs_by_head[:2]]
     call = pl.pallas_call(
-        kernel,
-        grid=(batch, heads // step, length // queries),
+        functools.partial(kernel, step=step),
+        grid=(batch, heads // step.heads, length // step.queries),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
             pl.BlockSpec((1, length, seen), lambda b, n, i: (b, 0, i if seen > 1 else 0)),
@@ -145,39 +183,43 @@ def _call(  # type: ignore[no-untyped-def]
         ],
         out_specs=(*map(some_queries, outputs_by_query), *map(whole_heads, outputs_by_head)),
         out_shape=(*outputs_by_query, *outputs_by_head),
-        scratch_shapes=added if queries < length else [],
+        scratch_shapes=added if step.queries < length else [],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
-        name=name,
+        name=name if window is None else f"{name}_window_{window}",
         interpret=interpret,
     )
     return call(seed, score_bias, *by_query, *by_head)
 
 
-def heads_of_a_step(heads: int, length: int) -> int:
-    """The largest divisor of `heads` that fits one step; one head of a short sequence is too little work."""
-    most = _MOST_SCORES // (length * queries_of_a_step(length))
-    return max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
-
-
-def queries_of_a_step(length: int) -> int:
-    """How many of the queries of a head fit one step: all up to 512, then a divisor of the length."""
-    most = _MOST_SCORES // length
-    return max(count for count in range(_LANES, length + 1, _LANES) if length % count == 0 and count <= most)
-
-
-def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int) -> None:  # type: ignore[no-untyped-def]
-    exponentials_HTQ, inverse_sums = _softmax(_scaled(q[0]), k[0], score_bias[0])
+def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
+    seen = _seen(step, k.shape[-1])
+    exponentials_HTQ, inverse_sums = _softmax(_scaled(q[0]), k[0, :, :, seen], score_bias[0, seen])
     # The two factors are multiplied first, because there are far fewer sums than scores.
     probabilities_HTQ = exponentials_HTQ * (inverse_sums * _scale_up(dropped))
     probabilities_HTQ = _drop(probabilities_HTQ, seed, num_heads, dropped).astype(output.dtype)
-    output[0] = _product(v[0], probabilities_HTQ, 2, 1).astype(output.dtype)
+    output[0] = _product(v[0, :, :, seen], probabilities_HTQ, 2, 1).astype(output.dtype)
 
 
 def _backward(  # type: ignore[no-untyped-def]
-    seed, score_bias, q, gradient, k, v, dq, dk, dv, sums, *added, num_heads: int, dropped: int
+    seed,
+    score_bias,
+    q,
+    gradient,
+    k,
+    v,
+    dq,
+    dk,
+    dv,
+    sums,
+    *added,
+    num_heads: int,
+    dropped: int,
+    step: Step,
 ) -> None:
-    q_HKQ, k_HKT, v_HKT, gradient_HKQ = _scaled(q[0]), k[0], v[0], gradient[0]
-    exponentials_HTQ, inverse_sums = _softmax(q_HKQ, k_HKT, score_bias[0])
+    seen = _seen(step, k.shape[-1])
+    q_HKQ, gradient_HKQ = _scaled(q[0]), gradient[0]
+    k_HKT, v_HKT = k[0, :, :, seen], v[0, :, :, seen]
+    exponentials_HTQ, inverse_sums = _softmax(q_HKQ, k_HKT, score_bias[0, seen])
     softmax_HTQ = exponentials_HTQ * inverse_sums
     probabilities_HTQ = _drop(softmax_HTQ * _scale_up(dropped), seed, num_heads, dropped)
     dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2)
@@ -188,28 +230,35 @@ def _backward(  # type: ignore[no-untyped-def]
     dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1)).astype(dq.dtype)
     dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2)
     if added:
-        _add_up((dk_HKT, dv_HKT), added, (dk, dv), sums)
+        _add_up((dk_HKT, dv_HKT), added, seen, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
     else:
         dk[0], dv[0] = dk_HKT.astype(dk.dtype), dv_HKT.astype(dv.dtype)
         sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
 
 
-def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def]
+def _seen(step: Step, length: int) -> slice | pl.Slice:
+    """The keys of this step, which has as many to each side of its queries unless the sequence ends there."""
+    if step.keys == length:
+        return slice(None)
+    first = pl.program_id(2) * step.queries - (step.keys - step.queries) // 2
+    return pl.ds(pl.multiple_of(jnp.clip(first, 0, length - step.keys), _LANES), step.keys)
+
+
+def _add_up(terms, added, seen: slice | pl.Slice, outputs, sums) -> None:  # type: ignore[no-untyped-def]
     """Adds to what the steps of a head have found so far, [H, K, T] each; the last step writes the sums, and
     those over positions."""
-    step = pl.program_id(2)
 
-    @pl.when(step == 0)
+    @pl.when(pl.program_id(2) == 0)
     def _() -> None:
         sums[...] = jnp.zeros(sums.shape, sums.dtype)
         for array in added:
             array[...] = jnp.zeros(array.shape, array.dtype)
 
     for array, term in zip(added, terms, strict=True):
-        array[...] += term
+        array[:, :, seen] += term
 
-    @pl.when(step == pl.num_programs(2) - 1)
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
     def _() -> None:
         for number, (output, array) in enumerate(zip(outputs, added, strict=True), start=1):
             output[0] = array[...].astype(output.dtype)

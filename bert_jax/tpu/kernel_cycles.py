@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from bert_jax.model.attention_kernel import fused_attention, heads_of_a_step, queries_of_a_step
+from bert_jax.model.attention_kernel import fused_attention, step_of
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
 
@@ -36,17 +36,21 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
       RuntimeError: the compiler wrote no schedule.
     """
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
-    steps = rows * (heads // heads_of_a_step(heads, length)) * (length // queries_of_a_step(length))
-    bundles = _bundles(where.name, heads, width, length, score_bias[2])[kernel.name]
-    moved = _MOVED_FORWARD if kernel.name == "attention_forward" else _MOVED_BACKWARD
+    name, _, window = kernel.name.partition("_window_")
+    step = step_of(heads, length, int(window) if window else None)
+    steps = rows * (heads // step.heads) * (length // step.queries)
+    bundles = _bundles(where.name, heads, width, length, score_bias[2], window)[name]
+    moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
     seconds = 2 * moved * rows * heads * width * length / where.chip.hbm_bandwidth
     return max(bundles * -(-steps // where.chip.cores), int(seconds * where.chip.clock_hz))
 
 
 @functools.cache
-def _bundles(topology: str, heads: int, width: int, length: int, bias_queries: int) -> dict[str, int]:
-    """Kernel name -> bundles in a step, for the forward and the backward kernel."""
-    sizes = map(str, (heads, width, length, bias_queries))
+def _bundles(
+    topology: str, heads: int, width: int, length: int, bias_queries: int, window: str
+) -> dict[str, int]:
+    """Kernel name -> bundles in a step, for the forward and the backward kernel; `window` may be empty."""
+    sizes = map(str, (heads, width, length, bias_queries, *([window] if window else [])))
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
@@ -72,7 +76,9 @@ def _read(directory: Path, name: str) -> int:
     return int(found[1])
 
 
-def _compile(where: Slice, heads: int, width: int, length: int, bias_queries: int) -> None:
+def _compile(
+    where: Slice, heads: int, width: int, length: int, bias_queries: int, window: int | None = None
+) -> None:
     """Compiles the forward and the backward kernel for one row."""
 
     def shape(*sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
@@ -80,7 +86,7 @@ def _compile(where: Slice, heads: int, width: int, length: int, bias_queries: in
 
     def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
         def attend(projections, biases):  # type: ignore[no-untyped-def]
-            return fused_attention(projections, biases, score_bias, seed, heads, _DROPPED, False)
+            return fused_attention(projections, biases, score_bias, seed, heads, _DROPPED, window, False)
 
         output, gradients = jax.vjp(attend, projections, biases)
         return output, gradients(output)

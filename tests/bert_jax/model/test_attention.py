@@ -23,6 +23,7 @@ from bert_jax.model.attention import (
     attention_bias,
     attention_scores,
 )
+from bert_jax.model.attention_kernel import Step
 from bert_jax.model.dropout import RESOLUTION, num_dropped
 from bert_jax.model_config import ModelConfig
 
@@ -85,7 +86,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(
 ) -> None:
     if queries < LENGTH:
         monkeypatch.setattr(attention_kernel, "_MOST_SCORES", queries * LENGTH)
-    assert attention_kernel.queries_of_a_step(LENGTH) == queries
+    assert attention_kernel.step_of(HEADS, LENGTH).queries == queries
     key = jax.random.key(9) if dropout == "with_dropout" else None
     plain = attend_plainly if key is None else attend_with_the_kernels_draws
     fused = functools.partial(attend_fused, interpret=INTERPRET)
@@ -147,16 +148,23 @@ def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
     assert not attention_kernel.fits(128, 128, 24, jnp.bfloat16)
 
 
-def test_short_sequences_heads_share_steps() -> None:
-    assert [attention_kernel.heads_of_a_step(12, t) for t in (128, 256, 384, 512)] == [12, 4, 1, 1]
-    assert attention_kernel.heads_of_a_step(40, 128) == 10
-
-
-def test_queries_of_long_sequences_are_shared_out_to_steps() -> None:
-    lengths = (128, 512, 640, 768, 1024, 2048)
-    assert [attention_kernel.queries_of_a_step(t) for t in lengths] == [128, 512, 128, 256, 256, 128]
-    assert attention_kernel.heads_of_a_step(12, 640) == 3
-    assert attention_kernel.heads_of_a_step(12, 1024) == 1
+@pytest.mark.parametrize(
+    ("heads", "length", "window", "step"),
+    [
+        (12, 128, None, Step(12, 128, 128)),
+        (40, 128, None, Step(10, 128, 128)),
+        (12, 256, None, Step(4, 256, 256)),
+        (12, 512, None, Step(1, 512, 512)),
+        (12, 640, None, Step(3, 128, 640)),
+        (12, 1024, None, Step(1, 256, 1024)),
+        (12, 2048, None, Step(1, 128, 2048)),
+        (12, 512, 64, Step(1, 512, 512)),
+        (12, 1024, 64, Step(4, 128, 384)),
+        (12, 2048, 130, Step(3, 128, 640)),
+    ],
+)
+def test_a_step_has_as_many_scores_as_fit(heads: int, length: int, window: int | None, step: Step) -> None:
+    assert attention_kernel.step_of(heads, length, window) == step
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:

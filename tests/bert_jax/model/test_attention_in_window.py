@@ -1,6 +1,8 @@
 """Attention in a window, computed in blocks, is what all scores give with those outside the window hidden."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +11,14 @@ import pytest
 
 from bert_jax import model_config
 from bert_jax.model.attention import (
+    Projections,
+    attend_fused,
     attend_in_window,
     attend_plainly,
     attention_bias,
     attention_block_bias,
 )
+from bert_jax.model.attention_kernel import Step, step_of
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.size import num_scores
 from bert_jax.model_config import ModelConfig
@@ -21,10 +26,20 @@ from bert_jax.task import Batch
 from tests.bert_jax.encoders import ENCODERS
 
 ROWS, HEADS, WIDTH = 2, 2, 8
+KERNEL_WIDTH = 16
+INTERPRET = jax.default_backend() != "tpu"
 
 
 def normal(number: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(number), shape)
+
+
+def projections_of(length: int) -> Projections:
+    """For the kernel."""
+    queries, keys, values = (
+        (normal(i, ROWS, length, HEADS, KERNEL_WIDTH), normal(3 + i, HEADS, KERNEL_WIDTH)) for i in range(3)
+    )
+    return queries, keys, values
 
 
 def masks_of(length: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -63,6 +78,50 @@ def test_outputs_and_gradients_are_those_of_all_scores(
     ours, expected = (jax.value_and_grad(way)(projections) for way in (of_blocks, of_all_scores))
     for array, wanted in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+def test_the_kernel_computes_the_keys_near_a_query(kind: str) -> None:
+    length, window = 768, 64
+    assert step_of(HEADS, length, window) == Step(HEADS, 128, 384)
+    mask, instances, _ = masks_of(length)
+    bias = attention_bias(ModelConfig(attention_window=window), mask, instances if kind == "packed" else None)
+    projections = projections_of(length)
+    weights = normal(6, ROWS, length, HEADS, KERNEL_WIDTH) * mask[:, :, None, None]
+
+    def value_and_gradients(attend: Callable[..., jax.Array]) -> list[jax.Array]:
+        def total(projections):  # type: ignore[no-untyped-def]
+            return (attend(projections, bias, None, 0.0) * weights).sum()
+
+        return jax.tree.leaves(jax.jit(jax.value_and_grad(total))(projections))
+
+    fused = functools.partial(attend_fused, window=window, interpret=INTERPRET)
+    for ours, plain in zip(value_and_gradients(fused), value_and_gradients(attend_plainly), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=2e-4)
+
+
+def test_the_kernel_drops_the_same_in_both_passes() -> None:
+    """What is dropped differs from query to query, and is the same where the gradient is computed."""
+    length, window, rate = 768, 64, 0.5
+    mask, _, _ = masks_of(length)
+    bias = attention_bias(ModelConfig(attention_window=window), mask)
+    queries, keys, (values, no_bias) = projections_of(length)
+    weights = normal(6, *values.shape) * mask[:, :, None, None]
+
+    @jax.jit
+    def mixed(values: jax.Array) -> jax.Array:
+        projections = (queries, keys, (values, 0 * no_bias))
+        key = jax.random.key(3)
+        return attend_fused(projections, bias, key, rate, window=window, interpret=INTERPRET)
+
+    # Outputs are linear in the values.
+    total, gradient = jax.value_and_grad(lambda values: (mixed(values) * weights).sum())(values)
+    np.testing.assert_allclose((gradient * values).sum(), total, rtol=1e-4)
+    kept = np.asarray(mixed(jnp.ones_like(values)))[
+        ..., 0
+    ]  # of each query the sum of what is kept, scaled up
+    assert abs(kept.mean() - 1) < 0.02
+    assert len(np.unique(kept)) > 0.9 * kept.size
 
 
 def batch_of(length: int) -> Batch:

@@ -73,11 +73,15 @@ def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_ke
     assert report.costs.cycles < without_kernel.costs.cycles
 
 
-def test_the_kernel_takes_long_sequences_in_several_steps(report: Report) -> None:
+def test_the_kernel_takes_long_sequences_and_windows_cost_their_share(report: Report) -> None:
     phase = Phase(max_seq_length=1024, max_predictions_per_seq=16)
-    long = compile_model(dataclasses.replace(MODEL, max_position_embeddings=1024), phase, rows=4)
+    long = dataclasses.replace(MODEL, max_position_embeddings=1024)
+    whole = compile_model(long, phase, rows=4).costs.kernel_cycles
     # A row on each chip instead of eight, each with 64 times the scores.
-    assert 5 * report.costs.kernel_cycles < long.costs.kernel_cycles < 10 * report.costs.kernel_cycles
+    assert 5 * report.costs.kernel_cycles < whole < 10 * report.costs.kernel_cycles
+    in_window = compile_model(dataclasses.replace(long, attention_window=64), phase, rows=4)
+    # A query has 384 keys instead of 1,024.
+    assert in_window.costs.kernel_cycles < 0.45 * whole
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
