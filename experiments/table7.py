@@ -6,7 +6,7 @@ bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books --task
 from bert_jax.study import Arm, Changes, Finetuned, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
-from experiments.measures import PACKAGE
+from experiments.measures import PACKAGE, SMALL_NER
 from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 
@@ -65,21 +65,7 @@ TABLE7 = Study(
             seeds=3,
             arms=_arms(6, 128),
             changes={**SMALL, "model.num_layers": 6},
-            measures=(
-                Finetuned(
-                    "NER",
-                    "f1",
-                    "ner",
-                    "ner",
-                    {
-                        "learning_rate": (3e-4, 1e-3),
-                        "batch_size": (32,),
-                        "epochs": (10.0,),
-                        "seeds": 3,
-                        "max_seq_length": 64,
-                    },
-                ),
-            ),
+            measures=(SMALL_NER,),
             note=SMALL_NOTE.replace("2 layers", "6 layers"),
         ),
         "smoke": Scale(
