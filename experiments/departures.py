@@ -18,7 +18,7 @@ from bert_jax.objectives import (
     ReplacedTokenDetection,
 )
 from bert_jax.study import Arm, Changes, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -42,18 +42,9 @@ _MUON: Changes = {"optimizer.name": "muon", "optimizer.bias_correction": "adam"}
 _COSINE: Changes = {"optimizer.decay_shape": "cosine"}
 
 
-def _arms(
-    positions: str, hidden: int, width: int, phases: tuple[Phase, ...], finetuned: tuple[Measure, ...]
-) -> dict[str, Arm]:
-    """The arms for a model.
-
-    Args:
-      positions: its `model.positions`.
-      hidden: its `model.hidden_size`.
-      width: its `model.intermediate_size`.
-      phases: its `data.phases`.
-      finetuned: the measures of models that are no masked language models.
-    """
+def _arms(settings: Changes, finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
+    """The arms for a base with some settings; `finetuned` are the measures of arms without a masked LM."""
+    phases, width = settings["data.phases"], settings["model.intermediate_size"]
     # As many parameters as the dense layer, since a gated one has three matrices.
     gated: Changes = {"model.intermediate_size": 8 * round(width / 12)}
     twice_as_many = tuple(
@@ -62,11 +53,11 @@ def _arms(
     masking_30: Changes = {"data.masking.rate": 0.3, "data.phases": twice_as_many}
     return {
         "base": Arm(BASE),
-        **_positions(positions),
-        **_parts_of_the_encoder(hidden, gated),
+        **_positions(settings["model.positions"]),
+        **_parts_of_the_encoder(settings["model.hidden_size"], gated),
         **_objectives(tuple(measure.name for measure in finetuned)),
         **_masks(masking_30),
-        **_OPTIMIZATION,
+        **_optimization(settings["num_train_steps"]),
         **_chain(gated, masking_30),
     }
 
@@ -137,6 +128,7 @@ def _masks(masking_30: Changes) -> dict[str, Arm]:
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
         ),
+        "masking_30_to_15": Arm(BASE, {**masking_30, "data.masking.last_rate": 0.15}),
         "all_mask": Arm(
             BASE,
             {"data.masking.mask": 1.0, "data.masking.same": 0.0, "data.masking.random": 0.0},
@@ -156,16 +148,20 @@ def _masks(masking_30: Changes) -> dict[str, Arm]:
     }
 
 
-_OPTIMIZATION = {
-    "muon": Arm(BASE, _MUON),
-    "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
-    "cosine": Arm(BASE, _COSINE),
-    "growing_batch": Arm(
-        BASE,
-        {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
-        claim="faster progress in training (ModernBERT)",
-    ),
-}
+def _optimization(steps: int) -> dict[str, Arm]:
+    return {
+        "muon": Arm(BASE, _MUON),
+        "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
+        "cosine": Arm(BASE, _COSINE),
+        "constant_then_sqrt": Arm(
+            BASE, {"optimizer.decay_start": steps * 8 // 10, "optimizer.decay_shape": "sqrt"}
+        ),
+        "growing_batch": Arm(
+            BASE,
+            {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
+            claim="faster progress in training (ModernBERT)",
+        ),
+    }
 
 
 def _chain(gated: Changes, masking_30: Changes) -> dict[str, Arm]:
@@ -185,17 +181,13 @@ def _chain(gated: Changes, masking_30: Changes) -> dict[str, Arm]:
     }
 
 
-def _tiny_arms(changes: Changes, finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
-    """The arms for the model of a scale's settings."""
-    return _arms(
-        changes["model.positions"],
-        changes["model.hidden_size"],
-        changes["model.intermediate_size"],
-        changes["data.phases"],
-        finetuned,
-    )
-
-
+_BASE_SETTINGS: Changes = {
+    "model.positions": BASE.model.positions,
+    "model.hidden_size": BASE.model.hidden_size,
+    "model.intermediate_size": BASE.model.intermediate_size,
+    "data.phases": BASE.data.phases,
+    "num_train_steps": BASE.num_train_steps,
+}
 _BUDGET_NOTE = "All arms have the FLOPs of the base's steps."
 _CHAIN_NOTE = "The chain begins with rotary positions, and each of its arms has all that the one before has."
 
@@ -203,13 +195,7 @@ DEPARTURES = Study(
     name="departures",
     title="Departures from BERT, alone and one after the other",
     base="base",
-    arms=_arms(
-        BASE.model.positions,
-        BASE.model.hidden_size,
-        BASE.model.intermediate_size,
-        BASE.data.phases,
-        (MNLI, MRPC, SST2, SQUAD_F1),
-    ),
+    arms=_arms(_BASE_SETTINGS, (MNLI, MRPC, SST2, SQUAD_F1)),
     measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
     scales={
         # What BASE spends, in all of its steps.
@@ -218,14 +204,14 @@ DEPARTURES = Study(
             seeds=3,
             changes=SMALL,
             budget_flops=3.4918e13,  # those of 2,500 steps of the base
-            arms=_tiny_arms(SMALL, (SMALL_SICK,)),
+            arms=_arms(SMALL, (SMALL_SICK,)),
             measures=(PERPLEXITY, BITS, SMALL_SICK, BLIMP),
             note=f"{SMALL_NOTE} {_BUDGET_NOTE} {_CHAIN_NOTE}",
         ),
         "smoke": Scale(
             seeds=2,
             changes=SMOKE,
-            arms=_tiny_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
+            arms=_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
             measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
             note=f"{SMOKE_NOTE} {_CHAIN_NOTE}",
