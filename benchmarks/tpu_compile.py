@@ -12,19 +12,21 @@ import argparse
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import get_args
+from typing import Any, get_args
 
 from bert_jax.config import ParallelConfig, Remat
 from bert_jax.model_config import AttentionKernel
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.tpu.report import compile_step
 from bert_jax.tpu.topology import CHIPS, open_slice
 from data_pipeline.config import Phase
 from experiments import EXPERIMENTS
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--experiment", choices=EXPERIMENTS, default="base", metavar="NAME")
     parser.add_argument("--topology", default="v5e:2x2", help=f"chip ({', '.join(CHIPS)}) and shape")
     parser.add_argument("--batch", type=int, default=64, help="sequences a chip")
@@ -47,9 +49,8 @@ def at_length(phase: Phase, length: int | None) -> Phase:
     return dataclasses.replace(phase, max_seq_length=length, max_predictions_per_seq=predictions)
 
 
-def main() -> None:
-    args = parse_arguments()
-    where = open_slice(args.topology)
+def compiled_work(args: argparse.Namespace, chips: int) -> tuple[Experiment, Phase]:
+    """What is compiled for so many chips: an experiment with its batch size, and one of its phases."""
     named = EXPERIMENTS[args.experiment]
     model = dataclasses.replace(
         named.model,
@@ -59,12 +60,21 @@ def main() -> None:
     if args.no_windows:
         model = dataclasses.replace(model, attention_window=None, global_every=None)
     phase = at_length(named.data.phases[args.phase], args.length)
-    rows = args.batch * len(where.devices)
     parallel = ParallelConfig(fsdp=args.fsdp, accumulation_steps=args.accumulation_steps, remat=args.remat)
-    experiment = dataclasses.replace(named, model=model, parallel=parallel).with_batches_of(rows)
-    report = compile_step(experiment, phase, where)
+    experiment = dataclasses.replace(named, model=model, parallel=parallel)
+    return experiment.with_batches_of(args.batch * chips), phase
+
+
+def print_json(args: argparse.Namespace, result: Mapping[str, Any]) -> None:
     versions = {name: version(name) for name in ("jax", "jaxlib", "libtpu")}
-    print(json.dumps({"settings": vars(args), "versions": versions, **dataclasses.asdict(report)}, indent=2))
+    print(json.dumps({"settings": vars(args), "versions": versions, **result}, indent=2))
+
+
+def main() -> None:
+    args = parse_arguments(__doc__)
+    where = open_slice(args.topology)
+    experiment, phase = compiled_work(args, len(where.devices))
+    print_json(args, dataclasses.asdict(compile_step(experiment, phase, where)))
 
 
 if __name__ == "__main__":
