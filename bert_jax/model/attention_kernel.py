@@ -4,8 +4,8 @@ Computed operation by operation, attention reads and writes arrays [B, N, T, T] 
 lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
 whole heads or, beyond 512 positions, some queries of one head; in a window, some queries of several heads and
 the keys near them. It has all keys that these may see, so softmax is exact in one pass (no running maximum,
-unlike kernels for much longer sequences). The backward pass recomputes scores from queries and keys, and
-random bits from counters.
+unlike kernels for much longer sequences). The backward pass recomputes scores from queries and keys; from the
+forward pass it has the maxima and sums of softmax, and a bit for each score that says whether it is kept.
 
 Shapes: B batch, N heads, H heads of one step, K head width, T length (or keys of one step), Q queries of one
 step.
@@ -32,6 +32,7 @@ QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 _MOST_SCORES = 512 * 512
 _LANES = 128
 _SUBLANES = 8
+_STATISTICS = 2  # of a query's softmax: the largest score, and the inverse of the sum of exponentials
 
 
 def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
@@ -111,22 +112,28 @@ def fused_attention(
 def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret):  # type: ignore[no-untyped-def]
     biased = tuple(x + biases[:, :, i, :, None] for i, x in enumerate(projections))
     queries, *keys_and_values = biased
+    batch, heads, _, length = queries.shape
+    step = step_of(heads, length, window)
     output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
+    statistics = jax.ShapeDtypeStruct((batch, heads, _STATISTICS, length), jnp.float32)
+    words = jax.ShapeDtypeStruct((batch, heads, step.keys // bits_of_word(step), length), jnp.uint32)
     kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
     call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, window, interpret)
-    (mixed,) = call((queries,), keys_and_values, (output,), ())
-    return mixed, (biased, score_bias, seed)
+    outputs = (output, statistics, words) if dropped else (output, statistics)
+    mixed, *softmax = call((queries,), keys_and_values, outputs, ())
+    return mixed, (biased, score_bias, seed, softmax)
 
 
 def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # type: ignore[no-untyped-def]
-    biased, score_bias, seed = kept
+    biased, score_bias, seed, softmax = kept
     batch, heads, width, _ = gradient.shape
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
     sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
-    kernel = functools.partial(_backward, num_heads=num_heads, dropped=dropped)
+    kernel = functools.partial(_backward, dropped=dropped)
     queries, *keys_and_values = biased
     call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
-    *gradients, sums = call((queries, gradient), keys_and_values, (output,), (output, output, sums))
+    by_query = (queries, gradient, *softmax)
+    *gradients, sums = call(by_query, keys_and_values, (output,), (output, output, sums))
     return tuple(gradients), sums[:, :, :3].astype(gradient.dtype), None, None
 
 
@@ -156,7 +163,7 @@ def _call(  # type: ignore[no-untyped-def]
       score_bias: as of `fused_attention`.
       window: as of `fused_attention`.
       interpret: as of `fused_attention`.
-      by_query: arrays [B, N, K, T], of which a step reads its own queries.
+      by_query: arrays [B, N, ..., T], of which a step reads its own queries; the first are [B, N, K, T].
       by_head: arrays [B, N, ...], of which a step reads all that belongs to its heads.
       outputs_by_query: shapes of what is written as `by_query` is read.
       outputs_by_head: shapes of what is written as `by_head` is read, by all steps of a head.
@@ -191,44 +198,43 @@ def _call(  # type: ignore[no-untyped-def]
     return call(seed, score_bias, *by_query, *by_head)
 
 
-def _forward(seed, score_bias, q, k, v, output, *, num_heads: int, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
-    seen = _seen(step, k.shape[-1])
-    exponentials_HTQ, inverse_sums = _softmax(_scaled(q[0]), k[0, :, :, seen], score_bias[0, seen])
-    # The two factors are multiplied first, because there are far fewer sums than scores.
-    probabilities_HTQ = exponentials_HTQ * (inverse_sums * _scale_up(dropped))
-    probabilities_HTQ = _drop(probabilities_HTQ, seed, num_heads, dropped).astype(output.dtype)
-    output[0] = _product(v[0, :, :, seen], probabilities_HTQ, 2, 1).astype(output.dtype)
-
-
-def _backward(  # type: ignore[no-untyped-def]
-    seed,
-    score_bias,
-    q,
-    gradient,
-    k,
-    v,
-    dq,
-    dk,
-    dv,
-    sums,
-    *added,
-    num_heads: int,
-    dropped: int,
-    step: Step,
+def _forward(  # type: ignore[no-untyped-def]
+    seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, step: Step
 ) -> None:
+    seen = _seen(step, k.shape[-1])
+    scores_HTQ = _scores(_scaled(q[0]), k[0, :, :, seen], score_bias[0, seen])
+    largest = scores_HTQ.max(axis=1, keepdims=True)
+    exponentials_HTQ = jnp.exp(scores_HTQ - largest)
+    inverse_sums = 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
+    statistics[0, :, 0:1], statistics[0, :, 1:2] = largest, inverse_sums
+    if dropped:
+        kept = _kept(seed, num_heads, exponentials_HTQ.shape, dropped)
+        words[0][0] = _packed(kept, bits_of_word(step))
+        exponentials_HTQ = jnp.where(kept, exponentials_HTQ, 0.0)
+    # Far fewer outputs than scores are divided by the sums.
+    mixed_HKQ = _product(v[0, :, :, seen], exponentials_HTQ.astype(output.dtype), 2, 1)
+    output[0] = (mixed_HKQ * (inverse_sums * _scale_up(dropped))).astype(output.dtype)
+
+
+def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
+    words, k, v, dq, dk, dv, sums, *added = others if dropped else (None, *others)
     seen = _seen(step, k.shape[-1])
     q_HKQ, gradient_HKQ = _scaled(q[0]), gradient[0]
     k_HKT, v_HKT = k[0, :, :, seen], v[0, :, :, seen]
-    exponentials_HTQ, inverse_sums = _softmax(q_HKQ, k_HKT, score_bias[0, seen])
-    softmax_HTQ = exponentials_HTQ * inverse_sums
-    probabilities_HTQ = _drop(softmax_HTQ * _scale_up(dropped), seed, num_heads, dropped)
-    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2)
+    largest, inverse_sums = statistics[0, :, 0:1], statistics[0, :, 1:2]
+    softmax_HTQ = jnp.exp(_scores(q_HKQ, k_HKT, score_bias[0, seen]) - largest) * inverse_sums
+    # What is kept is scaled up where there are fewer numbers: in the results.
+    scale_up = _scale_up(dropped)
+    probabilities_HTQ = softmax_HTQ
+    if dropped:
+        probabilities_HTQ = jnp.where(_unpacked(words[0], bits_of_word(step)), softmax_HTQ, 0.0)
+    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale_up
     # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
     weighted_HTQ = probabilities_HTQ * _product(v_HKT, gradient_HKQ, 1, 1)
     dscores_HTQ = weighted_HTQ - softmax_HTQ * weighted_HTQ.sum(axis=1, keepdims=True)
     dscores_HTQ = dscores_HTQ.astype(dq.dtype)
-    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1)).astype(dq.dtype)
-    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2)
+    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1) * scale_up).astype(dq.dtype)
+    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2) * scale_up
     if added:
         _add_up((dk_HKT, dv_HKT), added, seen, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
@@ -281,14 +287,12 @@ def _scale_up(dropped: int) -> float:
     return RESOLUTION / (RESOLUTION - dropped)
 
 
-def _softmax(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Unnormalised softmax over keys, [H, T, Q], and the inverse of its sum, [H, 1, Q].
+def _scores(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> jax.Array:
+    """float32 [H, T, Q].
 
     Keys come before queries, so that a sum over keys adds whole registers and stays in its query's lane.
     """
-    scores_HTQ = _product(k_HKT, q_HKQ, 1, 1) + score_bias
-    exponentials_HTQ = jnp.exp(scores_HTQ - scores_HTQ.max(axis=1, keepdims=True))
-    return exponentials_HTQ, 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
+    return _product(k_HKT, q_HKQ, 1, 1) + score_bias
 
 
 def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
@@ -297,13 +301,29 @@ def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
     return jax.lax.dot_general(x, y, axes, preferred_element_type=jnp.float32)
 
 
-def _drop(x_HTQ: jax.Array, seed, num_heads: int, dropped: int) -> jax.Array:  # type: ignore[no-untyped-def]
-    """`x_HTQ` with dropped elements set to 0; (key, row, head, position) decides which."""
-    if not dropped:
-        return x_HTQ
-    heads, _, queries = x_HTQ.shape
+def _kept(seed, num_heads: int, shape: tuple[int, ...], dropped: int) -> jax.Array:  # type: ignore[no-untyped-def]
+    """bool [H, T, Q], False where an element is dropped; (key, row, head, position) decides."""
+    heads, _, queries = shape
     row = seed[2] + pl.program_id(0).astype(jnp.uint32)
     first_head = row * num_heads + seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
     first_query = (pl.program_id(2) * queries).astype(jnp.uint32) if pl.num_programs(2) > 1 else None
-    kept = keep(seed[0], seed[1], first_head, x_HTQ.shape, dropped, first_query)
-    return jnp.where(kept, x_HTQ, 0.0)
+    return keep(seed[0], seed[1], first_head, shape, dropped, first_query)
+
+
+def bits_of_word(step: Step) -> int:
+    """How many keys' bits one word holds, such that the words of all keys fill whole registers."""
+    return 32 if step.keys % (32 * _SUBLANES) == 0 else 16
+
+
+def _packed(bits_HTQ: jax.Array, bits: int) -> jax.Array:
+    """uint32 [H, T / bits, Q]: bit i of the words is the i-th of so many parts of the keys."""
+    words = jnp.zeros((), jnp.uint32)
+    for number, part in enumerate(jnp.split(bits_HTQ, bits, axis=1)):
+        words = words | jnp.where(part, jnp.uint32(1 << number), jnp.uint32(0))
+    return words
+
+
+def _unpacked(words: jax.Array, bits: int) -> jax.Array:
+    """bool [H, T, Q] of the words that `_packed` returned."""
+    parts = [(words & jnp.uint32(1 << number)) != 0 for number in range(bits)]
+    return jnp.concatenate(parts, axis=1)

@@ -22,6 +22,7 @@ from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
 
 _BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
+# Arrays [B, N, K, T] in bfloat16; two numbers of each softmax and a bit of each score are moved as well.
 _MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
 _DROPPED = 6554  # as with the paper's rate of 0.1; any but 0 takes as long
 
@@ -41,7 +42,8 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
     steps = rows * (heads // step.heads) * (length // step.queries)
     bundles = _bundles(where.name, heads, width, length, score_bias[2], window)[name]
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
-    seconds = 2 * moved * rows * heads * width * length / where.chip.hbm_bandwidth
+    of_a_query = 2 * moved * width + 8 + step.keys / 8
+    seconds = of_a_query * rows * heads * length / where.chip.hbm_bandwidth
     return max(bundles * -(-steps // where.chip.cores), int(seconds * where.chip.clock_hz))
 
 
