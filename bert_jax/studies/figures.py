@@ -17,7 +17,7 @@ from matplotlib.ticker import LogFormatter, LogLocator
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.results import PretrainedRun, StudyResults
-from bert_jax.studies.tables import Curve, StudyTable, curves
+from bert_jax.studies.tables import Cell, StudyTable, several_steps
 from bert_jax.task import Metric
 from bert_jax.training.accounting import flops_done, run_flops
 from data_pipeline.atomic import write_bytes
@@ -52,13 +52,8 @@ def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
     """Name of a file -> figure, of those that the results have something for."""
     found: dict[str, Figure] = {}
     arms = results.experiments.values()
-    by_column = {column.column: curves(results, column) for column in table.columns}
-    series = {
-        heading: of_arms
-        for heading, of_arms in by_column.items()
-        if any(len(curve.points) > 1 for curve in of_arms)
-    }
-    measured = {name: of_arms for name, of_arms in by_column.items() if any(c.points for c in of_arms)}
+    measured = {heading: cells for heading, cells in table.by_step.items() if cells}
+    series = {heading: cells for heading, cells in measured.items() if several_steps(cells)}
     with matplotlib.rc_context(_STYLE):
         if any(cell.difference for cell in table.cells.values()):
             found["differences"] = _differences(table)
@@ -153,16 +148,16 @@ def _differences(table: StudyTable) -> Figure:
 
 
 def _scores(
-    results: StudyResults, by_column: Mapping[str, Sequence[Curve]], label: str, cost: Cost
+    results: StudyResults, by_column: Mapping[str, Mapping[tuple[str, int], Cell]], label: str, cost: Cost
 ) -> Figure:
     """For each column the arms by what their pretraining cost; bars and bands are the range of the seeds."""
     figure, panels = _panels(len(by_column))
     at_the_end = [cost(experiment, experiment.num_train_steps) for experiment in results.experiments.values()]
-    for panel, (heading, of_arms) in zip(panels, by_column.items(), strict=True):
-        for number, curve in enumerate(of_arms):
-            experiment = results.experiments[curve.arm]
-            points = {cost(experiment, step): list(seeds.values()) for step, seeds in curve.points.items()}
-            _band(panel, points, _COLOURS[number % len(_COLOURS)], curve.arm)
+    for panel, (heading, cells) in zip(panels, by_column.items(), strict=True):
+        for number, (arm, experiment) in enumerate(results.experiments.items()):
+            steps = sorted(step for other, step in cells if other == arm)
+            points = {cost(experiment, step): list(cells[arm, step].values.values()) for step in steps}
+            _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
         panel.set_title(heading)
         if max(at_the_end) > 10 * min(at_the_end):
             panel.set_xscale("log")

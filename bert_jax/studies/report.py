@@ -21,7 +21,7 @@ import jinja2
 from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS
-from bert_jax.studies.tables import Cell, StudyTable, Verdict, higher_is_better, make_table
+from bert_jax.studies.tables import Cell, StudyTable, Verdict, higher_is_better, make_table, several_steps
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
@@ -115,8 +115,12 @@ def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]
 
 def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
     """What both templates show."""
-    rows = [(arm, [_text_cell(table, arm, column) for column in table.columns]) for arm in table.arms]
     columns = [column.column for column in table.columns]
+    decimals = {column.column: _decimals(table, column) for column in table.columns}
+    rows = [
+        (arm, [_text_cell(table.cells.get((arm, heading)), decimals[heading]) for heading in columns])
+        for arm in table.arms
+    ]
     return {
         "title": results.study.title,
         "name": results.study.name,
@@ -133,6 +137,11 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "rows": rows,
         "notes": _grouped_notes(rows, columns),
         "findings": list(_findings(table)),
+        "by_step": {
+            heading: _by_step(table, heading, decimals[heading])
+            for heading, cells in table.by_step.items()
+            if several_steps(cells)
+        },
         "settings": _settings(results, table.base),
         "has_claims": any(arm.claim for arm in results.study.arms_at(results.scale).values()),
         "costs": _costs(results),
@@ -143,12 +152,24 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
     }
 
 
-def _text_cell(table: StudyTable, arm: str, column: Measure) -> TextCell | None:
-    """The cell of an arm in a column; None if the arm is not measured so."""
-    cell = table.cells.get((arm, column.column))
+def _by_step(
+    table: StudyTable, heading: str, decimals: int
+) -> tuple[list[int], list[tuple[str, list[TextCell | None]]]]:
+    """The steps at which a column was measured, and for each arm that has it a cell for each of them."""
+    cells = table.by_step[heading]
+    steps, arms = sorted({step for _, step in cells}), {arm for arm, _ in cells}
+    rows = [
+        (arm, [_text_cell(cells.get((arm, step)), decimals) for step in steps])
+        for arm in table.arms
+        if arm in arms
+    ]
+    return steps, rows
+
+
+def _text_cell(cell: Cell | None, decimals: int) -> TextCell | None:
+    """None for an arm that is not measured so."""
     if cell is None:
         return None
-    decimals = _decimals(table, column)
     paper = cell.published_difference
     return TextCell(
         ours=_ours(cell, decimals),

@@ -71,24 +71,18 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class StudyTable:
-    """The table of a study at the end of pretraining."""
+    """The table of a study."""
 
     base: str
     columns: tuple[Measure, ...]
     arms: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
-    """(arm, heading of a column) -> its cell; arms that are not measured so have none."""
+    """(arm, heading of a column) -> its cell at the end of pretraining; arms that are not measured so have
+    none."""
+    by_step: Mapping[str, Mapping[tuple[str, int], Cell]]
+    """Heading of a column -> (arm, step) -> its cell, for each step after which it was measured."""
     orders: Mapping[str, tuple[Order, ...]]
     """Heading of a column -> every two of these arms that differ in the paper."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """A metric of an arm against pretraining steps."""
-
-    arm: str
-    points: Mapping[int, Mapping[int, float]]
-    """Step -> pretraining seed -> value."""
 
 
 def higher_is_better(metric: str) -> bool:
@@ -100,7 +94,7 @@ def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
     study, scale = results.study, results.scale
     columns, base = study.measures_at(scale), study.base_at(scale)
-    cells, orders = {}, {}
+    cells, by_step, orders = {}, {}, {}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
         by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
@@ -118,22 +112,28 @@ def make_table(results: StudyResults) -> StudyTable:
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
+        by_step[column.column] = _cells_by_step(results, column, base)
         orders[column.column] = tuple(_orders(by_arm, published, column.metric))
-    return StudyTable(base, columns, tuple(results.experiments), cells, orders)
+    return StudyTable(base, columns, tuple(results.experiments), cells, by_step, orders)
 
 
-def curves(results: StudyResults, column: Measure) -> list[Curve]:
-    """A column against the pretraining steps at which it was measured, for each arm."""
-    found = []
-    for arm in results.experiments:
-        points: dict[int, dict[int, float]] = {}
-        mine = [m for m in results.measurements if m.arm == arm and _is_shown(m, column)]
-        for step in sorted({m.step for m in mine}):
-            by_seed = _by_seed([m for m in mine if m.step == step])
-            values = {seed: _best(of_seed, column.metric)[1] for seed, of_seed in by_seed.items()}
-            points[step] = {seed: value for seed, value in values.items() if not math.isnan(value)}
-        found.append(Curve(arm, points))
-    return found
+def several_steps(cells: Mapping[tuple[str, int], Cell]) -> bool:
+    """Whether some arm of a column's cells by step was measured more than once."""
+    return len(cells) > len({arm for arm, _ in cells})
+
+
+def _cells_by_step(results: StudyResults, column: Measure, base: str) -> dict[tuple[str, int], Cell]:
+    """A column's cells for each arm and each step at which it was measured, without the paper's numbers."""
+    measured: dict[tuple[str, int], list[Measurement]] = {}
+    for m in results.measurements:
+        if _is_shown(m, column):
+            measured.setdefault((m.arm, m.step), []).append(m)
+    cells = {}
+    for (arm, step), mine in measured.items():
+        baseline = measured.get((base, step)) if arm != base else None
+        difference = _difference(baseline, mine, column.metric) if baseline else None
+        cells[arm, step] = _cell(mine, column.metric, results.scale.seeds, None, difference, None)
+    return cells
 
 
 def _orders(

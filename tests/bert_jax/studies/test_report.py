@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import math
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -183,12 +184,24 @@ def test_figures_stand_in_the_page_in_its_colours(report: Path) -> None:
     assert "#fffffe" not in page  # a background would hide what lies below
 
 
-def test_scores_at_several_steps_are_a_figure(tmp_path: Path) -> None:
+def test_scores_at_several_steps_are_a_figure_and_a_table(tmp_path: Path) -> None:
     measured = measurements(SCORES)
     earlier = [type(m)(**{**vars(m), "step": 4}) for m in measured]
     write_report(tmp_path, results([*measured, *earlier]))
     assert "pretraining steps" in (tmp_path / "figures" / "scores-steps.svg").read_text()
-    assert "## Scores against pretraining steps" in (tmp_path / "report.md").read_text()
+    markdown, page = ((tmp_path / name).read_text() for name in ("report.md", "report.html"))
+    assert "## Scores against pretraining steps" in markdown
+    table = markdown[markdown.index("## topic at each step") :]
+    assert "| arm | 4 | 8 |" in table
+    for row in ("base", "mlm", "mlm, difference"):
+        assert re.search(rf"^\| {row} \| ([^|]+) \| \1 \|$", table, re.MULTILINE)
+    assert "<h2>topic at each step</h2>" in page
+
+
+def test_arms_of_unequal_steps_make_no_table_by_step(tmp_path: Path) -> None:
+    measured = [type(m)(**{**vars(m), "step": 4 if m.arm == "mlm" else 8}) for m in measurements(SCORES)]
+    write_report(tmp_path, results(measured))
+    assert "at each step" not in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

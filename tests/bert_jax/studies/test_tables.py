@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from bert_jax.studies.results import Measurement
-from bert_jax.studies.tables import Order, StudyTable, curves, higher_is_better, make_table
+from bert_jax.studies.tables import Order, StudyTable, higher_is_better, make_table
 from bert_jax.study import Probe
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
@@ -239,11 +239,22 @@ def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
         assert difference.mean == right
 
 
-def test_curves_hold_every_step_that_was_measured() -> None:
-    measured = measurements({"base": {0: {"lr1": [80]}, 1: {"lr1": [90]}}})
+def test_cells_by_step_hold_every_step_and_differences_after_as_many() -> None:
+    scores = {"base": {0: {"lr1": [80]}, 1: {"lr1": [90]}}, "mlm": {0: {"lr1": [81]}, 1: {"lr1": [94]}}}
+    measured = measurements(scores)
     earlier = [type(m)(**{**vars(m), "step": 4, "metrics": {"accuracy": 50.0}}) for m in measured[:1]]
-    (base, *_) = curves(results([*measured, *earlier]), STUDY.measures[0])
-    assert base.points == {4: {0: 50.0}, 8: {0: 80.0, 1: 90.0}}
+    later_alone = [type(m)(**{**vars(m), "step": 6}) for m in measured if m.arm == "mlm"]
+    cells = make_table(results([*measured, *earlier, *later_alone])).by_step["topic"]
+    assert {place: cell.values for place, cell in cells.items()} == {
+        ("base", 4): {0: 50.0},
+        ("base", 8): {0: 80.0, 1: 90.0},
+        ("mlm", 6): {0: 81.0, 1: 94.0},
+        ("mlm", 8): {0: 81.0, 1: 94.0},
+    }
+    after_all = cells["mlm", 8].difference
+    assert after_all is not None
+    assert after_all.mean == 2.5
+    assert [cells[place].difference for place in (("base", 8), ("mlm", 6))] == [None, None]
 
 
 def test_losses_are_better_when_lower() -> None:
