@@ -8,7 +8,7 @@ from dataclasses import replace
 from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
-from experiments.measures import MNLI, PACKAGE, SMALL_SICK
+from experiments.measures import MNLI, PACKAGE, SMALL_SICK, SMALL_SST2
 from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 from experiments.table5 import LTR_NO_NSP
 
@@ -29,7 +29,7 @@ FIGURE5 = Study(
         "small": Scale(
             seeds=3,
             changes={**SMALL, **_kept(500)},
-            measures=(replace(SMALL_SICK, every=500),),
+            measures=(replace(SMALL_SICK, every=500), replace(SMALL_SST2, every=500)),
             note=SMALL_NOTE,
         ),
         "smoke": Scale(
