@@ -13,11 +13,11 @@ import dataclasses
 import functools
 import hashlib
 import re
-import secrets
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import Unfinished, UserError
 
 # `Path` merges the two slashes of a URL into one.
@@ -150,9 +150,10 @@ class BucketDirectory:
         if is_same(path, wanted):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-        self._blob(name).download_to_filename(partial, checksum="md5", if_generation_match=wanted.generation)
-        partial.replace(path)
+        with atomically(path) as partial:
+            self._blob(name).download_to_filename(
+                partial, checksum="md5", if_generation_match=wanted.generation
+            )
 
     def _blob(self, name: str) -> Any:
         return self._google().client().bucket(self._name).blob(self._prefix + name)

@@ -79,6 +79,7 @@ def directory_of_run(url: str) -> Iterator[Path]:
             shutil.rmtree(leftover, ignore_errors=True)
     own = _root() / f"@{platform.node()}-{os.getpid()}"
     directory = own / shared.relative_to(_root())
+    shutil.rmtree(own, ignore_errors=True)  # of a killed process with this number: in a container all are 1
     try:
         _copy_here(source, source.list(), directory, leaves_checkpoints=True)
         (shared / COMPILED_DIRECTORY).mkdir(parents=True, exist_ok=True)

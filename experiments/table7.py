@@ -3,10 +3,10 @@
 bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books --tasks tasks/
 """
 
-from bert_jax.study import Arm, Changes, Finetuned, Scale, Study
+from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
-from experiments.measures import PACKAGE, SMALL_NER
+from experiments.measures import NER, PACKAGE, SMALL_NER
 from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 
@@ -41,15 +41,7 @@ TABLE7 = Study(
     title="Table 7: feature-based named entities (Devlin et al. 2019)",
     base="finetuned",
     arms=_arms(12, 768),
-    measures=(
-        Finetuned(
-            "NER",
-            "f1",
-            "ner",
-            "conll2003",
-            {"grid": True, "seeds": 5, "context": "document", "scheme": "iob1"},
-        ),
-    ),
+    measures=(NER,),
     published={
         "finetuned": {"NER": 96.4},
         "embeddings": {"NER": 91.0},

@@ -122,7 +122,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
     "a training set alone": (
         "classify",
         {"train.tsv": TEXTS},
-        "validation; if you call train.tsv all.tsv, a part of it is taken",
+        "validation; to use a fold of the training file as dev set, rename train.tsv to all.tsv",
     ),
     "words that are their own tags": (
         "tag",

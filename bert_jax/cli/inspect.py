@@ -14,10 +14,12 @@ from bert_jax.pretraining.example_text import example_text
 from bert_jax.pretraining.preparation import describe_left_out
 from bert_jax.workdir.directory import corpus_of
 from bert_jax.workdir.record import CONFIG_FILE, read_record
-from data_pipeline.config import DataConfig, Phase, split_corpora, weigh_corpora
+from data_pipeline.config import DataConfig, Phase, split_corpora
 from data_pipeline.corpus.documents import Corpus, open_corpus
+from data_pipeline.corpus.store import open_store
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
+from data_pipeline.pretraining.batches import make_source
 from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.statistics import Statistics, measure, place_rows
@@ -48,18 +50,23 @@ def _show_corpus(console: Console, corpus: Corpus, data: DataConfig, seed: int, 
     )
     for line in describe_left_out(corpus.manifest):
         console.print(line)
+    before = 0.0  # fraction of the run
     for stream, phase in enumerate(data.phases):
         source = make_corpus_source(corpus, data, phase)
         console.print()
         console.rule(f"length {phase.max_seq_length}: {len(source):,} instances", align="left")
-        statistics = measure(source, seed, stream, args.sequences)
+        # Held-out documents are masked as at the end of a run.
+        progress = before if args.split == "train" else 1.0
+        statistics = measure(source, seed, stream, args.sequences, progress)
         _print_statistics(console, statistics, phase)
         if source.instances_per_row > 1:
             console.print(
                 f"sequences in a row: mean {statistics.examples / statistics.rows:.2f}, "
                 f"at most {statistics.most_in_a_row}, of {source.instances_per_row} that it may hold"
             )
-    _print_examples(console, make_corpus_source(corpus, data, data.phases[0]), seed, 0, 0, args.examples)
+        before += phase.fraction
+    first, progress = make_corpus_source(corpus, data, data.phases[0]), float(args.split == "heldout")
+    _print_examples(console, first, seed, 0, 0, args.examples, progress)
 
 
 def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
@@ -95,9 +102,13 @@ def _show_step(console: Console, experiment: Experiment, directory: str, step: i
 
 
 def _training_source(directory: str, data: DataConfig, phase: Phase) -> CorpusSource | MixedSource:
-    weighted = weigh_corpora(directory, data.weights)
-    sources = tuple(make_corpus_source(open_corpus(name, "train"), data, phase) for name in weighted)
-    return MixedSource(sources, tuple(weighted.values())) if len(sources) > 1 else sources[0]
+    source = make_source(open_store(directory, "train", data.weights), data, phase)
+    if not isinstance(source, CorpusSource | MixedSource):
+        raise UserError(
+            f"{directory} holds TFRecords, whose pairs and masks are fixed; inspect shows batches "
+            "of the corpora that `bert-jax prepare` makes"
+        )
+    return source
 
 
 def _print_mixture(
@@ -135,7 +146,7 @@ def _print_examples(
     stream: int,
     first: int,
     count: int,
-    progress: float = 1.0,
+    progress: float,
 ) -> None:
     if not count:
         return

@@ -1,1 +1,1 @@
-"""Applying models to text: features, filled-in masks; and the flags that name a model."""
+"""Applying models to text: features, filled-in masks, probabilities of tokens and sentences."""

@@ -119,7 +119,9 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
     warn_if_unfinished(directory)
     if row["mean"] is None:
-        raise UserError(f"{directory}: a seed of every trial diverged; there is no score to report")
+        raise UserError(
+            f"{directory}: each setting of the grid has a seed that diverged; there is no score to report"
+        )
     return Score(
         directory=directory,
         task=record.task,

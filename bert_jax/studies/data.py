@@ -24,8 +24,8 @@ from data_pipeline.preparing.documentation_tasks import write_tasks
 from data_pipeline.tasks.minimal_pairs import read_minimal_pairs
 
 
-def name_data(directory: Path, scale: Scale, corpus: str, tasks: str) -> tuple[str, str]:
-    """Where the corpus and the tasks lie, or will when they are made.
+def name_data(directory: Path, scale: Scale, corpus: str, tasks: str, needs_tasks: bool) -> tuple[str, str]:
+    """Where the corpus and the tasks lie, or will when they are made; "" for tasks that no measure needs.
 
     Raises:
       UserError: the command line names none, and the scale brings none.
@@ -35,7 +35,7 @@ def name_data(directory: Path, scale: Scale, corpus: str, tasks: str) -> tuple[s
         if not scale.corpus:
             raise UserError("no corpus: pass --corpus DIR; `bert-jax prepare` makes one from text")
         corpus = str(directory / CORPUS_DIRECTORY) if brought else scale.corpus
-    if not tasks:
+    if not tasks and needs_tasks:
         if not brought:
             raise UserError("no tasks: pass --tasks DIR, with a directory for each data set")
         tasks = str(directory / TASKS_DIRECTORY)

@@ -179,8 +179,11 @@ def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
             runs = [run for run in results.runs if run.arm == arm]
             points = {cost(experiment, step): values for step, values in _heldout(runs, metric).items()}
             _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
-        name = metric.label if labels.count(metric.label) == 1 else metric.name.replace("_", " ")
-        panel.set_title(f"held-out {name}{', %' if metric.scale == 100 else ''}")
+        label_of_panel = metric.label
+        if labels.count(metric.label) > 1:  # "MLM perplexity", "LTR perplexity"
+            objective, _, quantity = metric.name.partition("_")
+            label_of_panel = f"{objective.upper()} {quantity}"
+        panel.set_title(f"held-out {label_of_panel}{', %' if metric.scale == 100 else ''}")
         if metric.better == "lower":
             panel.set_yscale("log")
             panel.yaxis.set_major_formatter(LogFormatter())

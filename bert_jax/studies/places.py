@@ -67,8 +67,9 @@ _VALUES_PER_UNIT = 24
 
 
 def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Sequence[Sequence[Place]]:
-    """The places of this machine, in one round or in two that alternate; the study ends when the workers of
-    the first round say so.
+    """The places of this machine, in one round or in two that alternate.
+
+    The study is done when a worker of the first round exits with 0.
 
     Args:
       plan: of the study.

@@ -205,9 +205,13 @@ def with_budget(experiment: Experiment, flops: float) -> Experiment:
 def with_steps(experiment: Experiment, steps: int) -> Experiment:
     """The experiment with another number of steps.
 
-    Its schedule is that of the shorter or longer run: warm-up takes the same fraction of it.
+    Its schedule keeps its shape: warm-up ends, and the decay starts, after the same fraction of the steps.
     """
     check_positive("num_train_steps", steps)
-    warmup = round(experiment.optimizer.warmup_steps * (steps / experiment.num_train_steps))
-    optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup)
+    scale, start = steps / experiment.num_train_steps, experiment.optimizer.decay_start
+    optimizer = dataclasses.replace(
+        experiment.optimizer,
+        warmup_steps=round(experiment.optimizer.warmup_steps * scale),
+        decay_start=min(round(start * scale), steps - 1) if isinstance(start, int) else start,
+    )
     return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)

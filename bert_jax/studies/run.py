@@ -24,12 +24,12 @@ from bert_jax.studies.directory import (
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan
-from bert_jax.studies.report import write_report
+from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, write_report
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
-from bert_jax.study import Changes, Scale
+from bert_jax.study import Changes, HeldoutLM, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
@@ -50,7 +50,8 @@ def run_study(args: RunStudy) -> int:
     if args.seeds is not None:
         scale = dataclasses.replace(scale, seeds=args.seeds)
     pull_ended(args.output)
-    corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks)
+    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.measures_at(scale))
+    corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
     _check_flags(args)
@@ -196,7 +197,7 @@ def _report(plan: Plan, directory: Path) -> int:
     pull_ended(directory)
     results = collect(plan, directory)
     write_report(directory, results)
-    print(f"report: {directory / 'report.md'}, {directory / 'report.html'}, {directory / 'results.csv'}")
+    print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")
     for path, error in results.failed.items():
         print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)
     return exit_status.FAILED if results.failed else 0

@@ -110,7 +110,8 @@ def _progress(job: Job, directory: Path) -> str:
     text = f", step {step:,} of {job.experiment.num_train_steps:,}"
     if timing.get("seconds_left") and "time" in timing:
         end = datetime.datetime.fromtimestamp(timing["time"] + timing["seconds_left"])
-        text += f", until {end:%H:%M}"
+        day = "" if end.date() == datetime.date.today() else f"{end:%Y-%m-%d} "
+        text += f", until {day}{end:%H:%M}"
     return text
 
 

@@ -178,7 +178,7 @@ class Settings(Flags, TaskSettings):
 
         Rows of a table are written with their rank and score, the best candidate of each query first.
         """
-        form = RecordForm(job.input)
+        form = RecordForm(job.input, encoding=self.encoding)
         count = 0
 
         def read() -> Iterator[tuple[list[Record], RankingQuery]]:

@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import functools
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ from data_pipeline.corpus.wordpiece import make_wordpiece
 from data_pipeline.errors import UserError
 
 _WORD_START = "\u2581"  # how SentencePiece writes the space before a word
+BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+"""How SentencePiece writes one byte of a character that has no piece."""
 
 # Scripts without spaces between words, by the first word of their characters' Unicode names.
 _UNSPACED_SCRIPTS = frozenset(
@@ -212,7 +215,7 @@ class SentencePiece(Tokenizer):
         return token.startswith(_WORD_START)
 
     def text_of(self, token: str) -> str:
-        return token.replace(_WORD_START, "")
+        return "\ufffd" if BYTE_PIECE.fullmatch(token) else token.replace(_WORD_START, "")
 
     def _continues(self, token: str) -> bool:
         return super()._continues(token) and not _is_unspaced(token[0])

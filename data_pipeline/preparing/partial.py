@@ -102,7 +102,7 @@ def _check_same(directory: Path, record: dict[str, Any]) -> None:
     file = directory / _RECORD_FILE
     try:
         begun = load_json(file)
-        differing = sorted(name for name in record if begun.get(name) != record[name])
+        differing = sorted(n for n in begun.keys() | record.keys() if begun.get(n) != record.get(n))
     except (ValueError, AttributeError):
         raise UserError(f"{file} is damaged; give --overwrite to start anew") from None
     if begun != record:

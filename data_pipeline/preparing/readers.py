@@ -114,7 +114,7 @@ def read_tfds(name: str, data_dir: str | None, text_field: str, errors: Encoding
     fields = sorted(tfds.text_fields(builder))
     if text_field not in fields:
         raise UserError(
-            f"{name} has no text in the field {text_field}; --text-field is one of {', '.join(fields)}"
+            f"{name} has no field {text_field} of text (--text-field); it has {', '.join(fields) or 'none'}"
         )
     for number, example in enumerate(tfds.read_split(builder, split).as_numpy_iterator(), start=1):
         try:

@@ -198,8 +198,8 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
         (
             "tokens_in_long_sentences",
             _MANY_TOKENS_IN_LONG_SENTENCES,
-            f"of the tokens are in sentences of more than {_LONGEST_SENTENCE} tokens: training sees a row's "
-            "length from the middle of each, never the rest. Does the text lack stops, or --language fit it?",
+            f"of the tokens are in sentences of more than {_LONGEST_SENTENCE} tokens: training sees only "
+            "a row's length of each, near its middle. Does the text lack full stops, or is --language wrong?",
         ),
     )
     return [f"{statistics[name]:.1%} {text}" for name, most, text in judgements if statistics[name] > most]

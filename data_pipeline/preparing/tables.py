@@ -88,9 +88,7 @@ def _column(rows: Iterator[Sequence[str]], path: Path, field: str) -> Iterator[s
 
 def _check_field(path: Path, field: str, names: Sequence[str], what: str) -> None:
     if field not in names:
-        raise UserError(
-            f"{path} has no {what} {field}; --text-field is one of {', '.join(names) or 'none that it has'}"
-        )
+        raise UserError(f"{path} has no {what} {field} (--text-field); it has {', '.join(names) or 'none'}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

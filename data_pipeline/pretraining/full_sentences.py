@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipeline.corpus.documents import Corpus
-from data_pipeline.pretraining.instances import Instances, document_blocks, follow
+from data_pipeline.pretraining.instances import Instances, cut_in_blocks, follow
 from data_pipeline.pretraining.pairs import Sequences, Spans, copy_tokens
 
 Ints = NDArray[np.int64]
@@ -25,12 +25,7 @@ def cut_full_sentences(sentence_starts: Ints, document_starts: Ints, target_toke
 
     To bound memory, instances end also every 131,072 sentences or so, at the end of a document.
     """
-    dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
-    firsts = [
-        _cut_block(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
-        for lo, hi in document_blocks(document_starts)
-    ]
-    return Instances(np.concatenate([*firsts, np.array([document_starts[-1]], dtype)]))
+    return cut_in_blocks(sentence_starts, document_starts, target_tokens, _cut_block)
 
 
 def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:

@@ -5,11 +5,10 @@ of the sequences and constants of this module, and on no setting of a run. Words
 vocabulary either: corpora made from the same text with two vocabularies have the same documents held out and
 the same words chosen in them.
 
-The text is what the ids say. Lost are, for WordPiece, which blanks there were; for uncased vocabularies case
-and accents; and the text of unknown pieces ([UNK], SentencePiece's bytes, parts of characters in byte-level
-BPE). A word with an unknown piece
-is not chosen; in another vocabulary, which knows it, it may be. Pieces of byte-level BPE may hold more than a
-word: the "t" of "don't" is chosen together with its apostrophe.
+The text is what the ids say. WordPiece loses which blanks there were, uncased vocabularies lose case and
+accents, and all lose the text of unknown pieces ([UNK], SentencePiece's bytes, parts of characters in
+byte-level BPE). A word with an unknown piece is not chosen; a vocabulary that knows it may choose it. Pieces
+of byte-level BPE may hold more than a word: the "t" of "don't" is chosen together with its apostrophe.
 
 Shapes: N sequences, T columns.
 """
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from data_pipeline.config import MaskingConfig
 from data_pipeline.corpus.byte_bpe import piece_bytes
 from data_pipeline.corpus.documents import Corpus
-from data_pipeline.corpus.tokenizer import Tokenizer
+from data_pipeline.corpus.tokenizer import BYTE_PIECE, Tokenizer
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.pretraining.masking import mask_sequences, text_positions
 from data_pipeline.pretraining.pairs import Sequences, Spans, write_sequences
@@ -46,7 +45,6 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # Letters and digits up to a blank or a punctuation mark, and each Han character by itself: what all
 # vocabularies agree on. An unknown piece is taken along.
 _WORD = re.compile(rf"[{_HAN}]|(?:[^\W_{_HAN}]|{_UNKNOWN})+")
-_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Masked(NamedTuple):
@@ -152,7 +150,7 @@ def _spelling(tokenizer: Tokenizer, token: str) -> str:
     if tokenizer.kind == "byte_bpe":
         return _text_of_bytes(token)
     if tokenizer.kind == "sentencepiece":
-        return _UNKNOWN if _BYTE_PIECE.fullmatch(token) else token.replace("\u2581", " ")
+        return _UNKNOWN if BYTE_PIECE.fullmatch(token) else token.replace("\u2581", " ")
     return f" {token}" if tokenizer.follows_space(token) else token.removeprefix("##")
 
 

@@ -5,6 +5,7 @@ them all. It is made when a run starts; there is no cache that could go stale.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,21 @@ def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: i
 
     Same as google-research/bert, create_pretraining_data.py:241-250, with a fixed target length.
     """
+    return cut_in_blocks(sentence_starts, document_starts, target_tokens, _cut_block)
+
+
+def cut_in_blocks(
+    sentence_starts: Ints, document_starts: Ints, target_tokens: int, cut: Callable[[Ints, Ints, int], Ints]
+) -> Instances:
+    """Cuts one block of documents after the other, which bounds memory.
+
+    Args:
+      cut: (sentence_starts, the block's part of document_starts, target_tokens) -> first sentence of each
+        instance of the block.
+    """
     dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
     firsts = [
-        _cut_block(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
+        cut(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
         for lo, hi in document_blocks(document_starts)
     ]
     return Instances(np.concatenate([*firsts, np.array([document_starts[-1]], dtype)]))

@@ -210,7 +210,7 @@ def _span_order(
     begins = np.empty_like(order)
     np.put_along_axis(begins, order, np.arange(columns, dtype=order.dtype)[np.newaxis], axis=1)
     reached = begins.copy()
-    for further in range(1, lengths.max()):
+    for further in range(1, lengths.max(initial=1)):
         reaches = (lengths[:, :-further] > further) & (stretches[:, :-further] == stretches[:, further:])
         later = np.where(reaches, begins[:, :-further], columns)
         reached[:, further:] = np.minimum(reached[:, further:], later)

@@ -67,7 +67,7 @@ class Statistics:
 
 
 def draw_examples(
-    source: CorpusSource, seed: int, stream: int, first: int, size: int, progress: float = 1.0
+    source: CorpusSource, seed: int, stream: int, first: int, size: int, progress: float = 0.0
 ) -> Drawn:
     """Draws the rows at positions first, ..., first + size - 1 of a stream, at a fraction of the run."""
     return source.draw(*place_rows(source, seed, stream, first, size), progress)
@@ -82,16 +82,25 @@ def place_rows(
     return source.order(seed, stream, positions).numpy(), bits.numpy()
 
 
-def measure(source: CorpusSource, seed: int, stream: int, examples: int) -> Statistics:
-    """Draws at least `examples` rows and compares them with the settings of their source."""
+def measure(source: CorpusSource, seed: int, stream: int, examples: int, progress: float = 0.0) -> Statistics:
+    """Draws at least `examples` rows and compares them with the settings of their source.
+
+    Args:
+      source: the instances of a corpus, with the settings of a phase.
+      seed: the run's.
+      stream: the phase's number.
+      examples: how many rows are drawn at least.
+      progress: fraction of the run that was done before, on which the masking rate may depend.
+    """
     batches = range(0, max(examples, 1), _BATCH)
-    return compare([draw_examples(source, seed, stream, first, _BATCH) for first in batches], source)
+    drawn = [draw_examples(source, seed, stream, first, _BATCH, progress) for first in batches]
+    return compare(drawn, source, progress)
 
 
-def compare(drawn: list[Drawn], source: CorpusSource) -> Statistics:
-    """Compares what was drawn with what the settings of `source` promise."""
+def compare(drawn: list[Drawn], source: CorpusSource, progress: float = 0.0) -> Statistics:
+    """Compares what was drawn at a fraction of the run with what the settings of `source` promise."""
     ends = np.concatenate([d.sequences.ends for d in drawn])
-    phase, masking = source.phase, source.data.masking.at(1.0)  # as `draw_examples` draws
+    phase, masking = source.phase, source.data.masking.at(progress)
     is_masked = masking.rate and phase.max_predictions_per_seq
     wanted = np.maximum(1, np.round(ends * masking.rate)) if is_masked else np.zeros(len(ends))
     # The instances of a row share its slots.

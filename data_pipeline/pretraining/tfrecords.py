@@ -108,7 +108,7 @@ def _spans(path: Path, file: memoryview) -> NDArray[np.int64]:
         if offset + _HEADER + length + _FOOTER > size:
             raise UserError(
                 f"{path} is truncated or is not a file of TFRecords: the record at byte {offset} ends "
-                f"behind the end of the file ({size} bytes)"
+                f"past the end of the file ({size} bytes)"
             )
         spans.append((offset + _HEADER, length))
         offset += _HEADER + length + _FOOTER

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.truncation import truncated_lengths
-from data_pipeline.tasks.finetuning.encode import EncodedTexts, TaskTokenizer, check_length, make_rows
+from data_pipeline.tasks.finetuning.encode import EncodedTexts, TaskTokenizer, check_length, join, make_rows
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, check_unicode, read_lines, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -173,7 +173,11 @@ class _Parts:
     head_is_first: bool
 
     def __len__(self) -> int:
-        return sum(map(len, (self.before, self.first, self.between, self.second, self.after)))
+        return len(self.text)
+
+    @property
+    def text(self) -> np.ndarray:
+        return np.concatenate([self.before, self.first, self.between, self.second, self.after])
 
 
 def relation_rows(
@@ -202,7 +206,7 @@ def relation_rows(
     room = max_length - 2
     whole = _cut_texts(examples, tokenizer, style)
     fitted = [_fit(parts, room, example) for parts, example in zip(whole, examples, strict=True)]
-    input_ids = [_join(parts, tokenizer) for parts in fitted]
+    input_ids = [join(tokenizer, parts.text) for parts in fitted]
     sequences = EncodedTexts(
         input_ids,
         [np.zeros(len(ids), np.int32) for ids in input_ids],
@@ -280,12 +284,6 @@ def _fit(parts: _Parts, room: int, example: RelationExample) -> _Parts:
         ),
         after=parts.after[:after],
     )
-
-
-def _join(parts: _Parts, tokenizer: TaskTokenizer) -> np.ndarray:
-    """int32: [CLS], the text, [SEP]."""
-    cls, sep = np.array([[tokenizer.cls_id], [tokenizer.sep_id]], np.int32)
-    return np.concatenate([cls, parts.before, parts.first, parts.between, parts.second, parts.after, sep])
 
 
 def _positions(parts: _Parts) -> tuple[int, int]:

@@ -20,8 +20,8 @@ from data_pipeline.errors import UserError
 from data_pipeline.pretraining.truncation import truncated_lengths
 from data_pipeline.tasks.finetuning.rows import Rows
 
-# Every normaliser of BERT's removes it, so no text holds it; nor would one in front of a special token where
-# tokens are of bytes.
+# BERT's normalizers remove NUL, and byte-level tokenizers write it as another character, so no text matches a
+# NUL followed by a special token.
 _UNMATCHABLE = "\x00"
 _TEXTS_AT_ONCE = 4096
 _SHORTEST = 8

@@ -92,6 +92,6 @@ def _check_not_alone(data: str, name: str) -> None:
         return
     if train := find_split(Path(data), "train"):
         raise UserError(
-            f"{data} has no file of the dev set; looked for {', '.join(SPLIT_NAMES['dev'])}; if you call "
-            f"{train.name} {name}{train.suffix}, a part of it is taken"
+            f"{data} has no file of the dev set; looked for {', '.join(SPLIT_NAMES['dev'])}; to use a fold "
+            f"of the training file as dev set, rename {train.name} to {name}{train.suffix}"
         )

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDetection
-from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget
+from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.errors import UserError
@@ -130,13 +130,19 @@ def test_a_probe_sees_every_layer_of_the_frozen_encoder_whatever_an_arm_fine_tun
     assert [len(plan.measured[arm, 0]) for arm in arms] == [2, 2, 2]
 
 
-def test_a_budget_sets_the_steps_and_keeps_the_fraction_of_warm_up() -> None:
+def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
     base = dataclasses.replace(
-        TINY, num_train_steps=1000, optimizer=dataclasses.replace(TINY.optimizer, warmup_steps=100)
+        TINY,
+        num_train_steps=1000,
+        optimizer=dataclasses.replace(TINY.optimizer, warmup_steps=100, decay_start=800),
     )
     half = with_budget(base, run_flops(base) / 2)
     assert half.num_train_steps == 500
     assert half.optimizer.warmup_steps == 50
+    assert half.optimizer.decay_start == 400
+    assert with_steps(base, 10_000).optimizer.decay_start == 8000
+    assert with_steps(base, 1).optimizer.decay_start == 0
+    assert with_steps(TINY, 10).optimizer.decay_start == "step_0"
     with pytest.raises(UserError, match="below one step"):
         with_budget(base, 10.0)
     growing = dataclasses.replace(

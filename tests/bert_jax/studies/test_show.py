@@ -1,5 +1,6 @@
 """What `--status` says of each job: done, under way and where, how far, interrupted, failed, left."""
 
+import datetime
 import json
 import os
 from pathlib import Path
@@ -27,7 +28,11 @@ def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.C
     write_ended(tmp_path, failed, Ended(failed.settings, 3.0, "1 x cpu", error="no such file"))
     rows = [
         {"step": 2, "split": "train", "timing": {"seconds": 1.0, "time": 1e9, "seconds_left": 3600.0}},
-        {"step": 4, "split": "train", "timing": {"seconds": 1.0, "time": 1e9 + 60, "seconds_left": 1800.0}},
+        {
+            "step": 4,
+            "split": "train",
+            "timing": {"seconds": 1.0, "time": 1e9 + 60, "seconds_left": 30 * 86400.0},
+        },
         {"step": 4, "split": "heldout"},
     ]
     for run in (mlm, ltr):
@@ -43,7 +48,8 @@ def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.C
     here = f"under way on {os.uname().nodename}, process {os.getpid()}"
     assert f"{base.path} done" in said
     assert f"{failed.path} failed: no such file" in said
-    assert f"{mlm.path} {here}, step 4 of 8, until " in said
+    end = datetime.datetime.fromtimestamp(1e9 + 60 + 30 * 86400)
+    assert f"{mlm.path} {here}, step 4 of 8, until {end:%Y-%m-%d %H:%M}" in said
     assert f"{ltr.path} interrupted, step 4 of 8" in said
     assert f"{tuned.path} {here}, trial 2 of 3" in said
     assert "1 of 7 done, 2 under way, 1 failed, 3 left" in said

@@ -133,6 +133,24 @@ def test_learns_saves_and_loads(tmp_path, kind, casing):
     assert loaded.decode(loaded.encode(text)) == (text if casing == "cased" else plain)
 
 
+def test_a_byte_of_sentencepiece_is_a_part_of_a_character(tmp_path):
+    model = tmp_path / "spm.model"
+    with model.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS),
+            model_writer=file,
+            vocab_size=400,
+            byte_fallback=True,
+            control_symbols=["[PAD]", "[CLS]", "[SEP]", "[MASK]"],
+            unk_piece="[UNK]",
+            bos_id=-1,
+            eos_id=-1,
+            hard_vocab_limit=False,
+        )
+    tokenizer = load_vocabulary(model, "cased")
+    assert tokenizer.text_of("<0xE3>") == "\ufffd"
+
+
 @pytest.mark.parametrize("text", ["古い城は王が建てた", "ปราสาทเก่าแก่"])
 def test_pieces_are_words_where_text_has_no_spaces(text):
     learned = train_vocabulary([text, *TEXTS], "sentencepiece", 160, "cased")

@@ -6,7 +6,7 @@ import pytest
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.documents import Corpus, open_corpus
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining import instances as module
+from data_pipeline.pretraining import instances
 from data_pipeline.pretraining.batches import make_corpus_source, training_batches
 from data_pipeline.pretraining.full_sentences import cut_full_sentences
 from data_pipeline.pretraining.statistics import measure
@@ -36,7 +36,7 @@ def texts(corpus: Corpus, data: DataConfig = DATA) -> tuple[list[list[int]], lis
     """The ids of each instance before masking, and those behind their ends."""
     source = make_corpus_source(corpus, data, data.phases[0])
     numbers = np.arange(len(source))[:, np.newaxis]
-    drawn = source.draw(numbers, np.zeros((len(source), source.num_draws), np.uint32))
+    drawn = source.draw(numbers, np.zeros((len(source), source.num_draws), np.uint32), 0.0)
     ids, ends = drawn.sequences.input_ids, drawn.sequences.ends
     return [row[:end].tolist() for row, end in zip(ids, ends, strict=True)], [
         row[end:].tolist() for row, end in zip(ids, ends, strict=True)
@@ -61,9 +61,9 @@ def test_a_sentence_longer_than_a_row_is_cut(tmp_path):
 
 
 def test_blocks_bound_memory_and_end_instances(corpus, monkeypatch):
-    monkeypatch.setattr(module, "_SENTENCES_PER_BLOCK", 60)
+    monkeypatch.setattr(instances, "_SENTENCES_PER_BLOCK", 60)
     cut = cut_full_sentences(corpus.sentence_starts, corpus.document_starts, LENGTH - 2)
-    ends = [hi for _, hi in module.document_blocks(corpus.document_starts)]
+    ends = [hi for _, hi in instances.document_blocks(corpus.document_starts)]
     assert len(ends) > 3
     assert np.isin(corpus.document_starts[ends], cut.first_sentences).all()
     assert np.all(np.diff(cut.first_sentences.astype(int)) > 0)

@@ -12,6 +12,7 @@ from data_pipeline.pretraining.batches import make_corpus_source, training_batch
 from data_pipeline.pretraining.statistics import compare, draw_examples, measure
 from experiments import EXPERIMENTS
 from tests.data_pipeline.small_corpus import make_corpus
+from tests.data_pipeline.small_records import write_records
 
 PHASE = Phase(64, 10)
 
@@ -62,6 +63,33 @@ def test_too_few_slots_are_warned_of(corpus):
         assert len(statistics.warnings(phase)) == count
     warning = measure(make_corpus_source(corpus, DataConfig(), few), 0, 0, 500).warnings(few)[0]
     assert "10 leaves out none" in warning
+
+
+def test_a_rate_that_changes_is_that_of_the_phase(corpus):
+    data = DataConfig(masking=MaskingConfig(rate=0.3, last_rate=0.15))
+    source = make_corpus_source(corpus, data, PHASE)
+    begin, end = (measure(source, 0, 0, 500, progress) for progress in (0.0, 1.0))
+    assert begin.wanted_slots == round(0.3 * 64)
+    assert end.wanted_slots == round(0.15 * 64)
+    assert begin.cut_predictions > 0.3 > end.cut_predictions
+    assert [check for check in (*begin.checks, *end.checks) if not check.is_within] == []
+
+
+def test_the_command_shows_the_rate_at_which_a_phase_begins(corpus, capsys, tmp_path):
+    phases = (Phase(32, 10, 0.5), Phase(64, 20, 0.5))
+    data = DataConfig(
+        corpus=str(corpus.directory), masking=MaskingConfig(rate=0.3, last_rate=0.1), phases=phases
+    )
+    run = dataclasses.replace(EXPERIMENTS["base"], data=data, num_train_steps=8)
+    write_record(tmp_path, RunRecord("base", run, "fingerprint"))
+
+    def rates(*flags: str) -> list[float]:
+        assert main(["inspect", str(tmp_path), "--sequences", "500", "--examples", "0", *flags]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [float(line.split()[3].rstrip("%")) for line in lines if line.startswith("tokens to predict")]
+
+    assert rates() == pytest.approx([30, 20], abs=2)
+    assert rates("--split", "heldout") == pytest.approx([10, 10], abs=2)
 
 
 def test_statistics_of_lengths(corpus, drawn):
@@ -149,3 +177,14 @@ def test_the_first_examples_are_those_of_training(corpus):
     )
     shown = draw_examples(make_corpus_source(corpus, data, PHASE), 5, 0, 0, 20)
     assert all(shown.batch[key].tobytes() == values.tobytes() for key, values in batch.items())
+
+
+def test_a_step_of_tfrecords_is_refused_as_such(capsys, tmp_path):
+    records = tmp_path / "records"
+    records.mkdir()
+    write_records(records / "train.tfrecord", range(8))
+    data = DataConfig(corpus=str(records), phases=(Phase(16, 3),))
+    run = dataclasses.replace(EXPERIMENTS["base"], data=data, num_train_steps=8)
+    write_record(tmp_path, RunRecord("base", run, "fingerprint"))
+    assert main(["inspect", str(tmp_path), "--step", "1"]) == 2
+    assert f"{records} holds TFRecords, whose pairs and masks are fixed" in capsys.readouterr().err

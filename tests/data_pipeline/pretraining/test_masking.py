@@ -87,6 +87,14 @@ def test_labels_restore_the_text(unit):
     np.testing.assert_array_equal(restored, text.ids)
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_rows_are_no_masks(unit):
+    """A process has none of the last batch of an evaluation if that is small."""
+    batch = mask(make_text(0), make_bits(0, unit=unit), MaskingConfig(unit=unit))
+    assert batch["input_ids"].shape == (0, LENGTH)
+    assert batch["masked_lm_weights"].shape == (0, SLOTS)
+
+
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.95])
 def test_number_of_predictions_is_that_of_the_definition(rate):
     text = make_text(2000)

@@ -147,7 +147,7 @@ def test_instances_of_a_row_draw_from_bits_of_their_own(corpus):
     bits = rng.integers(0, 2**32, (200, source.num_draws), np.uint32)
     changed = bits.copy()
     changed[:, PAIR_DRAWS : 2 * PAIR_DRAWS] ^= np.uint32(0xFFFFFFFF)
-    before, after = source.draw(numbers, bits), source.draw(numbers, changed)
+    before, after = source.draw(numbers, bits, 0.0), source.draw(numbers, changed, 0.0)
     firsts = slice(0, 200)
     assert before.spans.a_start[firsts].tolist() == after.spans.a_start[firsts].tolist()
     seconds = [d.spans.a_start[d.places.numbers == 1] for d in (before, after)]
