@@ -104,7 +104,7 @@ class ModelConfig:
     """Width inside the feed-forward layers; 4 x hidden_size in the paper."""
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
-    """Number of segments; 0: the model is not told of segments."""
+    """Number of segments; 0: no segment embeddings."""
     embedding_size: int | None = None
     """Width of the embeddings, if it is another than that of the layers: a
     linear layer then takes them to hidden_size, and the language model head
@@ -115,8 +115,8 @@ class ModelConfig:
     positions: Positions = "learnt"
     """How the model knows the order of tokens. learnt: a vector for each position is added to the
     embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
-    and keys are turned by angles that grow with the position. none: it does
-    not, but for a causal model or a window."""
+    and keys are rotated by angles that grow with the position. none: only a
+    causal mask or an attention window then tells the order."""
     rotary_base: float = 10_000.0
     """Rotary positions: the slowest angle's wavelength is about 2 pi times
     this many tokens."""
@@ -131,8 +131,11 @@ class ModelConfig:
     of attention's output, and inside the feed-forward layer before its last
     product."""
     embedding_normalization: FurtherNormalization = "same"
-    """Normalization of the sum of the embeddings. same: as model.normalization; unless its place is post, it
-    stands for that before the first sublayer. none: there is none."""
+    """Normalization of the sum of the embeddings. none: there is none. same: as
+    model.normalization. With place pre or normformer it is also the first
+    layer's normalization before attention, unless a linear layer follows the
+    embeddings (embedding_size) or layers have the same parameters
+    (layer_groups)."""
     query_key_normalization: FurtherNormalization = "none"
     """Normalization of each head's queries and keys before they are
     multiplied. same: as model.normalization. none: there is none."""
@@ -152,8 +155,8 @@ class ModelConfig:
     attention_window: int | None = None
     """How many tokens to each side a position may attend to; None: all."""
     global_every: int | None = None
-    """The first of every so many layers has no attention window; None: all
-    layers have it."""
+    """With a window: every so many layers, beginning with the first, one
+    attends to the whole sequence; None: all layers have the window."""
     dropout_rate: float = 0.1
     """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
@@ -173,10 +176,11 @@ class ModelConfig:
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: on TPU, in bfloat16, attention is one kernel if the positions are a
-    multiple of 128, up to 2,048; on CPU, without gradients, more than 256
-    query positions are computed in blocks. none: neither. The two settings
-    round differently, and the kernel draws different dropout."""
+    """auto: on TPU, in bfloat16, attention is one kernel if the sequence length
+    is a multiple of 128, up to 2,048, and the head width one of 16; on CPU,
+    without gradients, more than 256 queries are computed in blocks. none:
+    neither. The two settings round differently, and the kernel draws different
+    dropout."""
 
     def __post_init__(self) -> None:
         for name, most in MODEL_SIZES.items():
@@ -255,7 +259,7 @@ class ModelConfig:
 
     @property
     def segments(self) -> Segments:
-        """Whether the model is told of segments."""
+        """Whether the model has segment embeddings."""
         return "learnt" if self.type_vocab_size else "none"
 
     @property

@@ -20,6 +20,7 @@ from data_pipeline.bucket import BucketDirectory, Object, is_same
 from data_pipeline.errors import UserError
 
 CHECKPOINTS_DIRECTORY = "checkpoints"
+DAMAGED_DIRECTORY = "damaged-checkpoints"
 COMPILED_DIRECTORY = "compilation-cache"
 _MARK = ".bucket"
 """In a directory that stands for one of a bucket: the bucket's URL. Checkpoints are in the bucket alone."""
@@ -216,7 +217,9 @@ def _fetch_object(source: BucketDirectory, target: Path) -> Path:
 
 
 def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
-    of_checkpoint = leaves_checkpoints and name.startswith(f"{CHECKPOINTS_DIRECTORY}/")
+    of_checkpoint = leaves_checkpoints and name.startswith(
+        (f"{CHECKPOINTS_DIRECTORY}/", f"{DAMAGED_DIRECTORY}/")
+    )
     is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
     is_of_one_side = name in _NOT_COPIED or name.startswith(f"{COMPILED_DIRECTORY}/")
     return not (of_checkpoint or is_partial or is_of_one_side)

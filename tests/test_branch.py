@@ -1,12 +1,15 @@
 """A run that branches from another one's checkpoint: same results, other settings, and what is refused."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.pretraining.begin import check_same_origin
+from bert_jax.training.checkpoint_files import DIRECTORY
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.workdir.record import BranchPoint, read_record
@@ -67,6 +70,15 @@ def test_with_other_settings_it_is_a_run_of_its_own(
     assert len(read_rows(tmp_path / METRICS_FILE)) == len(deterministic_rows(tmp_path))
 
 
+def test_a_branch_killed_in_its_first_save_begins_again(first: Path, corpus: Path, tmp_path: Path) -> None:
+    line = arguments(tmp_path, corpus, *SHORT, "--branch-from", str(first), "--branch-step", "30")
+    assert main(line) == 0
+    shutil.rmtree(tmp_path / DIRECTORY)
+    (tmp_path / DIRECTORY / f"30{ocp.path.step.TMP_DIR_SUFFIX}123").mkdir(parents=True)
+    assert main(line) == 0
+    assert saved_steps(tmp_path) == [30, 40]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -75,6 +87,9 @@ def test_with_other_settings_it_is_a_run_of_its_own(
             ("--optimizer.name", "lamb", "--optimizer.bias-correction", "adam"),
             "does not fit: optimizer.name adamw -> lamb",
         ),
+        (("--objective.z-loss", "1e-4"), "does not fit: objective.z_loss 0.0 -> 0.0001; undo these changes"),
+        (("--model.pooler", "transform"), "does not fit: model.pooler tanh -> transform"),
+        (("--objective", "mlm"), "does not fit: objective mlm_nsp -> mlm"),
         (("--branch-step", "25"), "has no checkpoint of step 25; there are [10, 20, 30, 40]"),
         ((), "is at step 40; give --num-train-steps above that, or --branch-step one of"),
         (("--init-from", "x"), "give --branch-from or --init-from, not both"),

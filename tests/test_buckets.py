@@ -17,8 +17,17 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
+from bert_jax.training.checkpoint_files import DIRECTORY
 from data_pipeline import bucket, bucket_client
-from data_pipeline.stand_in import LEASE_FILE, fetch, place_for, upload
+from data_pipeline.stand_in import (
+    COMPILED_DIRECTORY,
+    LEASE_FILE,
+    directory_of_run,
+    fetch,
+    place_for,
+    push,
+    upload,
+)
 from tests.bert_jax.small_run import make_run, trainable_params
 from tests.bucket_server import BucketServer, serve
 from tests.pod import Pod
@@ -184,6 +193,27 @@ def test_files_that_another_machine_removed_are_removed_here(server: BucketServe
     directory.delete(["removed"])
     assert {path.name for path in fetch(directory.url).iterdir()} == {"kept"}
     assert fetch(f"{directory.url}/kept").read_text() == "kept"
+
+
+def test_a_damaged_checkpoint_stays_in_the_bucket(server: BucketServer, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    for name in (DIRECTORY, "damaged-checkpoints"):
+        upload(tmp_path, bucket.BucketDirectory(f"{RUN}/{name}/5"))
+    with directory_of_run(RUN) as directory:
+        push(directory)
+        assert not (directory / "damaged-checkpoints").exists()
+    assert {"checkpoints/5/x", "damaged-checkpoints/5/x"} <= set(bucket.BucketDirectory(RUN).list())
+
+
+def test_a_killed_process_of_the_same_number_is_cleared_away(server: BucketServer) -> None:
+    with directory_of_run(RUN) as directory:
+        leftover = directory / "leftover"
+    (directory / COMPILED_DIRECTORY).parent.mkdir(parents=True)
+    (directory / COMPILED_DIRECTORY).symlink_to("/nowhere")
+    leftover.touch()
+    with directory_of_run(RUN) as directory:
+        assert (directory / COMPILED_DIRECTORY).is_dir()
+        assert not leftover.exists()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax.parallel import chips
 from bert_jax.training.checkpoints import load_params
 from tests.bert_jax.small_run import make_run, trainable_params
 from tests.pod import Pod
@@ -45,6 +46,17 @@ def test_each_process_sees_one_chip() -> None:
     )
     said = subprocess.check_output([sys.executable, "-c", ask], env=with_chips(CHIPS), text=True)
     assert said.split() == ["cpu", str(CHIPS), "1"]
+
+
+def test_a_second_platform_does_not_hide_the_chips(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Path("/dev/accel0"), Path("/dev/accel1")]
+    monkeypatch.setattr(chips.Path, "glob", lambda place, _: iter(found if place == Path("/dev") else []))
+    monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: name)
+    chips_by_platforms = {}
+    for platforms in ("tpu", "tpu,cpu", "cpu"):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        chips_by_platforms[platforms] = len(chips.find_chips.__wrapped__().environments)
+    assert chips_by_platforms == {"tpu": 2, "tpu,cpu": 2, "cpu": 1}
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ _OURS = "bert_jax"
 
 _TABLE = (
     ("encoder/embeddings/word_embeddings/embedding", "bert/embeddings/word_embeddings"),
-    ("encoder/embeddings/segment_embeddings/embedding", "bert/embeddings/token_type_embeddings"),
     ("encoder/layer_{}/attention/query/kernel", "bert/encoder/layer_{}/attention/self/query/kernel"),
     ("encoder/layer_{}/attention/query/bias", "bert/encoder/layer_{}/attention/self/query/bias"),
     ("encoder/layer_{}/attention/key/kernel", "bert/encoder/layer_{}/attention/self/key/kernel"),
@@ -52,6 +51,11 @@ _TABLE = (
     ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
 )
 _PARTS: Parts = {
+    "segments": {
+        "learnt": (
+            ("encoder/embeddings/segment_embeddings/embedding", "bert/embeddings/token_type_embeddings"),
+        ),
+    },
     "positions": {
         "learnt": (
             ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
@@ -142,12 +146,16 @@ def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model into an existing directory, in the form that google-research/bert's programs read.
 
     Raises:
-      UserError: the model reads in one direction, or its tokenizer is not BERT's WordPiece, which they do not
-        support; or TensorFlow is not installed.
+      UserError: the model reads in one direction, its pooler is not tanh, or its tokenizer is not BERT's
+        WordPiece, which they do not support; or TensorFlow is not installed.
     """
     if model.config.attention != "bidirectional":
         raise UserError(
             f"google-research/bert has no {model.config.attention} attention; write --format hf or npz"
+        )
+    if model.config.pooler != "tanh" and "pooler" in model.params:
+        raise UserError(
+            f"google-research/bert has no pooler {model.config.pooler}, only tanh; write --format hf or npz"
         )
     vocabulary = model.vocabulary
     if vocabulary is None or vocabulary.kind != "wordpiece":

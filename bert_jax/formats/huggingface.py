@@ -4,13 +4,10 @@ Their linear layers store kernels as [out, in] where flax has [in, out], with th
 Apart from that mostly names differ, which are those of a family (`families/`).
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -21,10 +18,8 @@ from bert_jax.formats.families.family import Family, TaskClass
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
-from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of
+from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of, parameter_shapes
 from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
-from bert_jax.model.heads import ReplacedTokenHead
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
@@ -112,13 +107,6 @@ def write(directory: Path, model: PretrainedModel) -> None:
     # transformers refuses files whose metadata does not name a framework.
     save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
     (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
-
-
-def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
-    """Shapes of the parameters that a family's tables may name."""
-    init = functools.partial(ReplacedTokenHead(config).init, jax.random.key(0))
-    detection = jax.eval_shape(init, jnp.zeros((1, config.hidden_size)))["params"]
-    return {**abstract_params(config), "replaced_token": detection}
 
 
 def family_of(model: PretrainedModel) -> Family:

@@ -9,10 +9,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
-from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.formats.pretrained import PretrainedModel, parameter_shapes
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
 from bert_jax.model_config import ModelConfig
-from bert_jax.objectives import MaskedLMAndNSP, Objective
+from bert_jax.objectives import Objective
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.workdir.config_text import from_json, to_json
 from data_pipeline.atomic import write_json
@@ -31,7 +31,7 @@ def entries(params: Mapping[str, Any]) -> list[Entry]:
 
 def _shapes(config: ModelConfig, objective: Objective | None) -> Mapping[str, Any]:
     """Shapes of the parameters, by their paths."""
-    return PretrainingTask(objective or MaskedLMAndNSP(), config).abstract_params()
+    return PretrainingTask(objective, config).abstract_params() if objective else parameter_shapes(config)
 
 
 def recognises(directory: Path) -> bool:

@@ -1,15 +1,20 @@
 """A pretrained model, in the one form that all other code takes, whatever format it was read from."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
 from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import FeatureConfig, TransformersHead
+from bert_jax.model.heads import ReplacedTokenHead
+from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import Activation, ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
 from bert_jax.workdir.record import Pretraining
@@ -128,6 +133,7 @@ class PretrainedModel:
             params={**parts, "encoder": {**embeddings, **parts["encoder"]}},
             objective=MaskedLM(),
             pretraining=None,  # whose fine-tuned scores are the discriminator's
+            facts={name: fact for name, fact in self.facts.items() if not name.startswith("held-out ")},
         )
 
     @property
@@ -144,6 +150,13 @@ class PretrainedModel:
         """Raises UserError if a head is absent, naming what it was wanted for."""
         if head not in self.params:
             raise UserError(f"{self.name} has no {head.replace('_', ' ')} head, which {purpose} needs")
+
+
+def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
+    """Shapes of the parameters of an encoder and of the heads that a model without an objective may have."""
+    init = functools.partial(ReplacedTokenHead(config).init, jax.random.key(0))
+    detection = jax.eval_shape(init, jnp.zeros((1, config.hidden_size)))["params"]
+    return {**abstract_params(config), "replaced_token": detection}
 
 
 def objective_of(config: ModelConfig, parts: Collection[str]) -> Objective | None:

@@ -87,7 +87,7 @@ def rows_of_parts(
 def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
     """The arrays of `params` under the names and in the layout of another format.
 
-    A part, such as a head, that `params` lacks entirely is left out.
+    A part, such as a head, is left out if `params` lacks it entirely, or if no entry names any of it.
 
     Raises:
       UserError: a part has an array that no entry names, or lacks one that an entry names, so that the

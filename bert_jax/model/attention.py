@@ -1,6 +1,6 @@
 """Multi-head attention: which positions see each other, and the two ways in which it is computed.
 
-Shapes: B batch, T length, Q positions that look, D hidden, N heads, K head width.
+Shapes: B batch, T keys (the sequence), Q queries, D hidden, N heads, K head width.
 """
 
 import functools
@@ -38,9 +38,9 @@ class Context(NamedTuple):
     bias: jax.Array
     """float32, added to the scores, from `attention_bias`."""
     queries: jax.Array
-    """int [Q] or [B, Q], the positions that look."""
+    """int [Q] or [B, Q], positions of the queries."""
     keys: jax.Array
-    """int [T] or [B, T], the positions that are looked at."""
+    """int [T] or [B, T], positions of the keys."""
     block_bias: jax.Array | None = None
     """float32, what to add to scores that are computed in blocks, from `attention_block_bias`; None: all
     scores are computed."""
@@ -143,8 +143,8 @@ class Attention(nn.Module):
     """Multi-head attention with dropout on the probabilities; no residual, and no normalization of its input.
 
     Args:
-      queries_BQD: [B, Q, D] in `config.dtype`, the positions that look.
-      x_BTD: [B, T, D], the positions that are looked at.
+      queries_BQD: [B, Q, D] in `config.dtype`, the states that queries are computed from.
+      x_BTD: [B, T, D], the states that keys and values are computed from.
       context: of these positions.
 
     Returns:

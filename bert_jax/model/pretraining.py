@@ -107,7 +107,7 @@ class HybridModel(nn.Module):
 
     config: ModelConfig
     causal_fraction: float
-    """Of the sequences."""
+    """Fraction of the sequences that are read causally, without masks."""
 
     def setup(self) -> None:
         self.encoder = Encoder(self.config)

@@ -119,6 +119,6 @@ def _is_masked(batch: Batch) -> bool:
 
 def _beside_zeros(batch: Batch, sums: Sums) -> Sums:
     """The sums of a batch's stage under that stage's names, and zeros under those of the other."""
-    masked = {f"m{name}": value for name, value in sums.items()}
+    masked = language_model.as_kind("mlm", sums)
     own, other = (masked, sums) if _is_masked(batch) else (sums, masked)
     return {**own, **{name: jnp.zeros_like(value) for name, value in other.items()}}

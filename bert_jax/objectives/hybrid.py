@@ -63,16 +63,11 @@ class HybridLanguageModel(MaskedLM):
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:  # type: ignore[override]
         targets, masked, causal = self._targets(batch)
         of_masked = language_model.token_sums(outputs, targets, masked, self.z_loss)
-        renamed = {f"m{name}": value for name, value in of_masked.items()}
-        return renamed | language_model.token_sums(outputs, targets, causal, self.z_loss)
+        of_causal = language_model.token_sums(outputs, targets, causal, self.z_loss)
+        return language_model.as_kind("mlm", of_masked) | of_causal
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        masked, causal = (
-            language_model.token_loss(
-                language_model.sums_of(kind, sums), language_model.sums_of(kind, totals), self.z_loss
-            )
-            for kind in ("mlm", "lm")
-        )
+        masked, causal = (language_model.loss_of(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm"))
         return (1 - self.causal_fraction) * masked + self.causal_fraction * causal
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:

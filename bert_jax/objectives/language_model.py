@@ -87,6 +87,16 @@ def sums_of(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
     }
 
 
+def as_kind(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
+    """The inverse of `sums_of`: the sums of `token_sums` under the names of one of several predictions."""
+    return {f"{kind}_{name.removeprefix('lm_')}": value for name, value in sums.items()}
+
+
+def loss_of(kind: str, sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:
+    """`token_loss` of one of several predictions of tokens."""
+    return token_loss(sums_of(kind, sums), sums_of(kind, totals), z_loss)
+
+
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
     """The next id of each position, int [B, T - 1], and float32 weights: 0 for padding, and for the first
     token of the next instance in a packed row."""

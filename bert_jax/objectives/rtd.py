@@ -53,8 +53,9 @@ class ReplacedTokenDetection(MaskedLM):
     transformers_class = "ElectraForPreTraining"
 
     generator_size: float = 0.25
-    """Width, heads and feed-forward width of the generator, as a fraction of
-    the discriminator's; its heads are as wide."""
+    """Width and feed-forward width of the generator, as a fraction of the
+    discriminator's. It has as many heads of the discriminator's head width as
+    fit, and at least one."""
     weight: float = 50.0
     """Factor on the discriminator's loss."""
     generator_embeddings: GeneratorEmbeddings = "shared"
@@ -83,7 +84,7 @@ class ReplacedTokenDetection(MaskedLM):
         if width % heads:
             raise UserError(
                 f"objective.generator_size {self.generator_size:g} makes a generator of width {width}, which "
-                f"is no multiple of the width of a head, {model.head_width}"
+                f"its {heads} heads do not divide"
             )
         return dataclasses.replace(
             model,

@@ -61,7 +61,7 @@ class MaskedLMAndSpanBoundary(MaskedLM):
         sums, of_boundaries = (
             language_model.token_sums(logits, targets, weights, self.z_loss) for logits in outputs
         )
-        return sums | {name.replace("lm", "sbo", 1): value for name, value in of_boundaries.items()}
+        return sums | language_model.as_kind("sbo", of_boundaries)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         of_boundaries = language_model.sums_of("sbo", sums)

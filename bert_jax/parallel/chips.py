@@ -43,13 +43,16 @@ def find_chips() -> Chips:
     platform, count = (said[0], int(said[1])) if said else ("cpu", 1)
     if platform == "cpu":  # several if XLA_FLAGS says so; the last of two values counts
         return Chips(platform, ({"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=1"},) * count)
+    if platform not in ("gpu", "cuda", "rocm"):
+        return Chips(platform, ({},))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
     return Chips(platform, tuple({"CUDA_VISIBLE_DEVICES": name} for name in visible.split(",")[:count]))
 
 
 def _count_tpu_chips() -> int:
     """How many chips this host has. Asking jax would wait for the other hosts of a slice."""
-    if os.environ.get("JAX_PLATFORMS", "") not in ("", "tpu") or importlib.util.find_spec("libtpu") is None:
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if (platforms and "tpu" not in platforms.split(",")) or importlib.util.find_spec("libtpu") is None:
         return 0
     return len([*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")])
 

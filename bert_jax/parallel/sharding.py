@@ -1,8 +1,8 @@
 """How each array of a state is sharded over a mesh with the axes data, fsdp and tensor.
 
 A table maps the end of a parameter's path to mesh axes. Optimizer moments have the same paths as
-their parameters and so the same sharding. A dimension that its mesh axis does not divide is not split, and
-neither is state whose rank differs from its parameter's, such as the rows and columns of a factored moment.
+their parameters and so the same sharding. A dimension that its mesh axis does not divide is not split, and an
+array of another rank than its row in the table is replicated.
 """
 
 import itertools

@@ -5,21 +5,29 @@ serves to try another learning rate, seed or number of steps, or to train past a
 """
 
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path
+
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
 from bert_jax.pretraining.data import check_same_vocabulary
 from bert_jax.retention import Kept
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.checkpoints import find_checkpoint, saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, TENSORBOARD_DIRECTORY
+from bert_jax.training.optimizer import make_optimizer
+from bert_jax.training.train_step import init_state
 from bert_jax.workdir import directory, record
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
@@ -34,8 +42,10 @@ from data_pipeline.stand_in import bucket_of
 # A run writes these after its config.json, so in a directory without that file they are not a run's.
 _WRITTEN = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, DIRECTORY)
 
-# The settings that decide which arrays a state has.
-_OF_ARRAYS = (*(f"model.{name}" for name in (*MODEL_SIZES, *OPTIONAL_SIZES, *MODEL_PARTS)), "optimizer.name")
+# Settings that must stay as they are even if the state has the same arrays.
+_FIXED = (*(f"model.{name}" for name in (*MODEL_SIZES, *OPTIONAL_SIZES, *MODEL_PARTS)), "optimizer.name")
+# Settings of which some values change the arrays: other sums, other heads.
+_OF_ARRAYS = ("model.pooler", "objective")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,12 +209,12 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
       now: record of the new run.
 
     Raises:
-      UserError: the run or checkpoint does not exist or is damaged; its model or optimizer is another one,
-        whose arrays would not fit; the new run has no steps left after that step.
+      UserError: the run or checkpoint does not exist or is damaged; its model, optimizer or objective is
+        another one, whose arrays would not fit; the new run has no steps left after that step.
     """
     record = read_record(workdir)
     step = find_checkpoint(workdir, step)
-    if changed := differences(_of_arrays(record), _of_arrays(now), ()):
+    if changed := _changes_of_state(record.experiment, now.experiment):
         raise UserError(
             f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
             "its parameters alone by --init-from"
@@ -248,10 +258,27 @@ def copy_state(origin: Origin, workdir: Path) -> None:
     """Copies metrics.jsonl and then the checkpoint into a work directory that has no checkpoints."""
     if (origin.workdir / METRICS_FILE).exists():
         shutil.copyfile(origin.workdir / METRICS_FILE, workdir / METRICS_FILE)
+    files = files_of(workdir)
+    files.tidy()  # a branch may have been killed in its first save
     with files_of(origin.workdir).here(origin.step) as checkpoint:
-        files_of(workdir).take(origin.step, checkpoint)
+        files.take(origin.step, checkpoint)
 
 
-def _of_arrays(record: RunRecord) -> dict[str, Any]:
-    settings = flatten(record.experiment)
-    return {name: settings[name] for name in _OF_ARRAYS}
+def _changes_of_state(before: Experiment, now: Experiment) -> list[str]:
+    """`setting before -> now` for each setting because of which a state of `before` is not one of `now`."""
+
+    def chosen(experiment: Experiment, names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: value for name, value in flatten(experiment).items() if name.startswith(names)}
+
+    changed = differences(chosen(before, _FIXED), chosen(now, _FIXED), ())
+    if not changed and _arrays(before) != _arrays(now):
+        changed = differences(chosen(before, _OF_ARRAYS), chosen(now, _OF_ARRAYS), ())
+    return changed
+
+
+def _arrays(experiment: Experiment) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Path -> shape and dtype of each array of a state."""
+    task = PretrainingTask(experiment.objective, experiment.model)
+    init = functools.partial(init_state, task, make_optimizer(experiment.optimizer))
+    leaves, _ = tree_flatten_with_path(jax.eval_shape(init, np.uint32(0)))
+    return {keystr(path): (leaf.shape, leaf.dtype) for path, leaf in leaves}

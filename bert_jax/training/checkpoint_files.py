@@ -24,9 +24,8 @@ from data_pipeline.atomic import atomically, synchronize
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.json_text import load_json, parse_json
 from data_pipeline.stand_in import CHECKPOINTS_DIRECTORY as DIRECTORY
-from data_pipeline.stand_in import bucket_of
+from data_pipeline.stand_in import DAMAGED_DIRECTORY, bucket_of
 
-DAMAGED_DIRECTORY = "damaged-checkpoints"
 ITEM = "default"  # as Orbax's own CheckpointManager calls the only item, so that it reads them too
 _CHECKSUMS = "checksums.json"
 _UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX  # of the name of a directory that is being written

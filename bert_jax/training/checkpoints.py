@@ -46,7 +46,7 @@ class Checkpoints:
         self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
 
     def save(self, step: int, state: Any) -> None:
-        """Starts to save, after waiting for the previous save. Does nothing if the step is already saved.
+        """Starts to save, after waiting for the previous save.
 
         If the previous save failed, says so and returns only when this one is done.
 
@@ -58,8 +58,6 @@ class Checkpoints:
             if processes.count() > 1:
                 raise self._unfinished(fault)
             self._say(f"{self._describe(fault)}; trying that of step {step}")
-        if step in self._steps:
-            return
         self._saving = step
         if error := self._attempt(lambda: self._begin_save(step, state)):
             raise self._unfinished(error)

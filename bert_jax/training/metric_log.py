@@ -76,11 +76,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
         except ValueError:
-            break
+            if number == len(lines):
+                break
+            row = None
         if not _is_row(row):
             raise UserError(f"{path}, line {number} is not a row of metrics; remove the line")
         rows.append(row)

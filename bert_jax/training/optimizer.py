@@ -217,7 +217,8 @@ def _rule_of_each(params: optax.Params) -> optax.Params:
 
     def rule(path: tuple, _: jax.Array) -> str:
         *outer, last = keystr(path).strip("[']").split("']['")
-        return "muon" if last == "kernel" and "encoder" in outer else "adamw"
+        is_of_layer = "encoder" in outer and any(name.startswith("layer_") for name in outer)
+        return "muon" if last == "kernel" and is_of_layer else "adamw"
 
     return tree_map_with_path(rule, params)
 

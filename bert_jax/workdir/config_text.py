@@ -36,8 +36,8 @@ def from_json(kind: type[T], value: Any) -> T:
         value = dict(_mapping(kind, value))
         if issubclass(kind, Objective):
             kind = typing.cast(type[T], find_objective(value.pop("name")))
-        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-        hints = {field.name: typing.get_type_hints(kind)[field.name] for field in fields}
+        types = typing.get_type_hints(kind)
+        hints = {field.name: types[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
         needed = (

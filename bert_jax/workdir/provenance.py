@@ -83,6 +83,8 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
 
 def _git_state(directory: Path) -> dict[str, Any] | None:
     """The commit of the code and what differs from it, or None if the code is not in a git repository."""
+    if _git(directory, "ls-files", "--error-unmatch", "--", __file__) is None:
+        return None  # installed, perhaps in an environment inside the repository of something else
     commit = _git(directory, "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -40,9 +40,7 @@ DISTILBERT = Family(
     defaults={"n_layers": 6},
     activation="activation",
     further_settings=lambda fields: {"type_vocab_size": 0, "layer_norm_epsilon": _EPSILON},
-    further_fields=lambda model, ids: dict.fromkeys(
-        ("seq_classif_dropout", "qa_dropout"), model.dropout_rate
-    ),
+    further_fields=lambda model, ids: dict.fromkeys(_DROPOUTS_OF_HEADS, model.dropout_rate),
     table=(
         *renamed(ENCODER, _NAMES),
         ("language_model/dense/kernel", "vocab_transform.weight"),

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from bert_jax.formats import huggingface
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.formats.pretrained import PretrainedModel, parameter_shapes
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import Objective
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
@@ -148,7 +147,7 @@ def small_model(
     config, random = small_config(model_type, **changes), np.random.default_rng(0)
     params = jax.tree.map(
         lambda leaf: random.normal(0.0, 0.5, leaf.shape).astype(np.float32),
-        huggingface.parameter_shapes(config),
+        parameter_shapes(config),
     )
     if config.pooler == "transform":  # one and the same in transformers
         params["pooler"] = {name: params["language_model"][name] for name in ("dense", "layer_norm")}

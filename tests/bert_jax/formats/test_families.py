@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_jax.formats import huggingface
+from bert_jax.formats.convert import convert
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
@@ -48,6 +49,16 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path, model_type: str) -> None:
     for part in LANGUAGE_MODEL:
         jax.tree.map(np.testing.assert_array_equal, read.params[part], model.params[part])
     assert read.tokenizer.to_str() == model.tokenizer.to_str()
+
+
+def test_the_head_of_a_discriminator_survives_npz(tmp_path: Path) -> None:
+    model = small_model("electra", None, ("encoder", "replaced_token"))
+    (tmp_path / "hf").mkdir()
+    huggingface.write(tmp_path / "hf", model)
+    convert(tmp_path / "hf", tmp_path / "npz", "npz")
+    read = open_model(tmp_path / "npz")
+    assert sorted(read.params) == ["encoder", "replaced_token"]
+    jax.tree.map(np.testing.assert_array_equal, read.params, model.params)
 
 
 @pytest.mark.parametrize("biases", ["none", "norms", "all"])

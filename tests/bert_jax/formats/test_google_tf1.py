@@ -9,11 +9,14 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.formats import google_tf1
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.objectives import MaskedLM
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
+from tests.bert_jax.formats.family_directories import small_config, small_model
 from tests.bert_jax.formats.foreign_directories import (
     PIECES,
     google_tensors,
@@ -120,6 +123,11 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="WordPiece alone"):
         convert(tmp_path / "spiece", tmp_path / "out", "tf1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ltr", "spiece"]
+    relu = small_model("bert", MaskedLM(), ("encoder", "pooler"), pooler="relu")
+    with pytest.raises(UserError, match="no pooler relu, only tanh"):
+        google_tf1.write(tmp_path, relu)
+    with pytest.raises(UserError, match="no BERT with segments none, only learnt"):
+        google_tf1.entries(small_config("bert", type_vocab_size=0))
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,12 +74,6 @@ def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     assert load_params(tmp_path, 20)[0] == 20
 
 
-def test_saving_a_step_again_does_nothing(tmp_path: Path) -> None:
-    save(tmp_path, 10)
-    save(tmp_path, 10)
-    assert saved_steps(tmp_path) == [10]
-
-
 def data_files(checkpoint: Path) -> list[Path]:
     """All files that arrays are restored from, the largest first."""
     files = [path for path in (checkpoint / "default").rglob("*") if path.is_file()]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
+from data_pipeline.errors import UserError
 from tests.bert_jax.full_disk import files_no_larger_than
 
 
@@ -77,3 +78,15 @@ def test_what_else_lies_in_tensorboards_directory_stays(tmp_path: Path) -> None:
     write(tmp_path, 2, 2, loss=0.5)
     assert recording.exists()
     assert len(list((tmp_path / "tensorboard").glob("events.*"))) == 1
+
+
+def test_a_broken_last_line_is_left_out_and_one_in_the_middle_is_named(tmp_path: Path) -> None:
+    write(tmp_path, 1, 3, loss=0.5)
+    file = tmp_path / METRICS_FILE
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines, lines[0][:20]]))
+    assert [row["step"] for row in read_rows(file)] == [1, 2, 3]
+    file.write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
+    with pytest.raises(UserError, match="line 2 is not a row of metrics; remove the line"):
+        MetricLog(tmp_path, 3)
+    assert len(file.read_text().splitlines()) == 3

@@ -15,6 +15,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "bert_jax"
     directory.mkdir()
     (directory / "a.py").write_text("one = 1\n")
+    (directory / "provenance.py").touch()
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
@@ -49,3 +50,15 @@ def test_other_flags_of_the_compiler_are_noted(directory: Path, monkeypatch: pyt
     assert "XLA_FLAGS unset -> --xla_gpu_x=false: the run goes on, but it may not be bit" in note
     del before["xla_flags"]  # a record of before they were kept
     assert "XLA_FLAGS unset -> " in provenance.describe_code_changes(before, start())[0]
+
+
+def test_code_installed_inside_another_repository_has_no_commit(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start()["git"]["commit"]
+    installed = directory.parent / ".venv" / "bert_jax"
+    installed.mkdir(parents=True)
+    (directory.parent / ".gitignore").write_text(".venv\n")
+    (installed / "provenance.py").touch()
+    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
+    assert not start().get("git")
