@@ -18,7 +18,7 @@ flags:
   --zone, --project    or CLOUDSDK_COMPUTE_ZONE, CLOUDSDK_CORE_PROJECT
   --type TYPE          v2-8, v3-8, v4-32, v5litepod-16, ...: by the Cloud TPU API;
                        v5p-32, v6e-16, tpu7x-16, ...: by Compute Engine
-  --spot, --queued     may be taken away; wait for room (later types: flex-start)
+  --spot, --queued     may be preempted; wait for capacity (later types: flex-start)
   --max-hours N        Google deletes the slice after so long (Compute Engine)
   --runtime-version V  runtime version or image family (by the type)
   --commit, --repository URL  what the hosts fetch (HEAD or the run's; `origin`)

@@ -37,12 +37,12 @@ class Pretrain:
     another of its families, or google-research/bert's. The experiment takes
     the model's shape. The corpus must have the model's vocabulary, to which
     tokens may be appended: their rows are drawn from the seed. With a larger
-    --model.max-position-embeddings its learnt positions are repeated; with
-    another --model.rotary-base its rotary ones turn by that."""
+    --model.max-position-embeddings, its learned positions are repeated;
+    --model.rotary-base may differ from the model's."""
     branch_from: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Continue from the newest checkpoint of the run in DIR, with its
-    optimizer moments and step, but with other settings. The sizes of the
-    model and the optimizer must be the same."""
+    optimizer moments and step, but with other settings. The sizes and parts of
+    the model, the optimizer and the arrays of the objective must be the same."""
     branch_step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint to branch from, instead of the newest."""
     profile: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None

@@ -49,7 +49,7 @@ class Prepare:
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text; byte_bpe is byte-level BPE."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Most pieces to learn; needed with --train-vocab."""
+    """Largest number of pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
     """uncased: lowercase, and strip accents (WordPiece) or fold case
     (SentencePiece; byte-level BPE lowercases alone). By default that of the model in --vocab; without a
