@@ -14,17 +14,19 @@ Encoder and language model head have 149.7 M and 395.9 M parameters, the paper's
 `bert-jax experiments` counts beside them are pooler and next sentence head, which are not trained.
 
 What their training has and this has not: smaller initial output layers, dropout of 0.1 on the output of
-attention alone, LARGE's start from BASE's weights, and its second half at a rate of 5e-5.
+attention alone, LARGE's start from BASE's weights, and its second half at a rate of 5e-5. There, each token
+is masked or not by itself, [CLS] and [SEP] too, and held-out text is masked at 15%.
 
 The second stage, with context of 8,192 at the rate 3e-4, and at its end a decay, is a branch:
 
     bert-jax pretrain modern_base --branch-from runs/modern_base --workdir runs/modern_long \\
-        --data.corpus corpora/long --model.rotary-base 160000 --optimizer.learning-rate 3e-4 \\
+        --data.corpus corpora/long --model.rotary-base 160000 --model.rotary-base-local 10000 \\
         --data.phases.0.max-seq-length 8192 --data.phases.0.max-predictions-per-seq 2458 \\
-        --num-train-steps 382849 --optimizer.decay-shape sqrt --optimizer.decay-power 1 \\
-        --optimizer.decay-start 381525
+        --global-batch-size 576 --num-train-steps 438480 --optimizer.learning-rate 3e-4 \\
+        --optimizer.decay-shape sqrt --optimizer.decay-power 1 --optimizer.decay-start 427884
 
-These are 250 G tokens and 50 G more.
+These are 250 G tokens and 50 G more, with as many tokens a step as before. The authors' decay ends at a
+thousandth of the rate, this one at 0.
 
 Layers with a window compute their scores in blocks, so their cost grows with the length and not with its
 square. This has not been tried at full size.

@@ -1,6 +1,9 @@
 """Table 7, the feature-based approach: named entities from BASE's activations, and fine-tuned.
 
-bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books --tasks tasks/
+    bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books_cased --tasks tasks/ \\
+        --model.vocab-size 28996
+
+The paper's models of named entities are cased: the corpus has BERT's cased vocabulary.
 """
 
 from bert_jax.study import Arm, Changes, Scale, Study
