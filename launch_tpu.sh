@@ -77,10 +77,11 @@ check_commit() {
       fail "cannot read $workdir/config.json, which names the run's commit; pass --commit"
   elif [ -z "$commit" ]; then
     changed=$(git -C "$here" status --porcelain bert_jax data_pipeline experiments tpu_host.sh 2>/dev/null |
-      sed 's/^...//' | xargs)
+      sed 's/^...//' | paste -sd ' ') || true
     [ -z "$changed" ] || say "note: the hosts get HEAD, without what is not committed: $changed" >&2
   fi
-  commit=$(git -C "$here" rev-parse --verify --quiet "${commit:-HEAD}^{commit}" || echo "$commit")
+  commit=$(git -C "$here" rev-parse --verify --quiet "${commit:-HEAD}^{commit}" 2>/dev/null || echo "$commit")
+  [ -n "$commit" ] || fail "$here is no git checkout, whose commit the hosts would get; pass --commit"
   [ -z "$dry_run" ] || return 0
   probe=$(mktemp -d)
   git -C "$probe" init --quiet

@@ -125,7 +125,10 @@ files() {
 logs() { tail -n "$1" log | sed "s/^/$HOSTNAME: /"; }
 
 # Asks the run to save a checkpoint and end.
-stop() { pkill -TERM -P "$(leader)"; }
+stop() {
+  local pid
+  if pid=$(leader); then pkill -TERM -P "$pid"; else echo "no run is going on here"; fi
+}
 
 # Kills what is left here of a run that another host has lost; fails if the installation here is incomplete.
 end() {

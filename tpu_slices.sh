@@ -13,8 +13,12 @@ read_type() {
     v5litepod-*) api=tpu image=v2-alpha-tpuv5-lite ;;
     v6e-[18]) machine=ct6e-standard-${chips}t hosts=1 sizes=$chips ;;
     v6e-*) machine=ct6e-standard-4t sizes="2x2 4x4 4x8 8x8 8x16 16x16" ;;
-    v5p-*) machine=ct5p-hightpu-4t chips=$((chips / 2)) ;; # the number counts cores
-    tpu7x-*) machine=tpu7x-standard-4t chips=$((chips / 2)) image=ubuntu-accel-2404-amd64-tpu-tpu7x ;;
+    v5p-*) machine=ct5p-hightpu-4t ;;
+    tpu7x-*) machine=tpu7x-standard-4t image=ubuntu-accel-2404-amd64-tpu-tpu7x ;;
+  esac
+  case $type in
+    v5p-*[13579] | tpu7x-*[13579]) fail "--type $type: the number counts cores, two a chip, so it is even" ;;
+    v5p-* | tpu7x-*) chips=$((chips / 2)) ;;
   esac
   image=${runtime_version:-$image}
   place=(--zone="$zone" --project="$project") zones=(--zones="$zone" --project="$project")
@@ -227,7 +231,8 @@ look() {
   for said in '[0-9]+' ended going stalled finished; do
     if grep -qE "^run: $said" <<<"$answer"; then break; fi
   done
-  read -r _ next made <<<"$(grep -m 1 -E "^run: $said" <<<"$answer")"
+  read -r _ next made <<<"$(grep -m 1 -E "^run: $said" <<<"$answer")" || true
+  [ -n "$next" ] || next=silent
 }
 
 # Whether the workers of a study have noted that nothing is left to do of just these words.

@@ -2,9 +2,9 @@
 
 Both sides start from the same weights, see the same token ids in the same order, and have the same
 optimizer, schedule, dropout and number of seeds; their answers are scored by the same code. transformers pads
-each batch to its longest sequence and predicts in the order of the file, as its Trainer does. Every run is
-a process of its own, the sides take turns, and finished runs are kept in OUTPUT/runs.jsonl, so the same
-command resumes where it stopped.
+each batch to its longest sequence and predicts in the order of the file, as its Trainer does. Every run is a
+process of its own on the CPU, the sides take turns, and finished runs are kept in OUTPUT/runs.jsonl, so the
+same command resumes where it stopped.
 
     python benchmarks/finetune.py --model MODEL --glue GLUE --squad SQUAD --output OUTPUT
 """
@@ -59,7 +59,7 @@ def run_job(args: argparse.Namespace, task: str, side: str, seed: int) -> dict[s
     command = [sys.executable, str(WORKER), side, task]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     # Both sides get the huge pages that `bert-jax finetune` asks glibc for.
-    environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
+    environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ, "JAX_PLATFORMS": "cpu"}
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     if answer.returncode:
         sys.exit(f"{task}, {side}, seed {seed}: ended with status {answer.returncode}")
@@ -120,18 +120,28 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def is_asked_for(args: argparse.Namespace, run: dict[str, Any]) -> bool:
+    """Whether a kept run was made with these arguments."""
+    same = run["recipe"] == asdict(make_recipe(args, run["task"])) and run.get("inputs") == inputs_of(args)
+    return same and run["seed"] < args.seeds
+
+
+def inputs_of(args: argparse.Namespace) -> dict[str, str]:
+    return {name: str(getattr(args, name)) for name in ("model", "glue", "squad")}
+
+
 def main() -> None:
     args = parse_arguments()
     args.output.mkdir(parents=True, exist_ok=True)
     file = args.output / "runs.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    runs = [run for run in map(json.loads, lines) if run["recipe"] == asdict(make_recipe(args, run["task"]))]
+    runs = [run for run in map(json.loads, lines) if is_asked_for(args, run)]
     done = {(run["task"], run["side"], run["seed"]) for run in runs}
     for task in args.tasks:
         for seed in range(args.seeds):
             for side in SIDES:
                 if (task, side, seed) not in done:
-                    runs.append(run_job(args, task, side, seed))
+                    runs.append({**run_job(args, task, side, seed), "inputs": inputs_of(args)})
                     with file.open("a", encoding="utf-8") as kept:
                         kept.write(json.dumps(runs[-1]) + "\n")
     print(json.dumps(report(args, runs), indent=2))

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.published_flops import steps_of
 from benchmarks.train_step import check_same_platform
+from experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_cpu_is_not_compared_with_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,13 +22,26 @@ def test_a_cpu_is_not_compared_with_a_gpu(capsys: pytest.CaptureFixture[str]) ->
     assert "error: bert_jax found a cpu, transformers found a gpu; " in line
 
 
+def test_the_published_counts_of_flops_are_found() -> None:
+    """Those of `flops_computation.py` of google-research/electra; its paper has 6.4e19 for both."""
+    counts = {name: list(steps_of(EXPERIMENTS[name]))[-1][1] for name in ("base", "electra_base")}
+    assert counts == pytest.approx({"base": 6.428e19, "electra_base": 6.425e19}, rel=1e-4)
+
+
+def test_the_curves_of_the_documentation_are_drawn(tmp_path: Path) -> None:
+    rows = sorted((ROOT / "docs" / "results").glob("wiki_*.jsonl"))
+    program = [sys.executable, "benchmarks/plot_metrics.py", tmp_path / "wiki.png", *rows]
+    subprocess.run(program, cwd=ROOT, check=True)
+    assert (tmp_path / "wiki.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 def test_a_small_step_is_measured() -> None:
     program = [sys.executable, "benchmarks/train_step.py", "--only", "bert_jax"]
     sizes = ["--layers=1", "--hidden=32", "--heads=2", "--batch=2", "--length=16", "--predictions=2"]
     done = subprocess.run(
         [*program, *sizes, "--steps=1", "--repeats=1"],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

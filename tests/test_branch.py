@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
@@ -14,7 +13,7 @@ from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.workdir.record import BranchPoint, read_record
 from data_pipeline.errors import UserError
-from tests.tiny_run import WORDS, arguments, deterministic_rows, final_state, write_corpus
+from tests.tiny_run import WORDS, arguments, assert_same_run, deterministic_rows, write_corpus
 
 SHORT = (
     "--num-train-steps",
@@ -39,11 +38,7 @@ def first(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_with_the_same_settings_it_is_the_same_run(first: Path, corpus: Path, tmp_path: Path) -> None:
     assert main(arguments(tmp_path, corpus, *SHORT, "--branch-from", str(first), "--branch-step", "20")) == 0
     assert saved_steps(tmp_path) == [20, 30, 40]
-    assert deterministic_rows(tmp_path) == deterministic_rows(first)
-    ours, theirs = final_state(tmp_path), final_state(first)
-    assert ours.keys() == theirs.keys()
-    for name, array in theirs.items():
-        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+    assert_same_run(tmp_path, first)
 
 
 def test_with_other_settings_it_is_a_run_of_its_own(

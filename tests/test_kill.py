@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_jax.training.checkpoint_files import DIRECTORY
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
-from tests.tiny_run import arguments, command, deterministic_rows, environment, final_state
+from tests.tiny_run import arguments, assert_same_run, command, environment
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "3"))
 STEPS = 120 + 40 * KILLS
@@ -97,8 +96,5 @@ def test_killed_runs_end_like_an_undisturbed_one(corpus: Path, tmp_path: Path) -
     finish(killed, corpus)
 
     assert kills >= 2, "the run ended before it could be killed"
-    expected, actual = final_state(tmp_path / "undisturbed"), final_state(killed)
-    assert actual.keys() == expected.keys()
-    assert [path for path in expected if not np.array_equal(actual[path], expected[path])] == []
-    assert deterministic_rows(killed) == deterministic_rows(tmp_path / "undisturbed")
+    assert_same_run(killed, tmp_path / "undisturbed")
     print(f"{kills} kills of a run of {STEPS} steps")

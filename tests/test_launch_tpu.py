@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_jax.training.checkpoints import saved_steps
 from data_pipeline.atomic import write_json
 from tests.stand_in_gcloud import Cloud
-from tests.tiny_run import FLAGS, deterministic_rows, environment, final_state, write_corpus
+from tests.tiny_run import FLAGS, assert_same_run, environment, write_corpus
 
 ROOT = Path(__file__).parent.parent
 LAUNCH_TPU, SLICES, HOST = (ROOT / f"{name}.sh" for name in ("launch_tpu", "tpu_slices", "tpu_host"))
@@ -319,6 +318,10 @@ def test_what_stands_in_the_way_is_one_line(
         (f"create a {TPU} --max-hours 9", "--max-hours: the Cloud TPU API, which rents v5litepod-16,"),
         (f"create a {GCE} --queued", "--queued is flex-start for tpu7x-16: pass --max-hours"),
         (f"create a {GCE} --queued --max-hours 9 --spot", "leave out --spot"),
+        *(
+            (f"create a {GCE} --type {name}", f"--type {name}: the number counts cores, two a chip")
+            for name in ("v5p-9", "tpu7x-17")
+        ),
         (f"create My_Slice {TPU}", "'My_Slice' is no name for a slice"),
         (
             f"create a {TPU} --create-flags '--network=n\n--x'",
@@ -549,6 +552,14 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     said = "launch_tpu.sh: note: the hosts get HEAD, without what is not committed: tpu_host.sh bert_jax/\n"
     assert noted() == said
     assert noted("--commit", "HEAD") == ""
+    shutil.rmtree(checkout / ".git")
+    words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run")
+    done = subprocess.run(
+        [checkout / "launch_tpu.sh", *words], env=laptop.env, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    what = f"{checkout} is no git checkout, whose commit the hosts would get; pass --commit"
+    assert done.stderr == f"launch_tpu.sh: error: {what}\n"
 
 
 @pytest.mark.slow
@@ -607,6 +618,11 @@ def test_how_a_run_stands_by_its_status(status: str, state: str, run_directory: 
     (run_directory / "status").write_text(status)
     (run_directory / "process").unlink()  # a status that a full disk left empty is no end
     assert on_host(tmp_path, "state", "60").split()[:2] == ["run:", state]
+
+
+def test_stop_says_so_if_no_run_is_going_on(run_directory: Path, tmp_path: Path) -> None:
+    (run_directory / "process").write_text("1 no such boot 7\n")
+    assert on_host(tmp_path, "stop") == "no run is going on here\n"
 
 
 def test_a_process_is_told_from_another_with_its_id(run_directory: Path, tmp_path: Path) -> None:
@@ -1011,9 +1027,7 @@ def test_a_preempted_run_goes_on_elsewhere_and_ends_like_an_undisturbed_one(
     assert interrupted_at < 80, "the run ended before its slice was taken away"
     assert laptop.left_over() == [], "a slice is left over, and costs"
 
-    expected, actual = final_state(bucket / "runs" / "undisturbed"), final_state(disturbed)
-    assert [path for path in expected if not np.array_equal(actual[path], expected[path])] == []
-    assert deterministic_rows(disturbed) == deterministic_rows(bucket / "runs" / "undisturbed")
+    assert_same_run(disturbed, bucket / "runs" / "undisturbed")
 
 
 def link_packages(directory: Path) -> None:

@@ -70,3 +70,11 @@ def test_whatever_its_markers_a_test_is_run_by_a_stage_of_the_checks(tmp_path: P
         if set(tests[name]) <= {stage.removeprefix("-m "), "slow"}
     }
     assert tests.keys() - run == set()
+
+
+def test_what_needs_an_extra_says_so_by_its_marker() -> None:
+    """A test that skips itself where a package is missing would be run by no stage."""
+    skipping = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if f"{'importor'}skip" in path.read_text()
+    ]
+    assert skipping == []

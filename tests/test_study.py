@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,71 @@ def test_three_workers_of_which_one_is_killed_ten_times_do_every_job_once(
     # A job that was killed is begun again; none is done twice.
     done = [line.split(": done")[0] for line in said.splitlines() if ": done, " in line]
     assert len(done) == len(set(done))
+
+
+FAILING = """
+import dataclasses
+
+from bert_jax.study import Arm
+from tests.bert_jax.studies import small_study
+
+_optimizer = dataclasses.replace(small_study.TINY.optimizer, learning_rate=1e38)
+_broken = dataclasses.replace(small_study.TINY, optimizer=_optimizer)
+_arms = {"broken": Arm(_broken), "base": Arm(small_study.TINY)}
+TINY = dataclasses.replace(small_study.STUDY, arms=_arms, published={})
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_stops_no_other_and_is_tried_again_if_asked(
+    data: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    words = [*data[:-1], str(tmp_path / "failing.py"), "--workers", "1", "--scale", "one"]
+    output = tmp_path / "study"
+    assert main(study(words, output)) == 1
+    said = capfd.readouterr().err
+    assert "failed: broken/seed-0/pretraining: ended with status 1; its log.txt says why; --retry" in said
+    assert "NaN" in (output / "broken" / "seed-0" / "pretraining" / "log.txt").read_text()
+    errors = {name: ended["error"] for name, ended in outcomes(output).items()}  # type: ignore[index]
+    assert errors["broken/seed-0/classify"] == "its model could not be pretrained"
+    assert errors["base/seed-0/pretraining"] == errors["base/seed-0/classify"] == ""
+    assert (output / "report.md").stat().st_size
+    assert main(study(words, output)) == 1
+    assert ": begun" not in capfd.readouterr().err
+    assert main(study(words, output, "--retry")) == 1
+    begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
+    assert begun == ["broken/seed-0/pretraining: begun"]
+
+
+@pytest.mark.slow
+def test_a_study_that_is_asked_to_stop_saves_and_resumes(
+    data: list[str], undisturbed: Path, tmp_path: Path
+) -> None:
+    log, output = tmp_path / "log", tmp_path / "study"
+    stopped = start_worker(study(data, output), log)
+    while log.read_text().count(": begun") < 3:
+        assert stopped.poll() is None, log.read_text()
+        time.sleep(0.05)
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(120) == 75, log.read_text()
+    done = len(outcomes(output))
+    assert 2 <= done < len(outcomes(undisturbed))
+    assert main(study(data, output, "--workers", "1")) == 0
+    assert outcomes(output) == outcomes(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_named(data: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    study_of_one = start_worker(study(data, tmp_path / "study"), log)
+    while ": begun" not in log.read_text():
+        assert study_of_one.poll() is None, log.read_text()
+        time.sleep(0.05)
+    (worker,) = Path(f"/proc/{study_of_one.pid}/task/{study_of_one.pid}/children").read_text().split()
+    os.kill(int(worker), signal.SIGKILL)
+    assert study_of_one.wait(120) == 69
+    assert f"worker {worker} was ended by SIGKILL; run the same command again" in log.read_text()
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

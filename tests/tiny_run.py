@@ -111,3 +111,11 @@ def deterministic_rows(workdir: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl without what a clock decides."""
     rows = read_rows(workdir / "metrics.jsonl")
     return [{name: value for name, value in row.items() if name != "timing"} for row in rows]
+
+
+def assert_same_run(workdir: Path, expected: Path) -> None:
+    """Asserts bitwise the same parameters, optimizer state and metrics at the end of two runs."""
+    ours, theirs = final_state(workdir), final_state(expected)
+    assert ours.keys() == theirs.keys()
+    assert [path for path in theirs if not np.array_equal(ours[path], theirs[path])] == []
+    assert deterministic_rows(workdir) == deterministic_rows(expected)

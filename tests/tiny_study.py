@@ -58,6 +58,7 @@ def run_killed(kills: int, start: Callable[[int, Path], subprocess.Popen[bytes]]
     draw = random.Random(7)
     log.touch()
     workers = [start(number, log) for number in range(3)]
+    killed = 0
     for kill in range(kills):
         while log.read_text().count(": begun") <= kill:  # so that the kills are spread over the jobs
             assert any(worker.poll() is None for worker in workers), log.read_text()
@@ -66,8 +67,9 @@ def run_killed(kills: int, start: Callable[[int, Path], subprocess.Popen[bytes]]
         victim = draw.randrange(3)
         with contextlib.suppress(ProcessLookupError):  # it may have ended: then it is started again, too
             os.killpg(workers[victim].pid, signal.SIGKILL)
-        workers[victim].wait()
+        killed += workers[victim].wait() == -signal.SIGKILL
         workers[victim] = start(victim, log)
+    assert killed >= kills // 2, f"only {killed} workers were killed; the others had ended"
     try:
         statuses = [worker.wait(900) for worker in workers]
     finally:

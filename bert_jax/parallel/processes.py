@@ -247,25 +247,27 @@ def seconds_from(variable: str, default: int) -> int:
 def start() -> None:
     """Joins the run's processes; discards the standard output of all but process 0.
 
-    On Cloud TPU, SLURM, Kubernetes and Open MPI, jax finds the processes itself.
+    On Cloud TPU, Slurm, Kubernetes and Open MPI, jax finds the processes itself.
 
     Raises:
       UserError: jax does not find them, and the environment variables do not name them.
       Unfinished: another process was lost meanwhile.
     """
     seconds = seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS)
+    heartbeat = seconds_from(_HEARTBEAT_VARIABLE, _HEARTBEAT_SECONDS)
+    count, number = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
     watch = threading.Timer(seconds, _give_up, (seconds,))
     watch.daemon = True
     watch.start()
     try:
         jax.distributed.initialize(
-            num_processes=_number("JAX_NUM_PROCESSES"),
-            process_id=_number("JAX_PROCESS_ID"),
+            num_processes=count,
+            process_id=number,
             # Later than `_give_up`, because jax ends the process with a stack trace.
             initialization_timeout=2 * seconds,
-            heartbeat_timeout_seconds=seconds_from(_HEARTBEAT_VARIABLE, _HEARTBEAT_SECONDS),
+            heartbeat_timeout_seconds=heartbeat,
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, IndexError) as error:  # IndexError: an address without a port
         if _is_loss(error):
             raise Unfinished(f"the processes of --distributed did not meet ({_first_line(error)})") from None
         raise UserError(

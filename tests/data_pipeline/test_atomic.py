@@ -44,7 +44,13 @@ def test_content_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synchronized = []
-    monkeypatch.setattr(os, "fsync", lambda file: synchronized.append(os.fstat(file).st_ino))
+
+    def note(file: int) -> None:
+        newest = "directory" if (tmp_path / "file").exists() else "file"
+        assert not (tmp_path / newest).exists()
+        synchronized.append(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
     write_bytes(tmp_path / "file", b"new")
     with atomically(tmp_path / "directory") as partial:
         (partial / "inner").mkdir(parents=True)

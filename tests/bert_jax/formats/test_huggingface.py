@@ -121,6 +121,7 @@ def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
     assert_same(written_back(directory), stored_weights())
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -132,7 +133,8 @@ def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
     ],
 )
 def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     directory = write_huggingface(tmp_path / "hf", stored_weights())
     (directory / "model.safetensors").unlink()
     torch.save(content, directory / "pytorch_model.bin")
@@ -142,7 +144,8 @@ def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object
 
 def write_torch(directory: Path, content: object) -> Path:
     """A directory whose weights are a `pytorch_model.bin`, of these bytes or of what torch saves."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     write_huggingface(directory, {})
     (directory / "model.safetensors").unlink()
     file = directory / "pytorch_model.bin"
@@ -154,25 +157,31 @@ def write_torch(directory: Path, content: object) -> Path:
 
 
 def quantized(words: Any) -> Any:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.quantize_per_tensor(words, 0.1, 0, torch.qint8)
 
 
 def torch_weights() -> dict[str, Any]:
-    torch = pytest.importorskip("torch")
+    import torch
+
     return {name: torch.tensor(array) for name, array in stored_weights().items()}
 
 
+@pytest.mark.parity
 def test_parameters_that_torch_saved_are_read(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     weights = {name: torch.nn.Parameter(tensor) for name, tensor in torch_weights().items()}
     assert_same(written_back(write_torch(tmp_path / "hf", weights)), stored_weights())
 
 
+@pytest.mark.parity
 def test_a_damaged_file_of_torch_is_one_line_that_does_not_advise_to_trust_it(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.save(torch_weights(), tmp_path / "new")
     torch.save(torch_weights(), tmp_path / "old", _use_new_zipfile_serialization=False)
     new, old = ((tmp_path / name).read_bytes() for name in ("new", "old"))
@@ -187,6 +196,7 @@ def test_a_damaged_file_of_torch_is_one_line_that_does_not_advise_to_trust_it(tm
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -34,7 +34,15 @@ from bert_jax.workdir.record import read_record, write_record
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.pretraining.batches import training_batches
-from tests.tiny_run import FLAGS, WORDS, arguments, deterministic_rows, final_state, write_corpus
+from tests.tiny_run import (
+    FLAGS,
+    WORDS,
+    arguments,
+    assert_same_run,
+    deterministic_rows,
+    final_state,
+    write_corpus,
+)
 
 
 @pytest.fixture(scope="module")
@@ -211,14 +219,6 @@ def test_where_two_runs_fail_each_others_files_the_takeover_is_named() -> None:
 
     with pytest.raises(UserError, match="taken over"), takeover_checked_on_failure(check):
         raise Unfinished("no such file")
-
-
-def assert_same_run(a: Path, b: Path) -> None:
-    """Bitwise the same parameters, optimizer state and metrics."""
-    left, right = final_state(a), final_state(b)
-    assert left.keys() == right.keys()
-    assert [path for path in left if not np.array_equal(left[path], right[path])] == []
-    assert deterministic_rows(a) == deterministic_rows(b)
 
 
 @pytest.mark.slow
