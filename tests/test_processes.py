@@ -1,6 +1,7 @@
 """Several processes as one run: same batches and results as one process, whatever happens to them.
 
-`BERT_JAX_POD_KILLS=10 pytest -m slow tests/test_processes.py` also kills, that often by each of two signals.
+`BERT_JAX_POD_KILLS=10 pytest -m slow tests/test_processes.py` kills more often, ten times by each of two
+signals, and kills runs of up to four processes too.
 """
 
 import itertools
@@ -32,8 +33,8 @@ from tests.tiny_run import (
 )
 
 ROOT = Path(__file__).parents[1]
-KILLS = int(os.environ.get("BERT_JAX_POD_KILLS", "0"))
-long = pytest.mark.skipif(not KILLS, reason="set BERT_JAX_POD_KILLS to the number of kills by each signal")
+KILLS = int(os.environ.get("BERT_JAX_POD_KILLS", "1"))
+long = pytest.mark.skipif(KILLS < 2, reason="set BERT_JAX_POD_KILLS to 2 or more kills by each signal")
 
 # Without dropout, whose bits depend on how a batch is spread, layouts differ by rounding alone.
 FLAGS = (
@@ -412,8 +413,9 @@ def test_nan_ends_all_and_each_saves_its_rows(directory: Path) -> None:
 
 
 @pytest.mark.slow
-@long
-@pytest.mark.parametrize("counts", [(2, 1, 2, 4), (2,)], ids=["elastic", "fixed"])
+@pytest.mark.parametrize(
+    "counts", [pytest.param((2, 1, 2, 4), marks=long, id="elastic"), pytest.param((2,), id="fixed")]
+)
 def test_many_kills(directory: Path, counts: Sequence[int]) -> None:
     """The batches are the same; with a fixed number of processes the results are bitwise the same."""
     draw = random.Random(os.environ.get("BERT_JAX_POD_KILL_SEED", "0"))

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bert_jax.parallel.watchdog import describe
-from tests.tiny_run import environment
+from tests.tiny_run import arguments, environment
 
 HANGS = """
 import time
@@ -45,6 +46,39 @@ def test_a_process_that_hangs_says_where_and_ends() -> None:
 @pytest.mark.slow
 def test_one_that_evaluates_does_not_hang() -> None:
     assert ends("with watchdog.paused(): wait_for_a_device()", allowed="3") == (0, "")
+
+
+SLOW_EVALUATION = """
+import sys, time
+from bert_jax.cli.main import main
+from bert_jax.pretraining import run
+
+make_evaluation = run.make_evaluation
+
+def make_slow_evaluation(*args):
+    evaluation = make_evaluation(*args)
+
+    def evaluate(params, step):
+        time.sleep(20)
+        return evaluation(params, step)
+
+    return evaluate
+
+run.make_evaluation = make_slow_evaluation
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_may_evaluate_for_as_long_as_it_takes(corpus: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_EVALUATION, *arguments(tmp_path, corpus, "--num-train-steps", "2")],
+        env={**environment(), "BERT_JAX_HANG_SECONDS": "15"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:
