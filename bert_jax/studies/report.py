@@ -20,13 +20,14 @@ import jinja2
 
 from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
-from bert_jax.studies.statistics import FEWEST_SEEDS
+from bert_jax.studies.statistics import FEWEST_SEEDS, least_distinguishable
 from bert_jax.studies.tables import Cell, StudyTable, Verdict, higher_is_better, make_table, several_steps
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 from data_pipeline.stand_in import push_files
 
+_NUMBERS_OF_SEEDS = (3, 5, 10)
 CSV_FILE = "results.csv"
 MARKDOWN_FILE = "report.md"
 PAGE_FILE = "report.html"
@@ -136,6 +137,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "has_paper": any(cell.published is not None for cell in table.cells.values()),
         "rows": rows,
         "notes": _grouped_notes(rows, columns),
+        "least_differences": _least_differences(table, decimals) if len(table.arms) == 1 else [],
         "findings": list(_findings(table)),
         "by_step": {
             heading: _by_step(table, heading, decimals[heading])
@@ -150,6 +152,18 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "how_to_read": _HOW_TO_READ,
         "higher": {column.column: higher_is_better(column.metric) for column in table.columns},
     }
+
+
+def _least_differences(table: StudyTable, decimals: Mapping[str, int]) -> list[tuple[int, list[str]]]:
+    """Numbers of seeds, and for each column how far apart two arms like the base must then be."""
+
+    def text(heading: str, seeds: int) -> str:
+        cell = table.cells.get((table.base, heading))
+        if cell is None or cell.stdev is None:
+            return "-"
+        return f"{least_distinguishable(cell.stdev, seeds):.{max(decimals[heading], 2)}f}"
+
+    return [(seeds, [text(heading, seeds) for heading in decimals]) for seeds in _NUMBERS_OF_SEEDS]
 
 
 def _by_step(

@@ -30,6 +30,7 @@ Shapes: S seeds, N items, R resamples.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -115,6 +116,15 @@ def paired_difference(
         half = _half_width(by_seed, of_items, num_items, confidence)
         interval = float(by_seed.mean() - half), float(by_seed.mean() + half)
     return Difference(float(by_seed.mean()), interval, num_seeds, num_items)
+
+
+def least_distinguishable(stdev: float, num_seeds: int, confidence: float = 0.95) -> float:
+    """How far apart the means of two arms must be for the interval of their difference to exclude 0.
+
+    Half of that interval, where both arms vary from seed to seed with the standard deviation `stdev`, and
+    independently of each other. What test items add is left out.
+    """
+    return _student(confidence, num_seeds) * stdev * math.sqrt(2 / num_seeds)
 
 
 def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:

@@ -214,6 +214,17 @@ def test_too_few_seeds_are_said(num_seeds: int, line: str) -> None:
     assert line in Page(page).text
 
 
+def test_a_study_of_one_arm_says_what_is_noise() -> None:
+    known = results(measurements({"base": SCORES["base"]}))
+    study = dataclasses.replace(STUDY, arms={"base": STUDY.arms["base"]}, published={})
+    experiments = {"base": known.experiments["base"]}
+    markdown, page = texts(dataclasses.replace(known, study=study, experiments=experiments))
+    expected = 4.302653 * 4 * math.sqrt(2 / 3)  # scores of 80, 84, 88
+    assert f"| 3 | {expected:.2f} |" in markdown
+    assert f"{expected:.2f}" in Page(page).text
+    assert "What is noise" not in texts(results(measurements(SCORES)))[0]
+
+
 def test_a_study_of_which_nothing_is_done_has_a_report(tmp_path: Path) -> None:
     write_report(tmp_path, results([]))
     assert "| base | - (84.4) |" in (tmp_path / "report.md").read_text()

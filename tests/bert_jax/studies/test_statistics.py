@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.interval_coverage import SITUATIONS, measure
-from bert_jax.studies.statistics import Difference, paired_difference
+from bert_jax.studies.statistics import Difference, least_distinguishable, paired_difference
 from bert_jax.studies.weighted_metrics import mean
 
 
@@ -101,3 +101,9 @@ def test_of_means_the_interval_is_that_of_infinitely_many_draws(random: np.rando
     )
     assert exact.interval == pytest.approx(drawn.interval, rel=0.02)
     assert (exact.mean, exact.num_items) == (pytest.approx(drawn.mean), 500)
+
+
+def test_the_least_difference_is_half_the_interval_of_arms_that_vary_alike() -> None:
+    one, other = np.array([1.0, -1, 1, -1]), np.array([1.0, 1, -1, -1])  # uncorrelated
+    low, high = paired_difference(one, other).interval or (0, 0)
+    assert (high - low) / 2 == pytest.approx(least_distinguishable(one.std(ddof=1), 4))
