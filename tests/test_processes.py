@@ -458,5 +458,7 @@ def assert_close(workdir: Path, expected: Path) -> None:
         assert ours == pytest.approx(theirs, rel=1e-4)
     left, right = final_state(workdir), final_state(expected)
     for path, array in right.items():
-        atol = 1e-4 * np.abs(array).max(initial=0.0)
-        np.testing.assert_allclose(left[path], array, atol=atol, rtol=1e-4, err_msg=path)
+        # A key's bias adds the same to all scores of a query, so its gradient is nothing but rounding.
+        if "['key']['bias']" not in path:
+            atol = 1e-5 * np.abs(array).max(initial=0.0)
+            np.testing.assert_allclose(left[path], array, atol=atol, rtol=0, err_msg=path)
