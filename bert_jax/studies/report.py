@@ -27,7 +27,6 @@ from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 from data_pipeline.stand_in import push_files
 
-_NUMBERS_OF_SEEDS = (3, 5, 10)
 CSV_FILE = "results.csv"
 MARKDOWN_FILE = "report.md"
 PAGE_FILE = "report.html"
@@ -47,6 +46,13 @@ _CAPTIONS = {
 }
 """Figure -> title and caption, in the order of the report; `differences` stands beside its table."""
 
+_NUMBERS_OF_SEEDS = (3, 5, 10)
+"""For which the report of a study with one arm says what is noise."""
+_NOISE = (
+    "With so many pretraining seeds in each of two arms, the arms must differ by more than this for the 95% "
+    "interval of the difference to exclude 0, if the scores of both vary from seed to seed as those of {} do."
+    " Test items add to it."
+)
 _HOW_TO_READ = (
     "Each cell is the mean over pretraining seeds ± their standard deviation. The value of one seed is the "
     "mean over its fine-tuning seeds, with the hyperparameters that are best on the dev set. Degenerate "
@@ -138,6 +144,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "rows": rows,
         "notes": _grouped_notes(rows, columns),
         "least_differences": _least_differences(table, decimals) if len(table.arms) == 1 else [],
+        "noise": _NOISE.format(table.base),
         "findings": list(_findings(table)),
         "by_step": {
             heading: _by_step(table, heading, decimals[heading])
