@@ -197,6 +197,20 @@ for command in commands:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_run_starts_without_what_its_libraries_import_and_it_does_not_use() -> None:
+    # They were a third of the CPU time that a start took.
+    unused = ["keras", "matplotlib", "scipy.stats", "sklearn", "google.cloud.storage"]
+    program = f"""
+import sys, bert_jax.cli.pretrain
+if found := [name for name in {unused!r} if name in sys.modules]:
+    sys.exit(f"{{found}} are imported")
+from data_pipeline.tensorflow_cpu import tf
+assert tf.keras.__version__ >= "3", "tf.keras is another one"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 def graph(directory: str) -> dict[str, set[str]]:
     """The modules of a package by name, each with those of the package that it imports, wherever in it."""
     return {
