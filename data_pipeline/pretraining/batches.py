@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,18 @@ RowRanges: TypeAlias = tuple[tuple[int, int], ...]
 # Evaluation has a fixed seed, so that runs with different seeds are comparable. Training phases use
 # streams 0, 1, ...
 EVALUATION_SEED, EVALUATION_STREAM = 0, 2**32 - 1
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _without_autograph(build: _Function) -> _Function:
+    """tf.data then traces the functions that `build` gives it as they are.
+
+    None of them branches on a tensor, and for AutoGraph to rewrite their source would take a second or two
+    of every start.
+    """
+    return tf.autograph.experimental.do_not_convert(build)
 
 
 class Source(Protocol):
@@ -57,6 +69,7 @@ class Source(Protocol):
         """
 
 
+@_without_autograph
 def training_batches(
     corpus_dir: str,
     data: DataConfig,
@@ -100,6 +113,7 @@ def training_batches(
     return itertools.chain.from_iterable(datasets)
 
 
+@_without_autograph
 def evaluation_batches(
     corpus_dir: str,
     data: DataConfig,
