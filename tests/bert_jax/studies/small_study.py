@@ -34,6 +34,15 @@ TOPIC = Finetuned(
     {"learning_rate": (1e-3, 2e-3), "epochs": (1.0,), "seeds": 2, "max_seq_length": 16},
 )
 
+LEFT_TO_RIGHT = {
+    "ltr": Arm(TINY.with_objective(LeftToRight())),
+    "ltr_bilstm": Arm(
+        TINY.with_objective(LeftToRight()),
+        finetuning={"features.lstm_layers": 1, "features.lstm_width": 8},
+    ),
+}
+"""Two arms that share a pretraining."""
+
 STUDY = Study(
     name="tiny",
     title="Arms of a small model",
@@ -41,13 +50,13 @@ STUDY = Study(
     arms={
         "base": Arm(TINY),
         "mlm": Arm(TINY.with_objective(MaskedLM())),
-        "ltr": Arm(TINY.with_objective(LeftToRight())),
-        "ltr_bilstm": Arm(
-            TINY.with_objective(LeftToRight()),
-            finetuning={"features.lstm_layers": 1, "features.lstm_width": 8},
-        ),
+        **LEFT_TO_RIGHT,
     },
     measures=(TOPIC,),
-    scales={"tiny": Scale(seeds=2), "one": Scale(seeds=1)},
+    scales={
+        "tiny": Scale(seeds=2),
+        "one": Scale(seeds=1),
+        "three_jobs": Scale(seeds=1, arms=LEFT_TO_RIGHT, base="ltr"),
+    },
     published={"base": {"topic": 84.4}, "mlm": {"topic": 83.9}},
 )
