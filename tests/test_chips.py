@@ -23,13 +23,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def unoptimized() -> dict[str, str]:
-    """The environment of a process; compiling is nearly all of its time."""
-    return {**environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-
-
 def with_chips(count: int) -> dict[str, str]:
-    return {**unoptimized(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    return {**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
 
 
 def bert_jax(*args: str, chips: int) -> str:
@@ -113,7 +108,7 @@ def devices_of(study: Path) -> dict[str, str]:
 def test_the_hosts_of_a_slice_pretrain_together_and_measure_apart(data: list[str], tmp_path: Path) -> None:
     output = tmp_path / "study"
     line = command(*study(data, output, "--scale", "three_jobs", "--distributed"))
-    with Pod([line] * 2, tmp_path / "log", unoptimized()) as pod:
+    with Pod([line] * 2, tmp_path / "log", environment()) as pod:
         assert pod.wait() == [0, 0], pod.said(0) + pod.said(1)
         said = pod.said(0) + pod.said(1)
     done = [line.split(":")[0] for line in said.splitlines() if ": done, " in line]

@@ -1,7 +1,7 @@
 """A run killed with SIGKILL at any moment ends with bitwise the state and metrics of an undisturbed one.
 
-The default is a few kills; `BERT_JAX_KILLS=20 pytest -m slow tests/test_kill.py` does as many as are
-promised.
+Its programs are optimized, as a user's are. The default is a few kills;
+`BERT_JAX_KILLS=20 pytest -m slow tests/test_kill.py` does as many as are promised.
 """
 
 import os
@@ -28,7 +28,7 @@ def start(workdir: Path, corpus: Path) -> subprocess.Popen[bytes]:
     with (workdir.parent / f"{workdir.name}.log").open("ab") as log:
         return subprocess.Popen(
             command(*arguments(workdir, corpus, "--num-train-steps", str(STEPS))),
-            env=environment(),
+            env={**environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
             stdout=log,
             stderr=log,
         )
