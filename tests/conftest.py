@@ -24,6 +24,8 @@ _NEEDS = {
     "tpu": ("libtpu",),
 }
 
+_LONGEST = "test_program_of_objectives.py"
+
 _compiled = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 """The directory of compiled programs, where this process made it."""
 
@@ -52,12 +54,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of whole commands first, and skips marked tests whose extra is not installed.
+    """Puts the longest file and the tests of whole commands first, and skips marked tests whose extra is not
+    installed.
 
-    Commands take the longest: where processes share the files, none is left with one of them at the end.
-    Tests on stored numbers and texts need no extra.
+    Where processes share the files, none is then left with a long one at the end. Tests on stored numbers and
+    texts need no extra.
     """
-    items.sort(key=lambda item: len(item.path.parts))
+    items.sort(key=lambda item: (item.path.name != _LONGEST, len(item.path.parts)))
     for marker in _NEEDS:
         if lack := _lack(marker):
             skip = pytest.mark.skip(reason=lack)

@@ -245,7 +245,7 @@ def test_three_machines_of_which_one_is_killed_do_every_job_of_a_study_once(
     server: BucketServer, tmp_path: Path
 ) -> None:
     """The bucket is busy now and then. The report is that of a study in a directory."""
-    data, scale = write_data(tmp_path), ("--scale", "one")
+    data, scale = write_data(tmp_path), ("--scale", "three_jobs")
     assert main(study(data, tmp_path / "here", *scale)) == 0
     server.faults = 0.02
     words = [word.replace(str(tmp_path / "there"), STUDY) for word in study(data, tmp_path / "there", *scale)]

@@ -34,15 +34,6 @@ TOPIC = Finetuned(
     {"learning_rate": (1e-3, 2e-3), "epochs": (1.0,), "seeds": 2, "max_seq_length": 16},
 )
 
-LEFT_TO_RIGHT = {
-    "ltr": Arm(TINY.with_objective(LeftToRight())),
-    "ltr_bilstm": Arm(
-        TINY.with_objective(LeftToRight()),
-        finetuning={"features.lstm_layers": 1, "features.lstm_width": 8},
-    ),
-}
-"""Two arms that share a pretraining."""
-
 STUDY = Study(
     name="tiny",
     title="Arms of a small model",
@@ -50,13 +41,19 @@ STUDY = Study(
     arms={
         "base": Arm(TINY),
         "mlm": Arm(TINY.with_objective(MaskedLM())),
-        **LEFT_TO_RIGHT,
+        "ltr": Arm(TINY.with_objective(LeftToRight())),
+        "ltr_bilstm": Arm(
+            TINY.with_objective(LeftToRight()),
+            finetuning={"features.lstm_layers": 1, "features.lstm_width": 8},
+        ),
     },
     measures=(TOPIC,),
     scales={
         "tiny": Scale(seeds=2),
         "one": Scale(seeds=1),
-        "three_jobs": Scale(seeds=1, arms=LEFT_TO_RIGHT, base="ltr"),
+        "three_jobs": Scale(
+            seeds=1, arms={"base": Arm(TINY), "longer": Arm(TINY, finetuning={"epochs": (2.0,)})}
+        ),
     },
     published={"base": {"topic": 84.4}, "mlm": {"topic": 83.9}},
 )
