@@ -68,3 +68,9 @@ MODES_OF_CASES: tuple[tuple[str, str, str], ...] = tuple(
 )
 """Modes of `eight_devices`, objectives and encoders. Each of pmap's devices holds the whole encoder, as one
 device does; there the objectives alone matter."""
+
+RESUMED_CASES: tuple[tuple[str, str, str], ...] = tuple(
+    case for case in MODES_OF_CASES if case[0] == "tensor_accumulated" or case[1:] == ("mlm_nsp", "bert")
+)
+"""Those of `MODES_OF_CASES` that are resumed from a checkpoint: all in the mode that spreads each array in
+most ways, and one in each of the others, where arrays are saved alike whatever is learnt."""

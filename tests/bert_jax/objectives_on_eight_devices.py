@@ -2,10 +2,11 @@
 
     python -m tests.bert_jax.objectives_on_eight_devices OUTPUT.npz
 
-It writes, for each of `encoders.MODES_OF_CASES`:
+It writes these arrays:
 
-    MODE/OBJECTIVE/ENCODER/params    params after a step with Muon
-    MODE/OBJECTIVE/ENCODER/resumed   whether the step after is the same, to the bit, from a checkpoint
+    MODE/OBJECTIVE/ENCODER/params    params after a step with Muon, for each of `encoders.MODES_OF_CASES`
+    MODE/OBJECTIVE/ENCODER/resumed   whether the step after is the same, to the bit, from a checkpoint, for
+                                     each of `encoders.RESUMED_CASES`
 """
 
 import contextlib
@@ -23,48 +24,52 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.program import make_program
-from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES
+from bert_jax.training.program import Program, make_program
+from bert_jax.training.train_step import TrainState
+from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES, RESUMED_CASES
 
 
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
-) -> dict[str, np.ndarray]:
-    """Parameters of two layers after a step with a z-loss; whether the next is the same from a checkpoint.
-
-    The first step has the slots of the first phase that the objective asks for.
-    """
+) -> tuple[Program, Experiment, TrainState]:
+    """A state after a step with a z-loss, with two layers and the slots that the objective asks for."""
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
     experiment = experiment.with_objective(OBJECTIVES[objective](z_loss=0.1))
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment, devices)
-    stages = experiment.data.phases[0].max_predictions_per_seq, PREDICTIONS
-    first, second = (put(program, seed, slots) for seed, slots in enumerate(stages))
-    state = program.train_step(program.init(), first, RATE)
-    params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
-    arrays = {f"params/{name}": array for name, array in params.items()}
+    slots = experiment.data.phases[0].max_predictions_per_seq
+    return program, program.train_step(program.init(), put(program, 0, slots), RATE)
+
+
+def resumes(program: Program, state: TrainState) -> bool:
+    """Whether the next step, which has another number of slots, is the same from a checkpoint."""
     with tempfile.TemporaryDirectory() as directory:
         with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
             checkpoints.save(1, state)
         with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
             restored = checkpoints.restore_newest(program.abstract_state())
+    batch = put(program, 1, PREDICTIONS)
     after, resumed = (
-        jax.tree.leaves(jax.device_get(program.train_step(begun, second, RATE)))
-        for begun in (state, restored)
+        jax.tree.leaves(jax.device_get(program.train_step(begun, batch, RATE))) for begun in (state, restored)
     )
-    return arrays | {"resumed": np.array(all(map(np.array_equal, after, resumed)))}
+    return all(map(np.array_equal, after, resumed))
 
 
 def main(output: str) -> None:
     arrays = {}
-    for mode, objective, encoder in MODES_OF_CASES:
+    for case in MODES_OF_CASES:
+        mode, objective, encoder = case
         devices, parallel = MODES[mode]
-        learnt = learn(objective, encoder, parallel, jax.devices()[:devices])
-        arrays |= {f"{mode}/{objective}/{encoder}/{name}": array for name, array in learnt.items()}
+        program, state = learn(objective, encoder, parallel, jax.devices()[:devices])
+        params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
+        arrays |= {"/".join((*case, "params", name)): array for name, array in params.items()}
+        if case in RESUMED_CASES:
+            arrays["/".join((*case, "resumed"))] = np.array(resumes(program, state))
     np.savez(output, **arrays)
 
 

@@ -52,7 +52,9 @@ STUDY = Study(
         "tiny": Scale(seeds=2),
         "one": Scale(seeds=1),
         "three_jobs": Scale(
-            seeds=1, arms={"base": Arm(TINY), "longer": Arm(TINY, finetuning={"epochs": (2.0,)})}
+            seeds=1,
+            arms={"base": Arm(TINY), "longer": Arm(TINY, finetuning={"epochs": (2.0,)})},
+            base="base",
         ),
     },
     published={"base": {"topic": 84.4}, "mlm": {"topic": 83.9}},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.bert_jax.encoders import MODES_OF_CASES
+from tests.bert_jax.encoders import MODES_OF_CASES, RESUMED_CASES
 from tests.bert_jax.results_on_devices import assert_equal, run_on_eight_devices
 
 
@@ -26,7 +26,7 @@ def test_they_learn_as_on_one_device(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "objective", "encoder"), MODES_OF_CASES)
+@pytest.mark.parametrize(("mode", "objective", "encoder"), RESUMED_CASES)
 def test_they_resume_to_the_bit(
     results: dict[str, np.ndarray], mode: str, objective: str, encoder: str
 ) -> None:
