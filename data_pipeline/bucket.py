@@ -130,7 +130,10 @@ class BucketDirectory:
             _at_once(remove, names)
 
     def download(self, directory: Path, names: Mapping[str, Object]) -> None:
-        """Copies objects to files below a directory, as `list` named them, unless the same file is there."""
+        """Copies objects to files below a directory, as `list` named them, unless the same file is there.
+
+        One that was replaced since is copied as it is now; one that was deleted since raises Unfinished.
+        """
         with self._errors():
             _at_once(functools.partial(self._fetch, directory, names), names)
 
@@ -150,10 +153,18 @@ class BucketDirectory:
         if is_same(path, wanted):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomically(path) as partial:
-            self._blob(name).download_to_filename(
-                partial, checksum="md5", if_generation_match=wanted.generation
-            )
+        try:
+            with atomically(path) as partial:
+                self._blob(name).download_to_filename(
+                    partial, checksum="md5", if_generation_match=wanted.generation
+                )
+        except (self._google().PreconditionFailed, self._google().NotFound):
+            now = self.find(name)
+            if now is None:
+                raise Unfinished(
+                    f"{self.url}/{name} was deleted while it was copied; run the same command again"
+                ) from None
+            self._fetch(directory, {name: now}, name)
 
     def _blob(self, name: str) -> Any:
         return self._google().client().bucket(self._name).blob(self._prefix + name)

@@ -18,6 +18,7 @@ from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
 from bert_jax.training.checkpoint_files import DIRECTORY
 from data_pipeline import bucket, bucket_client
+from data_pipeline.errors import Unfinished
 from data_pipeline.stand_in import (
     COMPILED_DIRECTORY,
     LEASE_FILE,
@@ -188,6 +189,25 @@ def test_files_that_another_machine_removed_are_removed_here(server: BucketServe
     directory.delete(["removed"])
     assert {path.name for path in fetch(directory.url).iterdir()} == {"kept"}
     assert fetch(f"{directory.url}/kept").read_text() == "kept"
+
+
+def test_what_another_machine_replaces_meanwhile_is_copied_as_it_is_now(
+    server: BucketServer, tmp_path: Path
+) -> None:
+    directory = bucket.BucketDirectory("gs://bucket/here")
+    directory.write("study.json", b"old")
+    listed = directory.list()
+    directory.write("study.json", b"new and longer")
+    directory.download(tmp_path, listed)
+    assert (tmp_path / "study.json").read_bytes() == b"new and longer"
+
+    (tmp_path / "study.json").unlink()
+    directory.delete(["study.json"])
+    with pytest.raises(
+        Unfinished, match=r"^gs://bucket/here/study.json was deleted while it was copied; run"
+    ):
+        directory.download(tmp_path, listed)
+    assert not (tmp_path / "study.json").exists()
 
 
 def test_a_damaged_checkpoint_stays_in_the_bucket(server: BucketServer, tmp_path: Path) -> None:
