@@ -54,11 +54,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest file and the tests of whole commands first, and skips marked tests whose extra is not
-    installed.
+    """Puts what takes the longest first, and skips marked tests whose extra is not installed.
 
-    Where processes share the files, none is then left with a long one at the end. Tests on stored numbers and
-    texts need no extra.
+    After the longest file come the tests of whole commands. Where processes share the files, none is then
+    left with a long one at the end. Tests on stored numbers and texts need no extra.
     """
     items.sort(key=lambda item: (item.path.name != _LONGEST, len(item.path.parts)))
     for marker in _NEEDS:

@@ -24,7 +24,6 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.config import OptimizerConfig, ParallelConfig
 from bert_jax.objectives import OBJECTIVES
-from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.retention import Kept
 from bert_jax.training.checkpoints import Checkpoints
@@ -35,8 +34,8 @@ from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES, RESUMED_CASES
 
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
-) -> tuple[Program, Experiment, TrainState]:
-    """A state after a step with a z-loss, with two layers and the slots that the objective asks for."""
+) -> tuple[Program, TrainState]:
+    """A program of two layers with a z-loss, and its state after a step with the objective's own slots."""
     model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
@@ -47,7 +46,7 @@ def learn(
 
 
 def resumes(program: Program, state: TrainState) -> bool:
-    """Whether the next step, which has another number of slots, is the same from a checkpoint."""
+    """Whether the next step, which may have another number of slots, is the same from a checkpoint."""
     with tempfile.TemporaryDirectory() as directory:
         with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
             checkpoints.save(1, state)
