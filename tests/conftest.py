@@ -2,7 +2,8 @@
 
 Tests that need an extra which is not installed are skipped with the reason; asking for them with `-m` is
 then an error. Compiling takes most of the time: all processes of a session share compiled programs, and
-machine code is not optimized. `JAX_DISABLE_MOST_OPTIMIZATIONS=0` optimizes it.
+machine code is not optimized. `JAX_COMPILATION_CACHE_DIR` keeps the programs for later sessions,
+`JAX_DISABLE_MOST_OPTIMIZATIONS=0` optimizes them.
 """
 
 import dataclasses
@@ -39,8 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
       pytest.UsageError: `-m` asks for tests that would all be skipped.
     """
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the variables
-        directory = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = directory.name
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            directory = config.stash[_compiled] = tempfile.TemporaryDirectory(prefix="bert-jax-compiled-")
+            os.environ["JAX_COMPILATION_CACHE_DIR"] = directory.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         reach_buckets_by_gcsfs()
