@@ -24,8 +24,8 @@ class OptimizerConfig:
     """The parameter update; the defaults are those of google-research/bert's `optimization.py`."""
 
     name: OptimizerName = "adamw"
-    """adamw, or lamb, which also scales each parameter's update by its norm,
-    for very large batches; stable_adamw, which limits the step of each array
+    """adamw, or lamb, which also scales the update of each array in proportion
+    to the array's own norm, for very large batches; stable_adamw, which limits the step of each array
     whose gradient is unusually large; muon, which makes the update of each
     matrix of a layer orthogonal, and has adamw for all other parameters."""
     learning_rate: float = 1e-4
@@ -72,6 +72,11 @@ class OptimizerConfig:
             )
         if isinstance(self.decay_start, int):
             check_not_negative("optimizer.decay_start", self.decay_start)
+            if 0 < self.decay_start < self.warmup_steps:
+                raise UserError(
+                    f"optimizer.decay_start is {self.decay_start}; it must be 0, or at least "
+                    f"optimizer.warmup_steps ({self.warmup_steps})"
+                )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(
@@ -160,7 +165,8 @@ class RunConfig:
         if isinstance(start, int) and start >= self.num_train_steps:
             raise UserError(
                 f"optimizer.decay_start is {start}; it must be below num_train_steps "
-                f"({self.num_train_steps}); for a constant rate set optimizer.decay_power 0"
+                f"({self.num_train_steps}); for a constant rate set "
+                "optimizer.decay_shape polynomial and optimizer.decay_power 0"
             )
         for size in self.batch_sizes:
             if size % self.parallel.accumulation_steps:

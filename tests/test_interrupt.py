@@ -45,7 +45,7 @@ def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str]
     read_until(process, "Finished jaxpr to MLIR module conversion jit(train_step)")
     time.sleep(0.5)  # until Python has done its part and XLA is compiling
     process.send_signal(signal.SIGINT)
-    said = read_until(process, "SIGINT: saving after this step; another Ctrl-C ends at once")
+    said = read_until(process, "SIGINT: saving after this step; Ctrl-C now ends at once")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == -signal.SIGINT
     assert "Finished XLA compilation of jit(train_step)" not in said + process.stdout.read()

@@ -180,7 +180,8 @@ class Attention(nn.Module):
         key = Dropout(config.attention_dropout_rate).key(deterministic)
         rate = config.attention_dropout_rate
         if config.attention_kernel == "auto":
-            window = config.attention_window
+            # In a window the kernel takes column i to be position i, which chosen columns are not.
+            window = config.attention_window if queries_BQD is x_BTD else None
             mixed_BQNK = attend(projections, bias, key, rate, deterministic, context.block_bias, window)
         else:
             mixed_BQNK = _attend_by_xla(projections, bias, key, rate, context.block_bias)
@@ -215,7 +216,7 @@ def attend(
       rate: probability of dropping an attention probability.
       deterministic: True outside of training.
       block_bias: where XLA need not compute all scores, from `attention_block_bias`.
-      window: as of the layer, for the kernel.
+      window: of the layer, if the queries are all positions in order; for the kernel.
     """
     plain = functools.partial(_attend_by_xla, rate=rate, block_bias=block_bias)
     (queries, _), (keys, _), _ = projections

@@ -146,15 +146,13 @@ class Encoder(nn.Module):
           deterministic: False applies dropout, which needs a "dropout" key.
           columns: int [B, Q] or None for all. Everything in the last layer but its keys and
             values is then computed for these columns alone, which saves most of that layer.
-          embedded_BTE: what `embed` of another encoder gives, whose embeddings this one shares; None: it has
-            its own.
+          embedded_BTE: what the embeddings of another encoder give, which this one shares; None: it has its
+            own.
 
         Returns:
           [B, T, D] in `config.dtype`, or [B, Q, D] with `columns`.
         """
-        if embedded_BTE is None:
-            embedded_BTE = self.embed(batch, deterministic)
-        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
+        inputs, contexts = self._layer_inputs(batch, deterministic, embedded_BTE)
         x_BTD, context, last = inputs[-1], contexts[-1], self.layers[-1]
         if columns is None:
             return self.final_norm(last(x_BTD, x_BTD, context, deterministic))
@@ -169,20 +167,16 @@ class Encoder(nn.Module):
 
         The last is that of `__call__`. Unless normalization_place is post, the others are not normalized.
         """
-        if embedded_BTE is None:
-            embedded_BTE = self.embed(batch, deterministic)
-        inputs, contexts = self._layer_inputs(batch, embedded_BTE, deterministic)
+        inputs, contexts = self._layer_inputs(batch, deterministic, embedded_BTE)
         last_BTD = self.layers[-1](inputs[-1], inputs[-1], contexts[-1], deterministic)
         return [*inputs, self.final_norm(last_BTD)]
 
-    def embed(self, batch: Batch, deterministic: bool) -> jax.Array:
-        """The embeddings alone, [B, T, E] in `config.dtype`; arguments as above."""
-        return self.embeddings(batch, deterministic)
-
     def _layer_inputs(
-        self, batch: Batch, embedded_BTE: jax.Array, deterministic: bool
+        self, batch: Batch, deterministic: bool, embedded_BTE: jax.Array | None
     ) -> tuple[list[jax.Array], list[Context]]:
         """The input of each layer, num_layers arrays [B, T, D], and the context of its attention."""
+        if embedded_BTE is None:
+            embedded_BTE = self.embeddings(batch, deterministic)
         instances = instances_of(batch)
         positions = positions_of(batch["input_ids"].shape[-1], instances)
         contexts = self._contexts(batch, positions, instances)

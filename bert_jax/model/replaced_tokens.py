@@ -38,7 +38,7 @@ class Generator(nn.Module):
 
     def __call__(self, batch: Batch, deterministic: bool, shared: Encoder | None) -> jax.Array:
         """float32 logits [B, P, V] at `masked_lm_positions`; `shared` is the encoder with its embeddings."""
-        embedded_BTE = None if shared is None else shared.embed(batch, deterministic)
+        embedded_BTE = None if shared is None else shared.embeddings(batch, deterministic)
         states_BPD = self.encoder(batch, deterministic, batch["masked_lm_positions"], embedded_BTE)
         return self.language_model(states_BPD, (shared or self.encoder).word_embedding_table())
 

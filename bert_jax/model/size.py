@@ -95,24 +95,24 @@ def dense_parameters(model: ModelConfig, inputs: int, outputs: int) -> int:
     return outputs * (inputs + (model.biases == "all"))
 
 
-def encoder_flops(model: ModelConfig, length: int, frozen_layers: int = 0) -> int:
+def encoder_flops(model: ModelConfig, length: int, frozen_layers: int | None = None) -> int:
     """FLOPs of training the layers on one row, counted as `Objective.flops` says.
 
-    The lowest `frozen_layers` have no backward pass. Of layers with an attention window the
-    scores of their blocks count.
+    The embeddings and the lowest `frozen_layers` have no backward pass; None: nothing is frozen. Of layers
+    with an attention window the scores of their blocks count.
     """
     return sum(_stack_flops(stack, length, frozen_layers) for stack in model.stacks)
 
 
-def _stack_flops(model: ModelConfig, length: int, frozen_layers: int) -> int:
+def _stack_flops(model: ModelConfig, length: int, frozen_layers: int | None) -> int:
     width, kernels = model.hidden_size, _FEED_FORWARD_KERNELS[model.feed_forward]
     products = 2 * length * (4 * width * width + kernels * width * model.intermediate_size)
     total = 0
     for number in range(model.num_layers):
         layer = products + 4 * num_scores(model.of_layer(number), length) * width
-        total += layer if number < frozen_layers else 3 * layer
+        total += layer if number < (frozen_layers or 0) else 3 * layer
     widening = 2 * length * model.embedding_width * width if model.embedding_width != width else 0
-    return total + (1 if frozen_layers else 3) * widening
+    return total + (3 if frozen_layers is None else 1) * widening
 
 
 def num_scores(layer: ModelConfig, length: int) -> int:

@@ -70,12 +70,7 @@ class CausalThenMaskedLM(MaskedLM):
         return _beside_zeros(batch, self._stage(batch).numerators(outputs, batch))
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        masked, causal = (
-            language_model.token_loss(
-                language_model.sums_of(kind, sums), language_model.sums_of(kind, totals), self.z_loss
-            )
-            for kind in ("mlm", "lm")
-        )
+        masked, causal = (language_model.loss_of(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm"))
         return masked + causal  # one of them is 0
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:

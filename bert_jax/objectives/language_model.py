@@ -55,7 +55,7 @@ def count_examples(batch: Batch) -> Sums:
     }
 
 
-def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss: float = 0.0) -> Sums:
+def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss: float) -> Sums:
     """Summed cross-entropies (nats) and numbers of correct predictions.
 
     Args:
@@ -92,7 +92,7 @@ def as_kind(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
     return {f"{kind}_{name.removeprefix('lm_')}": value for name, value in sums.items()}
 
 
-def loss_of(kind: str, sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:
+def loss_of(kind: str, sums: Sums, totals: Sums, z_loss: float) -> jax.Array:
     """`token_loss` of one of several predictions of tokens."""
     return token_loss(sums_of(kind, sums), sums_of(kind, totals), z_loss)
 
@@ -118,7 +118,7 @@ def _is_neighbour(batch: Batch) -> jax.Array:
     return weights
 
 
-def token_loss(sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:
+def token_loss(sums: Sums, totals: Sums, z_loss: float) -> jax.Array:
     """The mean of the sums of `token_sums` over `lm_weight` predictions.
 
     Args:
@@ -133,7 +133,7 @@ def token_loss(sums: Sums, totals: Sums, z_loss: float = 0.0) -> jax.Array:
     return total / (totals["lm_weight"] + _WEIGHT_EPSILON)
 
 
-def token_means(sums: Mapping[str, float], prefix: str, z_loss: float = 0.0) -> dict[str, float]:
+def token_means(sums: Mapping[str, float], prefix: str, z_loss: float) -> dict[str, float]:
     """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `prefix`.
 
     The z-loss is part of `loss`, not of the cross-entropy `PREFIX_loss`.

@@ -86,13 +86,16 @@ class ReplacedTokenDetection(MaskedLM):
                 f"objective.generator_size {self.generator_size:g} makes a generator of width {width}, which "
                 f"its {heads} heads do not divide"
             )
-        return dataclasses.replace(
-            model,
-            hidden_size=width,
-            num_heads=heads,
-            intermediate_size=inner,
-            embedding_size=model.embedding_width,
-        )
+        try:
+            return dataclasses.replace(
+                model,
+                hidden_size=width,
+                num_heads=heads,
+                intermediate_size=inner,
+                embedding_size=model.embedding_width,
+            )
+        except UserError as error:
+            raise UserError(f"objective.generator_size {self.generator_size:g}: {error}") from None
 
     def check_model(self, model: ModelConfig) -> None:
         self.generator(model)

@@ -20,7 +20,6 @@ def hold(
     directory: BucketDirectory,
     *,
     on_loss: Callable[[], None] = end_process,
-    seconds_until_free: float = SECONDS_UNTIL_FREE,
     seconds_between_renewals: float = _SECONDS_BETWEEN_RENEWALS,
 ) -> Iterator[None]:
     """Inside the block this process has the directory.
@@ -29,19 +28,14 @@ def hold(
       directory: that only one process at a time is to work in.
       on_loss: called in another thread if another process took the directory over; it should end this one,
         as it does if not given.
-      seconds_until_free: how long a lease that is not renewed counts.
-      seconds_between_renewals: of this one.
+      seconds_between_renewals: of its lease.
 
     Raises:
       UserError: another process has it, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
     store = LeaseObjects(directory)
-    leases = Leases(
-        store,
-        seconds_between_renewals=seconds_between_renewals,
-        seconds_until_free=seconds_until_free,
-    )
+    leases = Leases(store, seconds_between_renewals=seconds_between_renewals)
     name, seen = PurePosixPath(LEASE_FILE), None
     while True:
         with leases.hold(name, on_loss) as has:
@@ -52,7 +46,7 @@ def hold(
         if owner and newest:
             if seen is None:
                 print(
-                    f"{directory} was last used by {owner}; checking for up to {seconds_until_free:.0f} s "
+                    f"{directory} was last used by {owner}; checking for up to {SECONDS_UNTIL_FREE:.0f} s "
                     "whether it still is",
                     flush=True,
                 )

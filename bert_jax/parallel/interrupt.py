@@ -24,7 +24,7 @@ class Interrupt:
         self.signal_name = signal.Signals(number).name
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        line = f"{self.signal_name}: saving after this step; another Ctrl-C ends at once, without saving\n"
+        line = f"{self.signal_name}: saving after this step; Ctrl-C now ends at once, without saving\n"
         # Not `print`: the signal may arrive inside a print call, which cannot be entered again.
         os.write(2, (_SHOW_CURSOR * sys.stdout.isatty() + line).encode())
 

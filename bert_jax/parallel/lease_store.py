@@ -89,8 +89,8 @@ class LeaseFiles(LeaseStore):
         return number
 
     def _newest_number(self, name: str) -> int | None:
-        found = (int(path.suffix[1:]) for path in self._directory.glob(f"{name}.[0-9]*"))
-        return max(found, default=None)
+        found = self._directory.glob(f"{name}.[0-9]*")
+        return max((int(path.suffix[1:]) for path in found if path.stem == name), default=None)
 
     def _path(self, name: str, number: int) -> Path:
         return self._directory / f"{name}.{number}"

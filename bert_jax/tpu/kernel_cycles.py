@@ -56,7 +56,7 @@ def _bundles(
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
-            [sys.executable, "-m", __name__, topology, *sizes],
+            [sys.executable, "-P", "-m", __name__, topology, *sizes],
             env={**os.environ, "LIBTPU_INIT_ARGS": told},
             capture_output=True,
             text=True,

@@ -21,8 +21,8 @@ State = TypeVar("State")
 class Checkpoints:
     """The checkpoints in a work directory; one save at a time runs in the background.
 
-    Every process of a run has one, and all call its methods together. Those steps count that process 0 has
-    seen: a network file system's cache may show the others a checkpoint that is gone, or not yet a new one.
+    Every process of a run has one, and all call its methods together. Only the steps that process 0 sees
+    count: a network file system's cache may show the others a checkpoint that is gone, or not yet a new one.
     """
 
     def __init__(self, workdir: Path, kept: Kept, say: Callable[[str], None]) -> None:

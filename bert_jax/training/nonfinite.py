@@ -33,6 +33,5 @@ def report_nonfinite(
     if processes.is_first():
         write_json(directory / f"step-{step}.json", {"step": step, **identity})
     return NonFiniteError(
-        f"the loss or its gradient was NaN or infinite at step {step}; its batch is in "
-        f"{file} and the last good checkpoint is kept"
+        f"the loss or its gradient was NaN or infinite at step {step}; its batch is in {file}"
     )

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+_BATCHES_READY = 2
+
 
 class Prefetch:
     """Device batches in order; measures how long the devices waited for one.
@@ -21,18 +23,16 @@ class Prefetch:
         self,
         batches: Iterator[Mapping[str, np.ndarray]],
         put: Callable[[Mapping[str, np.ndarray]], Any],
-        depth: int = 2,
     ) -> None:
         """
         Args:
           batches: host batches in order.
           put: moves one to the devices.
-          depth: batches to hold ready.
         """
         self._seconds_waited = 0.0
         self._batches = batches
         self._put = put
-        self._ready: queue.Queue = queue.Queue(maxsize=depth)
+        self._ready: queue.Queue = queue.Queue(maxsize=_BATCHES_READY)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._fill, daemon=True, name="prefetch")
         self._thread.start()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import model_config
+from bert_jax.model import attention
 from bert_jax.model.attention import (
     Projections,
     attend_fused,
@@ -98,6 +99,36 @@ def test_the_kernel_computes_the_keys_near_a_query(kind: str) -> None:
     fused = functools.partial(attend_fused, window=window, interpret=INTERPRET)
     for ours, plain in zip(value_and_gradients(fused), value_and_gradients(attend_plainly), strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=2e-4)
+
+
+def test_chosen_columns_are_not_taken_for_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many columns as there are positions, in another order."""
+    length = 768
+    config = ModelConfig(
+        vocab_size=50,
+        num_layers=1,
+        hidden_size=HEADS * KERNEL_WIDTH,
+        num_heads=HEADS,
+        intermediate_size=16,
+        max_position_embeddings=length,
+        attention_window=64,
+        initializer_range=0.5,
+        dtype="bfloat16",
+    )
+    ids = jax.random.randint(jax.random.key(0), (1, length), 0, 50)
+    batch = {"input_ids": ids, "input_mask": jnp.ones_like(ids), "segment_ids": jnp.zeros_like(ids)}
+    encoder = Encoder(config)
+    params = encoder.init(jax.random.key(1), batch, True)
+    expected = encoder.apply(params, batch, True)[:, ::-1]
+    monkeypatch.setattr(attention, "attend_fused", functools.partial(attend_fused, interpret=INTERPRET))
+    choose = jax.lax.platform_dependent
+    monkeypatch.setattr(
+        jax.lax,
+        "platform_dependent",
+        lambda *args, **ways: ways["tpu"](*args) if "tpu" in ways else choose(*args, **ways),
+    )
+    found = encoder.apply(params, batch, True, jnp.arange(length)[None, ::-1])
+    np.testing.assert_allclose(found, expected, atol=0.1)
 
 
 def test_the_kernel_drops_the_same_in_both_passes() -> None:

@@ -40,6 +40,17 @@ def test_one_worker_has_a_job_until_it_gives_it_back(tmp_path: Path) -> None:
         assert has
 
 
+def test_a_name_may_begin_with_that_of_another_job(tmp_path: Path) -> None:
+    job, other = (PurePosixPath(f"base/seed-0/{name}") for name in ("mrpc", "mrpc.5"))
+    lost: list[bool] = []
+    with leases(tmp_path).hold(job, lambda: lost.append(True)):
+        for _ in range(2):
+            with leases(tmp_path).hold(other, never) as has:
+                assert has
+        time.sleep(0.2)  # some renewals
+    assert not lost
+
+
 def dead(directory: Path, change: dict[str, str]) -> None:
     """Leaves the lease of a worker that no longer lives, as one of another machine if `change` says so."""
     with leases(directory, renewal=100).hold(JOB, never):

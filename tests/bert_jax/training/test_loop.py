@@ -475,7 +475,7 @@ def test_prefetch_passes_errors_on_and_counts_waiting() -> None:
 
 def test_prefetch_makes_only_a_few_batches_ahead() -> None:
     made = itertools.count()
-    batches = Prefetch(numbered(1000), lambda batch: next(made), depth=2)
+    batches = Prefetch(numbered(1000), lambda batch: next(made))
     time.sleep(0.2)
     batches.close()
     assert next(made) <= 4
