@@ -328,6 +328,10 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"{tmp_path} is not the work directory of a run" in refused(capsys, str(tmp_path))
     assert f"{begun} is not finished; run its `bert-jax finetune` again" in refused(capsys, str(begun))
     assert "each setting of the grid has a seed that diverged" in refused(capsys, str(lost))
+    damaged = finetuned(tmp_path / "damaged", "cola", {2e-5: (0.5,)}, "m")
+    for content in ("[]", "5", '{"trials": [5], "metric": {}}'):
+        (damaged / "results.json").write_text(content)
+        assert "results.json is not what `bert-jax finetune` writes" in refused(capsys, str(damaged))
     assert "--csv takes runs of one kind" in refused(capsys, run, tuned, "--csv", str(tmp_path / "o.csv"))
     assert "valid: .png, .svg, .pdf" in refused(capsys, run, "--plot", str(tmp_path / "o.gif"))
     assert "--plot draws the curves of pretraining runs" in refused(capsys, tuned, "--plot", "o.png")

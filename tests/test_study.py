@@ -6,6 +6,7 @@ promised.
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -164,7 +165,7 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
     (tmp_path / "tasks").mkdir()
     output = tmp_path / "study"
     said = refusal(study([*data[:2], "--tasks", str(tmp_path / "tasks"), *data[4:]], output), capsys)
-    assert str(tmp_path / "tasks" / "topic") in said
+    assert f"--tasks {tmp_path / 'tasks'} lacks topic" in said
     assert not output.exists()
 
 
@@ -177,6 +178,21 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
         (["--budget-hours", "nan"], "--budget-hours is nan; it must be above 0 and finite"),
         (["--topology", "v5e:4x4"], "--topology has an effect only with --plan; add --plan"),
         (["--plan", "--topology", "v5e:3x3"], "no topology 'v5e:3x3'; valid: v5e:1x1"),
+        (["--seed", "5"], "--seed is set by the study; give --seeds N"),
+        (["--data.corpus", "other"], "--data.corpus is set by the study; give --corpus DIR"),
+        (
+            ["--num-train-steps", "4", "--budget-flops", "1e9"],
+            "--num-train-steps and a budget both set the steps; give one of the two",
+        ),
+        (["--scale="], "--scale is empty; give it a value"),
+        (
+            ["--optimizer.warmup-steps", "4", "--optimizer.decay-start", "3", "--check-flags"],
+            "optimizer.decay_start is 3; it must be 0, or at least optimizer.warmup_steps (4)",
+        ),
+        (
+            ["--num-train-steps", "1", "--optimizer.decay-start", "7", "--check-flags"],
+            "optimizer.decay_start is 7; it must be below num_train_steps (1)",
+        ),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
         (["--model.num-heads", "3"], "model.num_heads (3) does not divide model.hidden_size (16)"),
@@ -212,7 +228,7 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
         ),
         (
             'MinimalPairs("BLiMP", "accuracy", "pairs.jsonl"), MinimalPairs("y", "accuracy", "none", "pll")',
-            "pairs.jsonl, line 2 has no column sentence_bad; it has sentence_good; {tasks}/none",
+            "--tasks {tasks} lacks none; {tasks}/pairs.jsonl, line 2 has no column sentence_bad; it has",
         ),
     ],
 )
@@ -246,8 +262,9 @@ def test_a_plan_has_the_hours_on_a_slice(
     # The arms' encoders are alike; what they predict is not.
     assert said.err.count("compiling a step of 8 x 32 for v5e:2x2") == 3
     assert "on v5e:2x2 by the TPU compiler's estimate" in said.out
-    (line,) = (line for line in said.out.splitlines() if line.startswith("base/seed-0/pretraining"))
-    assert " 1 h 0 min " in line
+    lines = iter(said.out.splitlines())
+    assert "base/seed-0" in lines
+    assert re.search(r"^  pretraining .* 1 h 0 min ", next(lines))
     assert not (tmp_path / "study").exists()
 
 
@@ -256,6 +273,8 @@ def test_a_directory_of_something_else_is_refused(
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert "is not empty and holds no study" in refusal(study(data, tmp_path), capsys)
+    said = refusal(study(data, tmp_path / "notes.txt"), capsys)
+    assert f"--output {tmp_path / 'notes.txt'} is a file; name a directory" in said
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -265,6 +284,7 @@ def test_a_directory_of_something_else_is_refused(
         ("x = 1\n", "defines no Study"),
         ("x = (\n", "cannot be executed: SyntaxError"),
         ("raise KeyError('a')\n", "cannot be executed: KeyError: 'a'"),
+        ("import sys\nsys.exit(3)\n", "cannot be executed: SystemExit: 3"),
         (None, "is not a file"),
         (
             "ARMS = {'base': 1,\n        'base': 2}\n",
@@ -280,3 +300,11 @@ def test_a_file_that_is_no_study_is_refused(
         file.write_text(text)
     said = refusal(["study", "tiny", "--file", str(file), "--output", str(tmp_path / "out")], capsys)
     assert message in said
+
+
+def test_a_file_may_not_take_the_place_of_a_module(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "statistics.py").write_text("x = 1\n")
+    said = refusal(["study", "tiny", "--file", str(tmp_path / "statistics.py"), "--output", "out"], capsys)
+    assert "statistics.py has the name of an installed module; give it another one" in said

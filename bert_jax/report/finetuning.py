@@ -111,11 +111,11 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
     try:
         results = load_json(path)
         metric, rows = _rows_by(results, metrics.get(record.task), directory)
-        trials = results["trials"]
+        trials = [dict(trial) for trial in results["trials"]]
         row = max(rows, key=lambda row: metric.rank(row["mean"]))
     except UserError:
         raise
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
     warn_if_unfinished(directory)
     if row["mean"] is None:

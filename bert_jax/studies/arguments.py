@@ -86,5 +86,11 @@ class RunStudy:
             check_above_zero("--budget-hours", self.budget_hours)
         if self.budget_flops is not None and self.budget_hours is not None:
             raise UserError("--budget-flops and --budget-hours both set the steps; give one of the two")
+        for name, right in (("seed", "--seeds N"), ("data.corpus", "--corpus DIR")):
+            if name in self.given:
+                raise UserError(f"--{name} is set by the study; give {right}")
+        has_budget = self.budget_flops is not None or self.budget_hours is not None
+        if has_budget and "num_train_steps" in self.given:
+            raise UserError("--num-train-steps and a budget both set the steps; give one of the two")
         if self.topology is not None and not self.plan:
             raise UserError("--topology has an effect only with --plan; add --plan")

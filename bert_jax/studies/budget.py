@@ -23,8 +23,8 @@ from data_pipeline.json_text import load_json
 from data_pipeline.stand_in import pull_files
 
 BUDGET_FILE = "budget.json"
-# The budget sets these two.
-_MAY_CHANGE = MAY_CHANGE | {"num_train_steps", "optimizer.warmup_steps"}
+# The budget sets these (`with_steps`).
+_MAY_CHANGE = MAY_CHANGE | {"num_train_steps", "optimizer.warmup_steps", "optimizer.decay_start"}
 
 
 @dataclasses.dataclass(frozen=True)

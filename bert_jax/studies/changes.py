@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 from typing import Any, TypeVar
 
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.study import Changes
 from data_pipeline.errors import UserError
 
@@ -37,4 +38,23 @@ def with_changes(value: T, changes: Changes, where: str) -> T:
             given[name] = new
     for name, inner in of_parts.items():
         given[name] = with_changes(given.get(name, getattr(value, name)), inner, where)
-    return dataclasses.replace(value, **given)  # type: ignore[type-var]
+    try:
+        return dataclasses.replace(value, **given)  # type: ignore[type-var]
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
+    """The settings of the experiment that flags set, by their dotted names; of a tuple's items the tuple."""
+    settings: dict[str, Any] = {}
+    for path in sorted(given):
+        value: Any = experiment
+        names: list[str] = []
+        for name in path.split("."):
+            if not hasattr(value, name):
+                break
+            value = getattr(value, name)
+            names.append(name)
+        if names:
+            settings[".".join(names)] = value
+    return settings

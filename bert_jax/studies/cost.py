@@ -22,7 +22,7 @@ from bert_jax.tpu.report import TooLarge, compile_step
 from bert_jax.tpu.topology import Slice
 from bert_jax.training.accounting import flops_by_phase, run_flops
 from bert_jax.training.program import make_program
-from data_pipeline.config import Phase
+from data_pipeline.config import MaskingConfig, Phase
 from data_pipeline.errors import UserError
 
 Speed: TypeAlias = Callable[[Experiment, Phase], float]
@@ -44,7 +44,7 @@ def _finetuning_flops(job: Measuring, data: Loaded) -> float:
     """Of all trials, counted on real tokens: padding and what the head does are left out."""
     training, model = data.arguments.training, job.model.experiment.model
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
-    frozen = training.rates.frozen_layers or 0
+    frozen = training.rates.frozen_layers
     a_row = encoder_flops(model, length, frozen)
     if frozen == model.num_layers:  # computed once for all trials
         return data.train_rows * a_row * (1 + data.evaluated_tokens / max(data.train_tokens, 1))
@@ -117,12 +117,22 @@ def pretraining_seconds(experiment: Experiment, speed: Speed) -> float:
 
 
 def _alike(experiment: Experiment) -> Experiment:
-    """The experiment with everything fixed that does not affect speed, so that equal speeds are measured
+    """The experiment with everything fixed that the compiled step does not depend on, so that it is measured
     once."""
     optimizer = dataclasses.replace(
-        experiment.optimizer, learning_rate=1.0, warmup_steps=0, decay_start="step_0"
+        experiment.optimizer,
+        learning_rate=1.0,
+        warmup_steps=0,
+        decay_shape="polynomial",
+        decay_power=1.0,
+        decay_start="step_0",
     )
-    return dataclasses.replace(experiment, optimizer=optimizer, num_train_steps=1, seed=0)
+    usual = MaskingConfig()
+    masking = dataclasses.replace(
+        experiment.data.masking, mask=usual.mask, same=usual.same, random=usual.random
+    )
+    data = dataclasses.replace(experiment.data, masking=masking)
+    return dataclasses.replace(experiment, data=data, optimizer=optimizer, num_train_steps=1, seed=0)
 
 
 @dataclasses.dataclass(frozen=True)

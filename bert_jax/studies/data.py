@@ -22,6 +22,7 @@ from data_pipeline.corpus.store import Description
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.documentation_tasks import write_tasks
 from data_pipeline.tasks.minimal_pairs import read_minimal_pairs
+from data_pipeline.tfds import is_tfds
 
 
 def name_data(directory: Path, scale: Scale, corpus: str, tasks: str, needs_tasks: bool) -> tuple[str, str]:
@@ -103,7 +104,11 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
             left.setdefault(job.loading, job)
     found: dict[tuple[str, str], Loaded] = {}
     wrong: list[str] = []
+    lacking: dict[str, None] = {}
     for loading, job in left.items():
+        if isinstance(job.measure, Finetuned | MinimalPairs) and not _is_there(tasks, job.measure.data):
+            lacking[job.measure.data] = None
+            continue
         try:
             match job.measure:
                 case Finetuned():
@@ -112,6 +117,8 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    if lacking:
+        wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
     metrics = {name: data.metrics for (name, _), data in found.items()}
     for measure in plan.study.measures_at(plan.scale):
         if measure.name in metrics and measure.metric not in (valid := metrics[measure.name]):
@@ -119,6 +126,11 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
     return found
+
+
+def _is_there(tasks: str, data: str) -> bool:
+    path = path_of_data(tasks, data)
+    return is_tfds(path) or Path(path).exists()
 
 
 def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded:

@@ -93,7 +93,9 @@ def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
     check_path(directory, "--output")
     if (directory / STUDY_FILE).exists():
         _check_same(directory, identity)
-    elif directory.exists() and (not directory.is_dir() or not is_empty(directory)):
+    elif directory.exists() and not directory.is_dir():
+        raise UserError(f"--output {directory} is a file; name a directory")
+    elif directory.exists() and not is_empty(directory):
         raise UserError(f"{directory} is not empty and holds no study; name another --output")
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from bert_jax.study import Study
 from data_pipeline.errors import UserError
 
+_read = set[str]()
+"""Names of the files that were read."""
+
 
 def read_studies(path: Path) -> dict[str, Study]:
     """The studies that a Python file defines, by their names; the file is executed.
@@ -17,6 +20,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     """
     if not path.is_file():
         raise UserError(f"--file {path} is not a file; name a Python file that defines a Study")
+    _check_own_name(path)
     _check_names(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -24,16 +28,24 @@ def read_studies(path: Path) -> dict[str, Study]:
     module = importlib.util.module_from_spec(spec)
     # Objectives that the file defines are found again by the module's name.
     sys.modules[path.stem] = module
+    _read.add(path.stem)
     try:
         spec.loader.exec_module(module)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"--file {path} cannot be executed: {type(error).__name__}: {error}") from None
     studies = [value for value in vars(module).values() if isinstance(value, Study)]
     if not studies:
         raise UserError(f"--file {path} defines no Study; `bert-jax study --help` shows the named ones")
     return {study.name: study for study in studies}
+
+
+def _check_own_name(path: Path) -> None:
+    """Raises UserError if the file would take the place of a module of that name."""
+    name = path.stem
+    if name.isidentifier() and name not in _read and importlib.util.find_spec(name) is not None:
+        raise UserError(f"--file {path} has the name of an installed module; give it another one")
 
 
 def _check_names(path: Path) -> None:

@@ -209,9 +209,8 @@ def with_steps(experiment: Experiment, steps: int) -> Experiment:
     """
     check_positive("num_train_steps", steps)
     scale, start = steps / experiment.num_train_steps, experiment.optimizer.decay_start
-    optimizer = dataclasses.replace(
-        experiment.optimizer,
-        warmup_steps=round(experiment.optimizer.warmup_steps * scale),
-        decay_start=min(round(start * scale), steps - 1) if isinstance(start, int) else start,
-    )
+    warmup = round(experiment.optimizer.warmup_steps * scale)
+    if isinstance(start, int):
+        start = min(max(round(start * scale), warmup), steps - 1)
+    optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup, decay_start=start)
     return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)

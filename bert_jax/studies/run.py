@@ -11,6 +11,7 @@ from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
+from bert_jax.studies.changes import given_settings
 from bert_jax.studies.collect import collect
 from bert_jax.studies.cost import compiled_speed, costs, measured_speed
 from bert_jax.studies.data import check_data, make_data, makes_data, name_data
@@ -29,7 +30,7 @@ from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
-from bert_jax.study import Changes, HeldoutLM, Scale
+from bert_jax.study import HeldoutLM, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
@@ -66,8 +67,6 @@ def run_study(args: RunStudy) -> int:
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
     plan = _plan(args, scale, described)
-    if args.retry:
-        forget_failures(args.output, plan)
     loaded = check_data(plan, args.output, described, tasks)
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
@@ -77,7 +76,8 @@ def run_study(args: RunStudy) -> int:
             seconds = seconds_of_steps(_without_steps(args, plan), speed)
             plan = _plan(args, scale, described, steps_in(args.budget_hours, seconds))
         reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
-        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, args.topology or len(rounds[0]))
+        where = args.topology or len(rounds[0])
+        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, where, args.retry)
         return 0
     if _without_steps(args, plan):
         if status := run_workers(args.argv, (rounds[0][:1],)):
@@ -86,6 +86,8 @@ def run_study(args: RunStudy) -> int:
     reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     claim(args.output, _identity(args))
     check_unchanged(args.output, plan, described.fingerprint)
+    if args.retry:
+        forget_failures(args.output, plan)
     copy_reusable(args.output, reusable)
     write_progress(args.output, plan, args.argv)
     status = run_workers(args.argv, rounds)
@@ -150,7 +152,7 @@ def _plan(
       corpus: None if it is still to be made.
       steps: of arms of which the directory has none.
     """
-    changes = _given_settings(args.experiment, args.given)
+    changes = given_settings(args.experiment, args.given)
     if corpus is not None:
         changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
@@ -158,22 +160,6 @@ def _plan(
     plan = make_plan(args.study, args.scale, scale, changes, args.budget_flops, of_arms)
     check_steps(kept, plan, args.output)
     return plan
-
-
-def _given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
-    """The settings of the experiment that flags set, by their dotted names; of a tuple's items the tuple."""
-    settings: dict[str, Any] = {}
-    for path in sorted(given):
-        value: Any = experiment
-        names: list[str] = []
-        for name in path.split("."):
-            if not hasattr(value, name):
-                break
-            value = getattr(value, name)
-            names.append(name)
-        if names:
-            settings[".".join(names)] = value
-    return settings
 
 
 def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], None]:

@@ -2,11 +2,13 @@
 
 import collections
 import datetime
+import itertools
 import platform
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.parallel.leases import Leases, Owner
@@ -25,6 +27,7 @@ def show_plan(
     costs: Mapping[PurePosixPath, Cost],
     reusable: Mapping[PurePosixPath, Path],
     where: int | str,
+    retry: bool,
 ) -> None:
     """Prints every job with what it costs, and the sum of those that are left.
 
@@ -34,24 +37,35 @@ def show_plan(
       costs: of each job.
       reusable: where another study has done a job.
       where: how many workers will work side by side on this machine, or the name of a TPU slice.
+      retry: whether failed jobs will be tried again.
     """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
+    leases = Leases(directory / LEASES_DIRECTORY)
     left, seconds, disk = 0.0, 0.0, 0
-    for job in plan.jobs:
-        cost, (kind, state) = costs[job.path], _state(job, directory, None)
-        if job.path in reusable:
-            state = f"done in {reusable[job.path]}"
-        elif kind != "done":
-            left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
-        steps = f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else ""
-        flops = f"{cost.flops:.2g}" if cost.flops else ""
-        time = duration(cost.seconds) if cost.flops else ""
-        table.add_row(str(job.path), steps, flops, time, _size(cost.disk), state)
+    for parent, jobs in itertools.groupby(plan.jobs, key=lambda job: job.path.parent):
+        table.add_row(str(parent))
+        for job in jobs:
+            cost, (kind, state) = costs[job.path], _state(job, directory, leases.owner(job.path))
+            if job.path in reusable:
+                state = f"done in {reusable[job.path]}"
+            elif kind != "done" and (kind != "failed" or retry):
+                left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
+            table.add_row(f"  {job.path.name}", *_columns(job, cost), escape(state))
     console = Console(highlight=False)
     console.print(table)
     console.print(
         f"left: {left:.2g} FLOPs, about {_time(seconds, where)}, and {_size(disk)}; minimal pairs, held-out "
         "text, starts and compiling are not counted"
+    )
+
+
+def _columns(job: Job, cost: Cost) -> tuple[str, ...]:
+    """Steps, FLOPs, time and disk, of which a measure may have none."""
+    return (
+        f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else "",
+        f"{cost.flops:.2g}" if cost.flops else "",
+        duration(cost.seconds) if cost.flops else "",
+        _size(cost.disk) if cost.disk else "",
     )
 
 
@@ -75,8 +89,8 @@ def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
     }
     pull(directory, elsewhere.intersection)
     states = {job.path: _state(job, directory, owners.get(job.path)) for job in plan.jobs}
-    for path, (_, text) in states.items():
-        table.add_row(str(path), text)
+    for path, (kind, text) in states.items():
+        table.add_row(str(path), escape(text or kind))
     console = Console(highlight=False)
     console.print(table)
     counts = collections.Counter(kind for kind, _ in states.values())

@@ -11,6 +11,7 @@ from bert_jax import exit_status
 from bert_jax.studies.places import Place
 from bert_jax.studies.worker import HAND_OVER
 
+_WORST = (exit_status.FAILED, exit_status.BAD_INPUT)
 _CONNECT_SECONDS = {"BERT_JAX_CONNECT_SECONDS": "86400"}
 """The hosts of a slice meet to pretrain when each is done with its measures."""
 
@@ -30,7 +31,7 @@ def run_workers(argv: Sequence[str], rounds: Sequence[Sequence[Place]]) -> int:
         while True:
             for places in rounds:
                 status = _run_round(argv, places, workers, asked_to_stop)
-                if asked_to_stop and status not in (exit_status.FAILED, exit_status.BAD_INPUT):
+                if asked_to_stop and status not in _WORST:
                     return exit_status.SAVED
                 if status not in (0, HAND_OVER) or (status == 0 and places is rounds[0]):
                     return status
@@ -43,7 +44,8 @@ def _run_round(
     asked_to_stop: Sequence[int],
 ) -> int:
     """Runs a worker at each place, listed in `workers` meanwhile; returns the worst status."""
-    command = [sys.executable, "-m", "bert_jax.cli.main", "study", *argv]
+    # -P: the packages of this process, whatever lies in the current directory.
+    command = [sys.executable, "-P", "-m", "bert_jax.cli.main", "study", *argv]
     for place in places:
         workers.append(subprocess.Popen(command, env={**_CONNECT_SECONDS, **place.environment}))
     if asked_to_stop:  # before all of them were listed
@@ -55,7 +57,8 @@ def _run_round(
             name = signal.Signals(-status).name
             print(f"worker {worker.pid} was ended by {name}; run the same command again", file=sys.stderr)
     workers.clear()
-    return max((exit_status.MAY_PASS if status < 0 else status for status in statuses), default=0)
+    found = [exit_status.MAY_PASS if status < 0 else status for status in statuses]
+    return max(found, key=lambda status: (status in _WORST, status), default=0)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import tyro
 
 from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
 from bert_jax.studies.arguments import RunStudy
+from bert_jax.studies.changes import given_settings
 from bert_jax.studies.file import read_studies
 from bert_jax.studies.plan import make_plan
 from bert_jax.study import Study
@@ -54,13 +56,19 @@ def parse(argv: Sequence[str]) -> RunStudy:
     usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"
     name = take_name(argv, studies, what="study", usage=usage, page=page)
     study = studies[name]
-    scale = first.scale or next(iter(study.scales))
+    scale = first.scale or next(iter(study.scales))  # an empty one is refused with the other flags
     if scale not in study.scales:
         raise UserError(f"study {name} has no scale {scale!r}; valid: {', '.join(study.scales)}")
     # The values of the base at this scale are the defaults of its flags.
     values = make_plan(study, scale, study.scales[scale], {}).experiments[study.base_at(study.scales[scale])]
     default = RunStudy(study=study, output=tyro.MISSING_NONPROP, scale=scale, experiment=values)
-    args = parse_flags(RunStudy, argv[1:], command=f"bert-jax study {name}", default=default)
+    about = f"{inspect.getdoc(RunStudy)}\n\nScales: {', '.join(study.scales)}."
+    read = parse_flags(
+        RunStudy, argv[1:], command=f"bert-jax study {name}", default=default, description=about
+    )
+    args = dataclasses.replace(read, given=given_flags(argv), argv=tuple(argv))
     if args.check_flags:
+        changes = given_settings(args.experiment, args.given)
+        make_plan(study, scale, study.scales[scale], changes, args.budget_flops)
         sys.exit(0)
-    return dataclasses.replace(args, given=given_flags(argv), argv=tuple(argv))
+    return args

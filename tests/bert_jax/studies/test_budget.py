@@ -19,6 +19,7 @@ from bert_jax.studies.budget import (
 from bert_jax.studies.cost import measured_speed
 from bert_jax.studies.directory import STUDY_FILE
 from bert_jax.studies.plan import make_plan
+from bert_jax.study import Arm
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
@@ -95,6 +96,19 @@ def test_steps_of_other_settings_are_refused_with_the_difference(
         read_steps(tmp_path)
 
 
+def test_a_step_from_which_the_rate_decays_goes_with_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decaying = dataclasses.replace(TINY, optimizer=dataclasses.replace(TINY.optimizer, decay_start=4))
+    study = dataclasses.replace(STUDY, arms={"base": Arm(decaying)}, published={})
+    monkeypatch.setattr("bert_jax.studies.budget.measured_speed", lambda *_: 1e6)
+    keep_steps(make_plan(study, "one", study.scales["one"], {}).experiments, tmp_path, IDENTITY, 0.5)
+    steps = {arm: kept.num_train_steps for arm, kept in read_steps(tmp_path).items()}
+    plan = make_plan(study, "one", study.scales["one"], {}, steps=steps)
+    assert plan.experiments["base"].optimizer.decay_start == round(steps["base"] / 2)
+    check_steps(read_steps(tmp_path), plan, tmp_path)
+
+
 def test_what_does_not_change_the_speed_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Experiment] = []
 
@@ -103,7 +117,16 @@ def test_what_does_not_change_the_speed_is_not_measured_again(monkeypatch: pytes
         return 1.0
 
     monkeypatch.setattr("bert_jax.studies.cost._measure", measure)
-    longer = make_plan(STUDY, "one", STUDY.scales["one"], {"optimizer.learning_rate": 1.0, "seed": 3})
+    changes = {
+        "optimizer.learning_rate": 1.0,
+        "optimizer.decay_shape": "sqrt",
+        "optimizer.decay_start": 5,
+        "data.masking.mask": 1.0,
+        "data.masking.same": 0.0,
+        "data.masking.random": 0.0,
+        "seed": 3,
+    }
+    longer = make_plan(STUDY, "one", STUDY.scales["one"], changes)
     for experiment in (TINY, dataclasses.replace(longer.experiments["base"], num_train_steps=99)):
         measured_speed(experiment, experiment.data.phases[0])
     assert len(set(measured)) == 1

@@ -25,7 +25,7 @@ def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.C
     base, mlm, ltr = (job for job in plan.jobs if isinstance(job, Pretraining))
     tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, Measuring))
     write_ended(tmp_path, base, Ended(base.settings, 3.0, "1 x cpu"))
-    write_ended(tmp_path, failed, Ended(failed.settings, 3.0, "1 x cpu", error="no such file"))
+    write_ended(tmp_path, failed, Ended(failed.settings, 3.0, "1 x cpu", error="no such file [/x]"))
     rows = [
         {"step": 2, "split": "train", "timing": {"seconds": 1.0, "time": 1e9, "seconds_left": 3600.0}},
         {
@@ -47,9 +47,10 @@ def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.C
     said = " ".join(capsys.readouterr().out.split())
     here = f"under way on {os.uname().nodename}, process {os.getpid()}"
     assert f"{base.path} done" in said
-    assert f"{failed.path} failed: no such file" in said
+    assert f"{failed.path} failed: no such file [/x]" in said
     end = datetime.datetime.fromtimestamp(1e9 + 60 + 30 * 86400)
     assert f"{mlm.path} {here}, step 4 of 8, until {end:%Y-%m-%d %H:%M}" in said
     assert f"{ltr.path} interrupted, step 4 of 8" in said
     assert f"{tuned.path} {here}, trial 2 of 3" in said
+    assert said.count(" left") == 3
     assert "1 of 7 done, 2 under way, 1 failed, 3 left" in said

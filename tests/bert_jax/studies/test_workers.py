@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax import exit_status
 from bert_jax.studies.places import Place
+from bert_jax.studies.worker import HAND_OVER
 from bert_jax.studies.workers import run_workers
 
 
@@ -30,6 +31,20 @@ def test_sigterm_while_workers_start_says_that_all_is_saved(
     stopping.join()
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "study").exists()
+
+
+def test_the_worst_status_is_that_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = [exit_status.SAVED, exit_status.FAILED, HAND_OVER]
+
+    class Ended:
+        def __init__(self, command: list[str], env: object) -> None:
+            self.status = ended.pop()
+
+        def wait(self) -> int:
+            return self.status
+
+    monkeypatch.setattr("bert_jax.studies.workers.subprocess.Popen", Ended)
+    assert run_workers((), ((Place(), Place(), Place()),)) == exit_status.FAILED
 
 
 def test_the_status_of_a_worker_is_that_of_the_study(
