@@ -1,8 +1,10 @@
-"""Checks that a process can work in a directory: it is given as a path, not a URL, and it can be locked."""
+"""Directories to work in and to write to: given as a path, not a URL; locked; and removed if nothing came."""
 
+import contextlib
 import errno
 import fcntl
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +42,20 @@ def check_new_file(path: Path) -> None:
     """Raises UserError if a file that is to be made exists."""
     if path.exists():
         raise UserError(f"{path} exists; name a file that does not, or remove it first")
+
+
+@contextlib.contextmanager
+def directory_of(output: Path) -> Iterator[None]:
+    """Makes the parent directories of `output`; removes those that are new if the block leaves no output."""
+    missing = [directory for directory in output.parents if not directory.exists()]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if not output.exists():
+            with contextlib.suppress(OSError):  # not empty: another process has put a file there meanwhile
+                for directory in missing:
+                    directory.rmdir()
 
 
 def lock_file(file: IO[str], directory: Path, busy: str) -> None:

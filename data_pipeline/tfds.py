@@ -41,7 +41,7 @@ class TfdsSplit:
         features = self._builder.info.features
         examples = read_split(self._builder, self.split).as_numpy_iterator()
         for number, example in enumerate(examples, start=1):
-            yield _plain(example, features, f"{self}, line {number}")
+            yield _plain(example, features, f"{self}, example {number}")
 
 
 def is_tfds(name: str) -> bool:

@@ -156,13 +156,14 @@ def test_a_trial_that_diverges_does_not_end_the_grid(directory: Path, capsys: py
 def test_where_all_trials_diverge_it_ends_with_an_error(
     directory: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    flags = ["--epochs=0.1", "--learning-rate", "1e38", "2e38"]
+    flags = ["--epochs=0.1", "--frozen-layers=1", "--learning-rate", "1e38", "2e38"]
     for again in ([], [], ["--learning-rate=1e38"]):
         assert main(command(directory, *flags, *again, output="all-diverging")) == 1
         said = capsys.readouterr()
         assert "NaN or infinite at step" in said.err
         assert "; try a lower --learning-rate in another --output" in said.err
         assert "try it" not in said.out
+        assert not (directory / "all-diverging" / "features").exists()
 
 
 def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(

@@ -44,10 +44,11 @@ def make_model_config(
     for ours, most in MODEL_SIZES.items():
         if names.get(ours) in fields:
             check_size(f"{path}: {names[ours]}", fields[names[ours]], most)
+    given = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
+    for ours, value in given.items():
+        if not isinstance(value, int | float):
+            raise UserError(f"{path} has {names[ours]} {value!r}; it must be a number")
     try:
-        given = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
         return ModelConfig(**{**given, **further})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except TypeError:
-        raise UserError(f"{path} has a setting that is no number") from None

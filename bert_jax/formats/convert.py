@@ -9,6 +9,7 @@ from bert_jax.model_config import Activation
 from bert_jax.names import ModelFormat, ModelPart
 from bert_jax.workdir.record import write_pretraining
 from data_pipeline.atomic import atomically
+from data_pipeline.directories import directory_of
 from data_pipeline.errors import UserError
 
 _WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
@@ -29,7 +30,7 @@ def convert(
       output: directory to make.
       output_format: hf for Hugging Face transformers, tf1 for google-research/bert, npz for numpy.
       step: checkpoint of a work directory; None takes the newest.
-      activation: GELU variant to use instead of the one that the directory names, or if it names none.
+      activation: the one to use instead of that which the directory names, or if it names none.
       part: the model, or the generator that was trained beside it.
 
     Returns:
@@ -49,8 +50,7 @@ def convert(
             f"the tokenizer of {directory} has tokens beyond the model's {model.config.vocab_size} word "
             f"embeddings, such as {tokens[0]!r}: it is that of another model"
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with atomically(output) as partial:
+    with directory_of(output), atomically(output) as partial:
         partial.mkdir()
         _WRITERS[output_format](partial, model)
         if model.pretraining is not None:

@@ -160,7 +160,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
     vocabulary = model.vocabulary
     if vocabulary is None or vocabulary.kind != "wordpiece":
         raise UserError(
-            "google-research/bert reads WordPiece alone, cased or uncased; write --format hf or npz"
+            "google-research/bert reads only WordPiece, cased or uncased; write --format hf or npz"
         )
     file = directory / "tensors.safetensors"
     save_file(to_tensors(model.params, entries(model.config)), file)
@@ -229,7 +229,8 @@ def _find_checkpoint(directory: Path) -> Path:
 
 
 def _run_tensorflow(action: str, prefix: Path, file: Path) -> None:
-    command = [sys.executable, "-m", "data_pipeline.tf1_checkpoint", action, str(prefix), str(file)]
+    script = "data_pipeline.tf1_checkpoint"
+    command = [sys.executable, "-P", "-m", script, action, str(prefix), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError((done.stderr.strip().splitlines() or [f"{prefix}: TensorFlow failed"])[-1])

@@ -146,7 +146,7 @@ def _bert_class(model: PretrainedModel) -> str | None:
 def _family(fields: Mapping[str, Any], path: Path) -> Family:
     """The family that a `config.json` names; a file of 2018 names none and is BERT's."""
     name = fields.get("model_type", "bert")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise UserError(f"{path} has model_type {name!r}; valid: {', '.join(map(repr, FAMILIES))}")
     return FAMILIES[name]
 

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax.model_config import ModelConfig
-from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, make_byte_bpe
+from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, found_casing, make_byte_bpe
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
@@ -22,7 +22,6 @@ from data_pipeline.corpus.vocabulary_file import (
     SEP,
     SPECIAL_TOKENS,
     UNK,
-    Casing,
     Vocabulary,
     guess_casing,
     sentencepiece_fault,
@@ -279,8 +278,7 @@ def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
 
 
 def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None:
-    lowers = tokenizer.normalizer is not None and "A" not in tokenizer.normalizer.normalize_str("A")
-    casing: Casing = "uncased" if lowers else "cased"
+    casing = found_casing(tokenizer)
     for kind, name in FILES.items():
         if kind == "sentencepiece" and (directory / name).is_file():
             return Vocabulary(kind, casing, (directory / name).read_bytes())

@@ -19,4 +19,5 @@ class ModelSource:
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None
-    """Variant of GELU, if the model's directory does not name it, or names the wrong one."""
+    """Activation of the feed-forward layers, if the model's directory does not name it, or names the
+    wrong one."""

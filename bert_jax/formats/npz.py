@@ -53,7 +53,7 @@ def read(directory: Path) -> PretrainedModel:
         # np.load leaves a damaged file open if it opened the file itself.
         with weights.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tensors = dict(file)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:  # TypeError: an .npy
         raise bad_input(error, weights, f"{weights} cannot be read: {error}") from None
     tokenizer, vocabulary = read_tokenizer(directory)
     shapes = _shapes(config, objective)

@@ -56,14 +56,19 @@ def write_features(
       UserError: `output` exists or has another suffix; a layer does not exist; `source` is empty or has
         a line that is not a text.
     """
-    check_new_file(output)
-    if output.suffix not in _WRITERS:
-        raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
+    check_output(output)
     counts: collections.Counter[str] = collections.Counter()
     with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
         windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)
         _WRITERS[output.suffix](file, _pooled(windows, layers, pooling, counts), pooling)
     return Counts(counts["texts"], counts["cut"])
+
+
+def check_output(output: Path) -> None:
+    """Raises UserError if `write_features` could not write there: it exists, or has another suffix."""
+    check_new_file(output)
+    if output.suffix not in _WRITERS:
+        raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")
 
 
 def _pooled(
@@ -86,9 +91,10 @@ def _read_texts(lines: Iterable[bytes], source: Path) -> Iterator[Text]:
     empty = True
     for number, line in enumerate(lines, start=1):
         try:
-            parts = line.decode("utf-8").rstrip("\r\n").split("\t")
+            text = line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
         except UnicodeDecodeError:
             raise UserError(f"line {number} of {source} is not UTF-8") from None
+        parts = text.rstrip("\r\n").split("\t")
         if len(parts) > 2:
             raise UserError(f"line {number} of {source} has {len(parts) - 1} tabs; one separates A from B")
         yield parts[0] if len(parts) == 1 else (parts[0], parts[1])

@@ -29,7 +29,7 @@ from bert_jax.tasks.finetuning.head import (
 )
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY, LabelledData, scorers
 from bert_jax.tasks.finetuning.outputs import outputs_of
-from bert_jax.tasks.finetuning.predict_records import RECORDS_AT_ONCE, Header, in_parts, predict_records
+from bert_jax.tasks.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.tasks.choice import (
     CHOICE_FIELDS,
@@ -100,7 +100,6 @@ class Settings(Flags, TaskSettings):
         return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
 
     def _splits(self, data: str) -> dict[str, Sequence[ChoiceExample]]:
-
         read = functools.partial(read_choices, encoding=self.encoding)
         names = ("full_data", "all")  # CODAH's, and anyone's
         train, dev = self.read_train_and_dev(data, read, lambda example: example.context, names)
@@ -118,9 +117,10 @@ class Settings(Flags, TaskSettings):
         def parse(record: Record) -> ChoiceExample:
             return form.example(record.without("label"))
 
-        header: Header = "names" if form.has_names else "none"
         predict = functools.partial(self._predict, model=job.model)
-        return predict_records(job, form.read, parse, predict, header=header, encoding=self.encoding)
+        return predict_records(
+            job, form.read, parse, predict, has_names=form.has_names, encoding=self.encoding
+        )
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"context", "choices"}, optionally with "question"."""
@@ -129,7 +129,6 @@ class Settings(Flags, TaskSettings):
         return [one for part in in_parts(iter(read), RECORDS_AT_ONCE) for one in self._predict(part, model)]
 
     def _predict(self, examples: Sequence[ChoiceExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
-
         rows = choice_rows(examples, model.plain_tokenizer, self.max_seq_length)
         return describe(outputs_of(rows, model.apply))
 

@@ -23,7 +23,7 @@ from bert_jax.tasks.finetuning.labelled_data import (
     scorers,
     take_labels,
 )
-from bert_jax.tasks.finetuning.predict_records import Header, predict_records
+from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.tasks.classify import (
     Flags,
@@ -35,7 +35,7 @@ from data_pipeline.tasks.classify import (
 )
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
-from data_pipeline.tasks.finetuning.records import Record, are_numbers, read_records
+from data_pipeline.tasks.finetuning.records import Record, has_names, read_records
 from data_pipeline.tasks.finetuning.splits import find_split
 
 
@@ -140,8 +140,8 @@ class Settings(Flags, TaskSettings):
         """Predicts a table with the text columns that the model was trained on; labels are not needed."""
         read = functools.partial(read_records, job.input, self._text_columns, self.encoding)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        header: Header = "none" if are_numbers(self._text_columns) else "names"
-        return predict_records(job, read, self._unlabelled, predict, header=header, encoding=self.encoding)
+        names = has_names(job.input, self._text_columns, self.encoding)
+        return predict_records(job, read, self._unlabelled, predict, has_names=names, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the model was trained on pairs."""

@@ -19,7 +19,7 @@ from bert_jax.tasks.finetuning.labelled_data import (
     predict_texts,
     scorers,
 )
-from bert_jax.tasks.finetuning.predict_records import Header, predict_records
+from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
@@ -76,11 +76,11 @@ class Settings(Flags, TaskSettings):
         """Predicts a file of GLUE, or a table with the task's columns, such as sentence1 and sentence2."""
         file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)], encoding=self.encoding)
         _say_broken(file.broken)
-
-        header: Header = "names" if file.has_names else "none"
         parse = functools.partial(glue_example, columns=file.columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        return predict_records(job, file.read, parse, predict, header=header, encoding=self.encoding)
+        return predict_records(
+            job, file.read, parse, predict, has_names=file.has_names, encoding=self.encoding
+        )
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the task has pairs."""

@@ -204,7 +204,6 @@ class Settings(Flags, TaskSettings):
         return [{"ranked": describe(query, scores)["ranked"]} for query, scores in pairs]
 
     def _score(self, queries: Sequence[RankingQuery], model: AppliedModel) -> list[np.ndarray]:
-
         encoded = encode_queries(queries, model.plain_tokenizer, self.max_seq_length)
         return similarities(encoded, model.apply)
 

@@ -209,7 +209,6 @@ class RelationData(LabelledData):
 
 
 def _unlabelled(record: Record) -> RelationExample:
-
     return parse_relation(record.without("label"))
 
 

@@ -237,7 +237,6 @@ class SquadData:
         return items
 
     def _score(self, answers: Sequence[PredictedAnswer], threshold: float | None) -> dict[str, float]:
-
         texts = {found.id: found.text(threshold) for found in answers}
         if threshold is None:
             return score_squad_1(self._dev.examples, texts)
@@ -246,7 +245,6 @@ class SquadData:
         return score_squad_2(self._dev.examples, texts) | best
 
     def _tune(self, answers: Sequence[PredictedAnswer]) -> float | None:
-
         if self._search.version == "1.1":
             return None
         return tune_null_threshold(self._dev.examples, answers)

@@ -72,8 +72,7 @@ _CONLL: Mapping[SplitName, tuple[str, ...]] = {
     "dev": ("testa", "eng.testa"),
     "test": ("testb", "eng.testb"),
 }
-_SUFFIXES = ("", ".txt", ".tsv", ".conll", ".bio", ".iob")
-
+_SUFFIXES = ("", ".txt", ".tsv", ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
 _ENTITY_METRICS = (
     Metric("f1", "F1", in_percent=True),

@@ -14,7 +14,7 @@ from data_pipeline.atomic import atomically, write_json
 from data_pipeline.corpus.documents import FORMAT_VERSION, MANIFEST_FILE
 from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer, load_vocabulary, take_vocabulary
 from data_pipeline.corpus.vocabulary_file import Casing, TokenizerKind, Vocabulary
-from data_pipeline.directories import check_path, follow_links
+from data_pipeline.directories import check_path, directory_of, follow_links
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.names import DuplicateHandling, Split
 from data_pipeline.preparing.duplicates import find_duplicates
@@ -127,7 +127,8 @@ def prepare(
     given = _given_tokenizer(settings, vocabulary)
     if next(inputs.documents(), None) is None:
         raise UserError(f"no text in {', '.join(settings.source.inputs)}; the inputs hold no document")
-    with claim(output, _record(settings, inputs, given), overwrite) as directory:
+    record = _record(settings, inputs, given)
+    with directory_of(output), claim(output, record, overwrite) as directory:
         made_before = any(directory.glob("*.arrow"))
         try:
             check_output(output, overwrite)  # another process may have made it before this one got the lock

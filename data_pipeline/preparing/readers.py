@@ -81,14 +81,13 @@ def read_text(lines: Iterable[str]) -> Iterator[str]:
 
 
 def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
-    """Documents from `<doc ...>` to `</doc>`, one paragraph per line; the repeated title is dropped."""
-    lines = iter(map(str.strip, lines))
-    for line in lines:
-        if not _DOC_TAG.match(line):
-            continue
-        body = itertools.takewhile(lambda text: text != "</doc>", lines)
-        text = map(html.unescape, filter(None, body))
-        yield from map("\n".join, cut_document(_without_title(text, line)))
+    """Documents from `<doc ...>` to `</doc>`, one paragraph per line; the repeated title is dropped.
+
+    A document whose `</doc>` is missing ends where the next one begins.
+    """
+    for (_, tag), tagged in itertools.groupby(_lines_in_tags(lines), key=lambda line: line[0]):
+        text = (html.unescape(line) for _, line in tagged)
+        yield from map("\n".join, cut_document(_without_title(text, tag)))
 
 
 def read_jsonl(lines: Iterable[str], path: Path, field: str, errors: EncodingErrors) -> Iterator[str]:
@@ -155,6 +154,20 @@ def _parse(
         return _cut_all(read_table(lines, path, text_field))
     read = {"wikiextractor": read_wikiextractor, "text": read_text, "lines": read_single_lines}
     return read.get(file_format, read_sentences)(lines)
+
+
+def _lines_in_tags(lines: Iterable[str]) -> Iterator[tuple[tuple[int, str], str]]:
+    """The lines of documents that are not blank, each with the number and the `<doc ...>` of its document."""
+    number, tag = 0, None
+    for line in map(str.strip, lines):
+        if opening := _DOC_TAG.match(line):
+            number, tag = number + 1, opening[0]
+            line = line.removeprefix(tag)
+        text = line.removesuffix("</doc>").strip()
+        if tag is not None and text:
+            yield (number, tag), text
+        if line.endswith("</doc>"):
+            tag = None
 
 
 def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:

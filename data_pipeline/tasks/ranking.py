@@ -132,7 +132,9 @@ def read_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:
 def read_test_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:
     """Queries as `read_queries`, or without relevance, as `read_candidates`, if no record has one."""
     groups = list(split_queries(file, encoding=encoding))
-    is_judged = all_or_none((record.place, _is_judged(record)) for group in groups for record in group)
+    is_judged = all_or_none(
+        ((record.place, _is_judged(record)) for group in groups for record in group), "relevance"
+    )
     return [read_relevance(group) if is_judged else read_candidates(group) for group in groups]
 
 
@@ -222,7 +224,9 @@ def _is_judged(record: Record) -> bool:
 def _relevance(place: Place, value: object) -> float:
     number = parse_number(str(value))
     if number is None or number < 0:
-        raise UserError(f"{place} has the relevance {value!r}; it must be a number from 0 that float32 holds")
+        raise UserError(
+            f"{place} has the relevance {value!r}; it must be a number of 0 or more that fits float32"
+        )
     return number
 
 

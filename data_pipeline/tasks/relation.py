@@ -106,6 +106,8 @@ def split_semeval(file: Path, encoding: str = "utf-8") -> Iterator[PlacedLines]:
             example = []
         if line.strip():
             example.append((place, line))
+    if not example:
+        raise UserError(f"{file} has no example")
     yield example
 
 

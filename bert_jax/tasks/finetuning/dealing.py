@@ -51,7 +51,7 @@ def helpers(args: Finetune[Any], chips: Sequence[Environment]) -> Iterator[None]
     """
     # Of an output in a bucket they share the place of this machine.
     flags = [*args.argv, "--output", str(args.output)]
-    command = [sys.executable, "-m", "bert_jax.cli.main", "finetune", *flags]
+    command = [sys.executable, "-P", "-m", "bert_jax.cli.main", "finetune", *flags]
     processes = []
     try:
         for number, chip in enumerate(chips, 1):

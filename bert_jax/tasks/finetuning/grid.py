@@ -161,10 +161,10 @@ class Grid:
             return False  # the request to stop came between two trials
         with self.turns.alone("grid"):
             self.outcomes.keep_best()  # a start may have ended after a trial's result but before this
-            self.outcomes.check_diverged()
             self._test_again()
             if self.with_features:
                 self.with_features.clear()
+            self.outcomes.check_diverged()
         return True
 
     def _announced(self, interrupt: Interrupt) -> Generator[Trial, None, None]:

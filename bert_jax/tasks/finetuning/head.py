@@ -108,7 +108,7 @@ class Head(abc.ABC):
         if FEATURES in batch:  # what is left, the head's, is little
             return 0
         length = batch["input_ids"].shape[-1]
-        frozen = self.config.rates.frozen_layers or 0
+        frozen = self.config.rates.frozen_layers
         return batch["input_ids"].size // length * encoder_flops(self.config.model, length, frozen)
 
 

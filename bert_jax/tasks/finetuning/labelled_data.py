@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from data_pipeline.tasks.finetuning.labels import Labelled, find_labels, listed
 from data_pipeline.tasks.finetuning.records import Record, example_place
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.scores import Scorer
-
-Describe: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterator[dict[str, Any]]]
-"""(labels, outputs [R, L]) -> what is said of each row; `describe` unless a task has a head of its own."""
 
 ACCURACY = Metric("accuracy", "accuracy", "{:.1%}")
 MACRO_F1 = Metric("macro_f1", "macro F1")
@@ -188,18 +185,16 @@ def take_labels(train: Sequence[Labelled], dev: Sequence[Labelled]) -> tuple[str
     return labels
 
 
-def predict_labels(
-    rows: Rows, model: AppliedModel, describe: Describe = describe
-) -> Iterator[dict[str, Any]]:
+def predict_labels(rows: Rows, model: AppliedModel) -> Iterator[dict[str, Any]]:
     """For each row what `describe` says of it: `label` and the probabilities of all labels, or `value`."""
     return describe(model.record.labels, outputs_of(rows, model.apply))
 
 
 def label_texts(
-    examples: Sequence[TextExample], model: AppliedModel, max_length: int, describe: Describe = describe
+    examples: Sequence[TextExample], model: AppliedModel, max_length: int
 ) -> Iterator[dict[str, Any]]:
     """As `predict_labels`, of texts or pairs, which are cut to `max_length` tokens."""
-    return predict_labels(text_rows(examples, model.plain_tokenizer, max_length, {}), model, describe)
+    return predict_labels(text_rows(examples, model.plain_tokenizer, max_length, {}), model)
 
 
 def predict_texts(
@@ -208,7 +203,6 @@ def predict_texts(
     parse: Callable[[Record], TextExample],
     model: AppliedModel,
     max_length: int,
-    describe: Describe = describe,
 ) -> list[dict[str, Any]]:
     """Predictions for texts in memory.
 
@@ -217,7 +211,6 @@ def predict_texts(
       columns: names of the texts' columns in files.
       parse: a record of a file -> its example.
       max_length: most tokens of a text or pair; longer ones are cut.
-      describe: labels and outputs -> predictions.
 
     Raises UserError naming the first example of another form, or one that `parse` refuses.
     """
@@ -230,7 +223,7 @@ def predict_texts(
             raise UserError(f"{place}: {example!r:.40} is no {form}")
         texts = example if takes_pairs else (example,)
         found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
-    return list(label_texts(found, model, max_length, describe))
+    return list(label_texts(found, model, max_length))
 
 
 def _is_pair(example: Any) -> bool:

@@ -7,14 +7,13 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from bert_jax.tasks.finetuning.task import Prediction
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.records import Record
 
 T = TypeVar("T")
-Header = Literal["names", "none"]
 
 # Enough for full batches of similar length, few enough to hold in memory.
 RECORDS_AT_ONCE = 4096
@@ -32,7 +31,7 @@ def predict_records(
     parse: Callable[[Record], T],
     predict: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
     *,
-    header: Header = "names",
+    has_names: bool = True,
     at_once: int | None = None,
     encoding: str = "utf-8",
 ) -> int:
@@ -43,14 +42,14 @@ def predict_records(
       read: returns an iterator over the records, in the order of the file; called twice.
       parse: a record -> its example.
       predict: some examples -> a prediction for each.
-      header: whether a table begins with the names of its columns.
+      has_names: whether the first line of a table names its columns.
       encoding: that of the file.
       at_once: number of examples to predict at once; None: that of `records_at_once`.
 
     Returns:
       the number of records.
     """
-    form = RecordForm(job.input, header, encoding)
+    form = RecordForm(job.input, has_names, encoding)
 
     def examples() -> Iterator[tuple[Record, T]]:
         for record in read():
@@ -90,9 +89,9 @@ def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
 class RecordForm:
     """Writes records with their predictions in the form of a file: columns of a table, or a field of JSON."""
 
-    def __init__(self, file: Path, header: Header = "names", encoding: str = "utf-8") -> None:
+    def __init__(self, file: Path, has_names: bool = True, encoding: str = "utf-8") -> None:
         self._suffix = file.suffix
-        self._header = header
+        self._names_to_write = has_names
         self._encoding = encoding
         first = _first_line(file)
         self._mark = _BYTE_ORDER_MARK if first.startswith(_BYTE_ORDER_MARK.encode()) else ""  # of a table
@@ -114,9 +113,9 @@ class RecordForm:
             return [as_json(fields, encoding=self._encoding) + self._end for fields in objects]
         rows = [_add(record, _columns(prediction)) for record, prediction in pairs]
         texts = [self._line(list(row.values())) for row in rows]
-        if self._header == "names":
+        if self._names_to_write:
             texts[0] = self._line(list(rows[0])) + texts[0]
-            self._header = "none"
+            self._names_to_write = False
         texts[0], self._mark = self._mark + texts[0], ""
         return texts
 

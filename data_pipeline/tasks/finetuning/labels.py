@@ -70,12 +70,12 @@ def optional_label_targets(
     return label_targets(examples, labels) if has_labels else {}
 
 
-def all_or_none(labelled: Iterable[tuple[Place, bool]]) -> bool:
+def all_or_none(labelled: Iterable[tuple[Place, bool]], label: str = "label") -> bool:
     """Whether all examples have a label. Raises UserError naming the first without if only some have one."""
     found = list(labelled)
     without = [place for place, is_labelled in found if not is_labelled]
     if without and len(without) < len(found):
-        raise UserError(f"{without[0]} has no label, though other examples have one")
+        raise UserError(f"{without[0]} has no {label}, though other examples have one")
     return not without
 
 
@@ -87,7 +87,7 @@ def label_values(examples: Sequence[Labelled]) -> np.ndarray:
         value = parse_number(label)
         if value is None:
             raise UserError(
-                f"{example.place} has the label {label!r}; regression needs a number that float32 holds"
+                f"{example.place} has the label {label!r}; regression needs a number that fits float32"
             )
         values[row] = value
     return values

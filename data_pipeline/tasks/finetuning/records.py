@@ -1,5 +1,6 @@
 """Reads records from a user's files (TSV, CSV and JSON lines), each with its place for messages."""
 
+import codecs
 import collections
 import csv
 import dataclasses
@@ -102,15 +103,21 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str], encoding: str =
         return itertools.chain.from_iterable(
             read_records(one, columns, encoding) for one in table_files(file)
         )
-    if file.suffix == ".tsv":
-        records = _name_fields(file, split_tabs(file, encoding), columns)
-    elif file.suffix == ".csv":
-        records = _name_fields(file, _split_csv(file, encoding), columns)
+    if file.suffix in _SPLITTERS:
+        records = _name_fields(file, _SPLITTERS[file.suffix](file, encoding), columns)
     elif file.suffix in JSON_LINES:
         records = _read_jsonl(file, columns, encoding)
     else:
         raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
     return _not_empty(file, records)
+
+
+def has_names(file: Path, columns: Sequence[str], encoding: str = "utf-8") -> bool:
+    """Whether the first line of a table names its columns: all of `columns`, unless these are numbers."""
+    if not _are_numbers(columns) or file.suffix not in _SPLITTERS:
+        return True
+    _, names = next(_SPLITTERS[file.suffix](file, encoding))
+    return set(columns) <= set(names)
 
 
 def check_unicode(place: object, name: str, text: str) -> None:
@@ -174,8 +181,8 @@ def split_tabs(file: Path, encoding: str = "utf-8") -> Iterator[tuple[Place, lis
 def check_encoding(encoding: str) -> None:
     """Raises UserError if Python knows no such encoding."""
     try:
-        "".encode(encoding)
-    except LookupError:
+        "\n".encode(encoding)
+    except (LookupError, UnicodeError):
         raise UserError(f"encoding {encoding!r} is unknown; utf-8 and latin-1 are usual") from None
 
 
@@ -186,7 +193,7 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
             raise UserError(f"{source} has no column {name}; it has {', '.join(map(str, names)) or 'none'}")
 
 
-def are_numbers(columns: Sequence[str]) -> bool:
+def _are_numbers(columns: Sequence[str]) -> bool:
     """Whether columns are given by number, not by name."""
     return bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
 
@@ -200,6 +207,8 @@ def check_names(source: object, names: Iterable[str]) -> None:
 
 def _decode(file: Path, encoding: str) -> Iterator[tuple[Place, str]]:
     check_encoding(encoding)
+    if "\n".encode(encoding).removeprefix(codecs.BOM_UTF8) != b"\n":
+        raise UserError(f"{file}: the lines of {encoding} cannot be told apart; convert it to UTF-8")
     try:
         with file.open("rb") as raw:
             for number, line in enumerate(raw, start=1):
@@ -222,7 +231,7 @@ def _name_fields(
     first = next(lines)
     names = first[1]
     missing = [column for column in columns if column not in names]
-    if missing and are_numbers(columns):
+    if missing and _are_numbers(columns):
         names, lines = [str(number) for number in range(len(names))], itertools.chain([first], lines)
         check_columns(file, names, columns)
     elif missing:
@@ -252,6 +261,9 @@ def _split_csv(file: Path, encoding: str) -> Iterator[tuple[Place, list[str]]]:
         yield place, values
 
 
+_SPLITTERS = {".tsv": split_tabs, ".csv": _split_csv}
+
+
 def _read_jsonl(file: Path, columns: Sequence[str], encoding: str) -> Iterator[Record]:
     for place, line in read_lines(file, encoding):
         fields = jsonl.parse_object(line, place)
@@ -262,7 +274,7 @@ def _read_jsonl(file: Path, columns: Sequence[str], encoding: str) -> Iterator[R
 def _read_tfds(split: TfdsSplit, columns: Sequence[str]) -> Iterator[Record]:
     check_columns(split, split.names, columns)
     for number, fields in enumerate(split.records(), start=1):
-        yield Record(Place(str(split), number), fields)
+        yield Record(Place(str(split), number, "example"), fields)
 
 
 def _not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:

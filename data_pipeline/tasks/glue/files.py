@@ -183,7 +183,7 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
-        place = Place(f"{source} {split}", int(record["idx"]))
+        place = Place(f"{source} {split}", int(record["idx"]), "idx")
         fields = {column: tfds.decode(record[column], place) for column in columns}
         label = None if split in task.submissions else "label"
         if label:

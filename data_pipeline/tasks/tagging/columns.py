@@ -1,5 +1,7 @@
 """Files of tagged words, as in CoNLL-2002 and -2003: one word per line, blank lines between sentences.
 
+The comments of CoNLL-U, as Universal NER has them, are left alone; `# newdoc` begins a document.
+
 Tags of every scheme are converted to IOB2, so that later code need not know the file's scheme; predictions
 are written in that scheme again.
 """
@@ -7,6 +9,7 @@ are written in that scheme again.
 import contextlib
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -27,6 +30,8 @@ _PREFIXES: dict[Scheme, tuple[str, ...]] = {
     "iob2": ("B", "I"),
     "iobes": ("B", "I", "E", "S"),
 }
+_COMMENT = re.compile(r"# (newdoc|newpar|\S+ =)( .*)?")
+_NEW_DOCUMENT = "# newdoc"
 _BLANKS = " \t\r\n"  # Others, such as U+00A0, can be words.
 _TFDS_COLUMNS = ("tokens", "pos", "chunks", "ner")  # CoNLL-2003's, in its order
 
@@ -57,7 +62,7 @@ class Sentence:
     tags: tuple[str, ...]
     """One tag per word, in IOB2 or of scheme none; empty if tags were not read."""
     document: int | None
-    """Number of the document it belongs to; None if the file has no -DOCSTART- lines."""
+    """Number of the document it belongs to; None if the file marks none."""
     file: str = dataclasses.field(default="", compare=False)
     line: int = dataclasses.field(default=1, compare=False)
     """Line of its first word in the file; the others follow, one per line."""
@@ -80,9 +85,10 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
         before it, or has a tag that does not fit the scheme.
     """
     has_documents = any(line.kind == "document" for line in _read_lines(path, columns))
+    lines = (line for line in _read_lines(path, columns) if line.kind != "comment")
     document = 0
     is_empty = True
-    for kind, group in itertools.groupby(_read_lines(path, columns), key=lambda line: line.kind):
+    for kind, group in itertools.groupby(lines, key=lambda line: line.kind):
         if kind == "document":
             document += 1
         elif kind == "word":
@@ -194,8 +200,10 @@ def _tagged_lines(
             yield line.with_column(tag)
         elif line.kind == "names":
             yield line.with_column(PREDICTED_COLUMN)
+        elif line.text.startswith(DOCUMENT_START):
+            yield line.with_column("O")
         else:
-            yield line.with_column("O") if line.kind == "document" else "\n"
+            yield f"{line.text}\n"
     if next(of_words, None):
         raise _changed(source)
 
@@ -239,7 +247,7 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Line:
-    kind: Literal["names", "document", "blank", "word"]
+    kind: Literal["names", "document", "comment", "blank", "word"]
     text: str
     file: Path | TfdsSplit
     number: int
@@ -265,6 +273,8 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
         fields = _split(text)
         if not text.strip(_BLANKS):
             yield _Line("blank", text, path, number)
+        elif _COMMENT.fullmatch(text):
+            yield _Line("document" if text.startswith(_NEW_DOCUMENT) else "comment", text, path, number)
         elif needs_names and not names:
             names = fields
             yield _Line("names", text, path, number)

@@ -142,7 +142,7 @@ def test_npz_holds_every_encoder_and_the_others_leave_nothing(tmp_path: Path, en
     assert joined == [(16, 16), (16, 16)]
     for other in ("tf1",) if encoder == "albert" else ("hf", "tf1"):  # transformers has an ALBERT
         with pytest.raises(UserError, match=r"has no (\w+ with|class among) .*; `bert-jax convert"):
-            convert(tmp_path / "run", tmp_path / other, other)
+            convert(tmp_path / "run", tmp_path / other / "model", other)
         assert not (tmp_path / other).exists()
 
 

@@ -120,7 +120,7 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no causal attention"):
         convert(tmp_path / "ltr", tmp_path / "out", "tf1")
     make_run(tmp_path / "spiece", kind="sentencepiece")
-    with pytest.raises(UserError, match="WordPiece alone"):
+    with pytest.raises(UserError, match="reads only WordPiece"):
         convert(tmp_path / "spiece", tmp_path / "out", "tf1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ltr", "spiece"]
     relu = small_model("bert", MaskedLM(), ("encoder", "pooler"), pooler="relu")

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bert_jax
@@ -46,6 +47,10 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.npz cannot be read"):
         open_model(copy)
     (copy / "model.npz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"model\.npz cannot be read"):
+        open_model(copy)
+    with (copy / "model.npz").open("wb") as file:
+        np.save(file, np.ones(3))  # one array, not an archive of many
     with pytest.raises(UserError, match=r"model\.npz cannot be read"):
         open_model(copy)
     config = json.loads((copy / "config.json").read_text())

@@ -75,6 +75,14 @@ def test_cut_texts_are_counted(directory: Path, tmp_path: Path, capsys: pytest.C
     assert np.load(tmp_path / "out.npz")["layer_-1"].shape == (2, 16)
 
 
+def test_a_byte_order_mark_is_not_text(directory: Path, tmp_path: Path) -> None:
+    for name, mark in (("with", "\ufeff"), ("without", "")):
+        (tmp_path / name).write_text(f"{mark}a b\n", encoding="utf-8")
+        flags = ["--input", str(tmp_path / name), "--pooling", "none"]
+        assert main(command(directory, tmp_path / f"{name}.npz", *flags)) == 0
+    assert np.load(tmp_path / "with.npz")["tokens"].tolist() == ["[CLS]", "a", "b", "[SEP]"]
+
+
 def test_bad_input_is_one_line_and_leaves_nothing(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

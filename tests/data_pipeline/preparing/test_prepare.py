@@ -702,11 +702,10 @@ def test_a_link_stays_and_what_it_points_to_is_made(tmp_path, text, vocabulary):
 )
 def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, holdout, message):
     text.write_bytes(content)
-    output = tmp_path / "made"
+    output = tmp_path / "new" / "directories" / "made"
     with pytest.raises(UserError, match=message):
         prepare(settings_for(text, vocabulary, holdout=holdout), output, runner=LocalRunner(1))
-    assert not output.exists()
-    assert not partial_directory(output).exists()
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])

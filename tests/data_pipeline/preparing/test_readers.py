@@ -34,6 +34,19 @@ def test_wikiextractor_drops_titles_and_empty_articles(tmp_path):
     assert read(tmp_path / "wiki_00") == WIKI_DOCUMENTS
 
 
+def test_wikiextractors_tags_may_share_a_line_with_text_and_lack_an_end(tmp_path):
+    lines = [
+        '<doc id="1" title="A">A',
+        "One.",
+        '<doc id="2" title="B">',
+        "Two.</doc>",
+        "outside",
+        "<doc>Three.",
+    ]
+    (tmp_path / "wiki_00").write_text("\n".join(lines))
+    assert read(tmp_path / "wiki_00") == ["One.", "Two.", "Three."]
+
+
 def test_jsonl_takes_the_named_field(tmp_path):
     rows = [{"text": "a", "body": "One.\n\nTwo."}, {"body": ""}, {"body": None}, {"body": "Ü."}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")

@@ -56,7 +56,7 @@ def test_json_queries_are_those_of_the_table(tmp_path):
     [
         ("1\tq\ta\t0\n2\tr\tb\t1\n2\tr\tc\t1\n", r"line 2: 'q' has one candidate"),
         ("1\tq\ta\t0\n1\tq\tb\t0\n2\tr\ta\t0\n2\tr\tb\t0\n1\tq\tc\t0\n", r"line 6: query_id 1 came before"),
-        ("1\tq\ta\thigh\n1\tq\tb\t0\n", r"line 2 has the relevance 'high'; it must be a number from 0"),
+        ("1\tq\ta\thigh\n1\tq\tb\t0\n", r"line 2 has the relevance 'high'; it must be a number of 0 or more"),
         ("1\tq\ta\t0\n1\tq\tb\t-1\n", r"line 3 has the relevance '-1'"),
         ("1\tq\ta\t0\n1\tq\tb\t1e39\n", r"line 3 has the relevance '1e39'"),
         ("1\tq\ta\t0\n1\tq\tb\t1_5\n", r"line 3 has the relevance '1_5'"),

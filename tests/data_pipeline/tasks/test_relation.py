@@ -92,6 +92,7 @@ def test_semevals_test_file_has_no_relations(tmp_path):
             '1\t"<e1>a</e1> <e2>b</e2>"\n2 "<e1>c</e1> <e2>d</e2>"\n',
             r"x\.txt, line 2 is neither the relation of line 1 nor a number",
         ),
+        ("\t\n", r"x\.txt has no example"),
         ("A sentence.\n", r"x\.txt, line 1 is not a number, a tab and a sentence in quotes"),
         ("", r"x\.txt is empty"),
     ],

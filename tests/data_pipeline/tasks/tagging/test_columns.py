@@ -30,6 +30,19 @@ Paul NNP I-NP B-PER
 
 Brussels NNP B-NP I-LOC
 """
+CONLL_U = """# newdoc id = a
+# sent_id = a-1
+# text = In Rom
+1\tIn\tO\t-
+2\tRom\tB-LOC\t-
+
+# text = # 5
+1\t#\tO\t-
+2\t5\tO\t-
+# newdoc
+# sent_id = b-1
+1\tRom\tB-LOC\t-
+"""
 SCHEMES = {
     "iob1": ["I-X", "I-X", "B-X", "O", "I-X", "I-Y", "O", "I-Y", "B-Y", "B-Y"],
     "iob2": ["B-X", "I-X", "B-X", "O", "B-X", "B-Y", "O", "B-Y", "B-Y", "B-Y"],
@@ -50,6 +63,26 @@ def test_reads_conll_2003_with_its_documents(tmp_path):
         Sentence(("\u00a0",), ("O",), document=1),
         Sentence(("Brussels",), ("B-LOC",), document=2),
     )
+
+
+def test_comments_of_conll_u_are_left_alone(tmp_path):
+    columns, source = Columns(word=1, tag=2), write(tmp_path / "f", CONLL_U)
+    sentences = read_columns(source, columns)
+    assert sentences == (
+        Sentence(("In", "Rom"), ("O", "B-LOC"), document=1),
+        Sentence(("#", "5"), ("O", "O"), document=1),
+        Sentence(("Rom",), ("B-LOC",), document=2),
+    )
+    assert sentences[1].place(0) == f"{source}:8"
+    write_columns(source, tmp_path / "out", columns, [(sentence, sentence.tags) for sentence in sentences])
+    lines = zip(CONLL_U.splitlines(), (tmp_path / "out").read_text().splitlines(), strict=True)
+    assert [after.removeprefix(before) for before, after in lines if before != after] == [
+        "\tO",
+        "\tB-LOC",
+        "\tO",
+        "\tO",
+        "\tB-LOC",
+    ]
 
 
 def test_reads_columns_by_number_and_by_name_and_words_alone(tmp_path):
