@@ -6,24 +6,24 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 usage: launch_tpu.sh VERB NAME --type TYPE [FLAGS] [-- EXPERIMENT [OVERRIDES]]
-For one run or study, watched from this shell. For more, take SkyPilot or GKE: deploy/.
+For one run or study, watched from this shell; for more, see deploy/.
   create, delete       rent the slice NAME; give it back
-  install              put a commit of the repository, and what it needs, on all hosts
-  run, stop            start `bert-jax pretrain EXPERIMENT`; have it save and end
-  watch                start the run again when it is lost; delete the slice at the end
+  install              put a commit of the repository, and packages, on all hosts
+  run, stop            start `bert-jax pretrain EXPERIMENT`; have it save, end
+  watch                restart the run when it is lost; delete slices at the end
   train                create, install, run, watch
-  study                the same for `bert-jax study STUDY`, if something is left to do
+  study                the same for `bert-jax study STUDY`, if jobs are left
   status, logs         of slice and run; of each host the last --lines N (50)
 flags:
   --zone, --project    or CLOUDSDK_COMPUTE_ZONE, CLOUDSDK_CORE_PROJECT
-  --type TYPE          v2-8, v3-8, v4-32, v5litepod-16, ...: by the Cloud TPU API;
-                       v5p-32, v6e-16, tpu7x-16, ...: by Compute Engine
-  --spot, --queued     may be preempted; wait for capacity (later types: flex-start)
+  --type TYPE          v2-8, v3-8, v4-32, v5litepod-16, ...: Cloud TPU API;
+                       v5p-32, v6e-16, tpu7x-16, ...: Compute Engine
+  --spot, --queued     may be preempted; wait for capacity (or: flex-start)
   --max-hours N        Google deletes the slice after so long (Compute Engine)
   --runtime-version V  runtime version or image family (by the type)
   --commit, --repository URL  what the hosts fetch (HEAD or the run's; `origin`)
   --setup COMMAND      makes venv/bin/bert-jax in the checkout (by uv and pip)
-  --workdir, --corpus, --tasks  gs://BUCKET/... or a path on a disk the hosts share
+  --workdir, --corpus, --tasks  gs://BUCKET/... or a path on a shared disk
   --slices N           of a study: NAME-1 to NAME-N (1: NAME itself)
   --create-flags, --ssh-flags WORDS  for gcloud: "--network=N --internal-ips"
   --max-slices N       rent at most so many, one after the other (20)
@@ -31,7 +31,8 @@ flags:
   --delete-on-failure  delete the slice also if the run fails
   --poll-seconds N (30), --dry-run, --help
 exit status: 0 finished; 2 bad input; 69 no progress, or gcloud does not answer;
-75 no slice left, or it is stopped or silent: `watch` goes on; 130 Ctrl-C; else the run's
+75 no slice left, or it is stopped or silent: `watch` goes on; 130 Ctrl-C; else
+that of the run
 EOF
 }
 
@@ -190,7 +191,7 @@ take_name() { name=$1 parts=$1-$zone itself="$1 --type $type --zone $zone --proj
 
 # ---- the command line
 
-case ${1:-} in -h | --help) usage && exit ;; esac
+case " ${*:1:2} " in *" -h "* | *" --help "*) usage && exit ;; esac
 [ $# -ge 2 ] || fail "pass a verb and the name of a slice; \`launch_tpu.sh --help\` shows how"
 verb=$1 name=$2 verbs="create install run watch train study status logs stop delete"
 [[ " $verbs " = *" $verb "* ]] || fail "unknown verb '$verb'; valid: $verbs"

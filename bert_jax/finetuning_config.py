@@ -47,7 +47,7 @@ class FeatureConfig:
     """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018).
     each: not at all; there are trials on each layer alone, without the pooler."""
     lstm_layers: int = 0
-    """BiLSTM layers on top; 2 in the paper."""
+    """BiLSTM layers on top; 2 in the paper's Table 7."""
     lstm_width: int = 768
     """Units of each direction of the BiLSTM."""
 

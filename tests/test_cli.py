@@ -49,6 +49,17 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "soon"],
         ["error: --optimizer.decay-start: invalid value 'soon'; expected", "{step_0,warmup_end}|INT"],
     ),
+    "a decay within the warm-up": (
+        ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "5000"],
+        ["optimizer.decay_start is 5000; it must be 0, or at least optimizer.warmup_steps (10000)"],
+    ),
+    "a generator that cannot be": (
+        [
+            *("pretrain", "electra_small", "--workdir", "w", "--model.positions", "rotary"),
+            *("--model.hidden-size", "100", "--model.num-heads", "2"),
+        ],
+        ["objective.generator_size 0.25: model.positions rotary needs heads of an even width"],
+    ),
     "a decay after the end": (
         ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "1000000"],
         ["optimizer.decay_start is 1000000", "num_train_steps (1000000)", "decay_power 0"],
@@ -58,6 +69,12 @@ WRONG = {
         ["error: --model.dtype: invalid value 'float16'; valid: bfloat16, float32"],
     ),
     "flag without value": (["pretrain", "base", "--workdir"], ["Missing value for argument '--workdir'"]),
+    "a value that is empty": (
+        ["pretrain", "base", "--workdir", "w", "--data.corpus="],
+        ["--data.corpus is empty"],
+    ),
+    "an unset variable": (["pretrain", "base", "--workdir", ""], ["--workdir is empty; give it a value"]),
+    "an input that is empty": (["prepare", ""], ["an argument is empty"]),
     "stray argument": (["pretrain", "base", "large", "--workdir", "w"], ["'large'"]),
     "heads do not divide": (
         ["pretrain", "base", "--workdir", "w", "--model.num-heads", "5"],

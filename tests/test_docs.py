@@ -50,6 +50,15 @@ def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
         assert main(command) == 0, command
 
 
+def test_every_page_has_a_title():
+    """Its own, or that of a file which it takes in; a link to a file may become a text in a checkout."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        first = page.read_text(encoding="utf-8").splitlines()[0]
+        taken_in = re.fullmatch(r'--8<-- "([^":]+)"', first)
+        first = (ROOT / taken_in[1]).read_text(encoding="utf-8").splitlines()[0] if taken_in else first
+        assert first.startswith("# "), page
+
+
 def test_links_of_the_readme_lead_to_files():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#]+)", text) + re.findall(r"^\[.*\]: (\S+)", text, re.MULTILINE)

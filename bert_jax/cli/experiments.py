@@ -10,7 +10,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.study import published_of
 from bert_jax.training.accounting import run_flops, run_tokens
 from bert_jax.workdir.config_text import flatten
-from experiments import EXPERIMENTS, STUDIES
+from experiments import ALIASES, EXPERIMENTS, STUDIES
 
 
 def run(args: Experiments) -> None:
@@ -22,9 +22,10 @@ def run(args: Experiments) -> None:
     if not args.name:
         _print_table()
         return
-    check_name(args.name, EXPERIMENTS, "experiment")
-    print(describe(EXPERIMENTS[args.name]), end="")
-    for study, _, column, value in published_of(EXPERIMENTS[args.name], STUDIES.values()):
+    name = ALIASES.get(args.name, args.name)
+    check_name(name, EXPERIMENTS, "experiment")
+    print(describe(EXPERIMENTS[name]), end="")
+    for study, _, column, value in published_of(EXPERIMENTS[name], STUDIES.values()):
         print(f"published {study.name} {column} = {value:g}")
 
 

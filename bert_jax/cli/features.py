@@ -2,9 +2,9 @@
 
 from bert_jax.cli.flags.features import Features
 from bert_jax.cli.model_source import open_source
-from bert_jax.cli.output_directory import directory_of
 from bert_jax.inference.bert import Bert
-from bert_jax.inference.feature_files import write_features
+from bert_jax.inference.feature_files import check_output, write_features
+from data_pipeline.directories import directory_of
 from data_pipeline.errors import UserError
 
 
@@ -14,6 +14,7 @@ def run(args: Features) -> None:
         layers = tuple(int(number) for number in args.layers.split(","))
     except ValueError:
         raise UserError(f"--layers is {args.layers!r}; write numbers with commas: --layers=-1,-2") from None
+    check_output(args.output)
     if not args.input.is_file():
         raise UserError(f"{args.input} is not a file; --input takes a text file, one text per line")
     model = Bert(open_source(args.source))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.cli.flags.inspect import Inspect
@@ -23,7 +24,7 @@ from data_pipeline.pretraining.batches import make_source
 from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.statistics import Statistics, measure, place_rows
-from experiments import EXPERIMENTS
+from experiments import ALIASES, EXPERIMENTS
 
 
 def run(args: Inspect) -> None:
@@ -44,7 +45,7 @@ def run(args: Inspect) -> None:
 
 def _show_corpus(console: Console, corpus: Corpus, data: DataConfig, seed: int, args: Inspect) -> None:
     console.print(
-        f"{corpus.directory}, {args.split}: {corpus.num_documents:,} documents, "
+        f"{escape(str(corpus.directory))}, {args.split}: {corpus.num_documents:,} documents, "
         f"{corpus.num_sentences:,} sentences, {corpus.num_tokens:,} tokens, "
         f"vocabulary of {corpus.tokenizer.vocab_size:,}; checksums match"
     )
@@ -75,8 +76,10 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     if not (workdir / CONFIG_FILE).exists():
         if args.step is not None:
             raise UserError(f"--step goes with the work directory of a run, which {args.corpus} is not")
-        check_name(args.experiment or "base", EXPERIMENTS, "experiment")
-        experiment, directory = EXPERIMENTS[args.experiment or "base"], args.corpus
+        name = args.experiment or "base"
+        name = ALIASES.get(name, name)
+        check_name(name, EXPERIMENTS, "experiment")
+        experiment, directory = EXPERIMENTS[name], args.corpus
     elif args.experiment is not None:
         raise UserError(f"{args.corpus} is a run and has its own settings; leave --experiment out")
     else:
@@ -117,7 +120,9 @@ def _print_mixture(
     """Prints of how many rows of each corpus a step is made, and how often the phase has read it before."""
     before, after = (source.rows_before(seed, stream, position) for position in (first, first + size))
     for part, done, rows in zip(source.sources, before, after - before, strict=True):
-        console.print(f"{part.corpus.directory}: {rows} rows, after {done / len(part):.2f} epochs")
+        console.print(
+            f"{escape(str(part.corpus.directory))}: {rows} rows, after {done / len(part):.2f} epochs"
+        )
 
 
 def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
@@ -153,7 +158,7 @@ def _print_examples(
     for part in source.parts(*place_rows(source, seed, stream, first, count), progress):
         if isinstance(source, MixedSource):
             console.print()
-            console.rule(f"of {part.source.corpus.directory}", align="left")
+            console.rule(f"of {escape(str(part.source.corpus.directory))}", align="left")
         places = part.drawn.places
         for instance in np.lexsort((places.starts, places.rows)):
             console.print()

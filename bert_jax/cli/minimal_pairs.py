@@ -2,10 +2,9 @@
 
 from bert_jax.cli.flags.minimal_pairs import MinimalPairs
 from bert_jax.cli.model_source import open_source
-from bert_jax.cli.output_directory import directory_of
 from bert_jax.inference.sentence_scores import default_scoring, sentence_scores
 from data_pipeline.atomic import atomically
-from data_pipeline.directories import check_new_file
+from data_pipeline.directories import check_new_file, directory_of
 from data_pipeline.tasks.minimal_pairs import accuracies, read_minimal_pairs, write_results
 
 

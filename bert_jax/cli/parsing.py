@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import inspect
 import io
+import itertools
 import os
 import re
 import sys
@@ -53,9 +54,10 @@ def parse_flags(
       description: beginning of the help text; None: the dataclass's docstring.
 
     Raises:
-      UserError: an unknown flag, a value of the wrong type, a missing flag, an impossible value.
+      UserError: an unknown or missing flag, a value that is empty, of the wrong type or impossible.
       SystemExit: with status 0, after printing the help text for --help.
     """
+    _check_not_empty(argv)
     page, screen = io.StringIO(), io.StringIO()
     start = tyro.MISSING_NONPROP if default is None else default
     about = inspect.getdoc(kind) if description is None else description
@@ -125,6 +127,14 @@ def check_name(name: str, valid: Collection[str], what: str) -> None:
         near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
         known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
         raise UserError(f"unknown {what} {name!r}; {known}")
+
+
+def _check_not_empty(argv: Sequence[str]) -> None:
+    """Raises UserError if a value is empty, as that of an unset shell variable; a path would be `.`."""
+    for before, word in itertools.pairwise(("", *argv)):
+        if word == "" or re.fullmatch(r"--[\w.-]+=", word):
+            flag = word.removesuffix("=") or (before if before.startswith("--") else "an argument")
+            raise UserError(f"{flag} is empty; give it a value")
 
 
 def _join_lines(text: str) -> str:

@@ -4,11 +4,10 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from bert_jax.cli.flags.predict import Predict
-from bert_jax.cli.output_directory import directory_of
 from bert_jax.tasks.finetuning.predictor import Predictor
 from bert_jax.training.failures import too_little_memory_named
 from data_pipeline.checks import check_positive
-from data_pipeline.directories import check_new_file
+from data_pipeline.directories import check_new_file, directory_of
 from data_pipeline.errors import UserError
 
 # An output file with one of these suffixes must have the suffix of the input, whose format it gets.

@@ -2,7 +2,7 @@
 
 from bert_jax.cli.flags.submission import Submission
 from bert_jax.workdir.grid import find_trial, warn_if_unfinished
-from data_pipeline.directories import check_new_file
+from data_pipeline.directories import check_new_file, directory_of
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.glue.submission import (
     SUBMISSION_FILE,
@@ -28,8 +28,8 @@ def run(args: Submission) -> None:
     for directory in args.runs:
         warn_if_unfinished(directory)
     filled = placeholders(predicted)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    write_submission(args.output, predicted | filled)
+    with directory_of(args.output):
+        write_submission(args.output, predicted | filled)
     print(f"predicted: {', '.join(sorted(predicted))}")
     if filled:
         tasks = ", ".join(filled)

@@ -23,7 +23,7 @@ class Pretrain:
     """Train a named experiment; the flags change its settings.
 
     Run the same command again to resume where it stopped. Ctrl-C and SIGTERM save a checkpoint and
-    end with status 75. NaN or infinity ends the run with status 1; the last good checkpoint stays.
+    end with status 75. NaN or infinity ends the run with status 1; a checkpoint from before it stays.
     """
 
     name: tyro.conf.Suppress[str]

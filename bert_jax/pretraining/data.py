@@ -137,8 +137,14 @@ def make_data(program: Program, experiment: Experiment, corpus: Description) -> 
     return data
 
 
-def note_few_slots(experiment: Experiment, say: Callable[[str], None]) -> None:
-    """Notes the phases with clearly fewer slots than the masking rate asks for in a full sequence."""
+def note_unusual(experiment: Experiment, say: Callable[[str], None]) -> None:
+    """Notes a warm-up that does not end, and phases with clearly fewer slots than the masking rate wants."""
+    warmup = experiment.optimizer.warmup_steps
+    if warmup >= experiment.num_train_steps:
+        say(
+            f"note: the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
+            f"--optimizer.warmup-steps is {warmup:,}"
+        )
     rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
@@ -94,7 +95,7 @@ def _print_summary(output: str, manifest: dict[str, Any], seconds: float) -> Non
         table.add_row(split, *counts, str(len(entry["shards"])), _megabytes(size))
     tokenizer, text = manifest["tokenizer"], manifest["text_bytes"]
     console = Console()
-    console.print(f"[bold]{output}[/bold]", highlight=False)
+    console.print(f"[bold]{escape(output)}[/bold]", highlight=False)
     console.print(table)
     console.print(
         f"vocabulary: {tokenizer['vocab_size']:,} pieces, {tokenizer['kind']}, {tokenizer['casing']}\n"

@@ -28,7 +28,7 @@ from bert_jax.pretraining.begin import (
     check_workdir,
     make_record,
 )
-from bert_jax.pretraining.data import check_vocabulary_size, find_corpus, make_data, note_few_slots
+from bert_jax.pretraining.data import check_vocabulary_size, find_corpus, make_data, note_unusual
 from bert_jax.pretraining.evaluation import make_evaluation
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import (
@@ -76,6 +76,8 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     check_same_input(now)
     data, evaluation = processes.run_on_all(lambda: _open_batches(program, experiment, corpus))
     begun = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step, _say)
+    parameters, kind = experiment.objective.num_parameters(experiment.model), jax.devices()[0].device_kind
+    _say(f"{parameters / 1e6:.1f} M parameters, {jax.device_count()} x {kind}; compiling the step")
     check_start = functools.partial(record.check_last_start, workdir, begun.start)
     training = functools.partial(
         train,
@@ -103,7 +105,7 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
     corpus = find_corpus(args.workdir, experiment, args.distributed)
-    note_few_slots(experiment, _say)
+    note_unusual(experiment, _say)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     check_vocabulary_size(corpus, experiment.model.vocab_size, _say)
     return corpus, program, make_record(args.name, experiment, corpus, model)
@@ -218,7 +220,10 @@ def _train(
 def _advice_after_nan(directory: Path) -> str:
     rate = "a lower --optimizer.learning-rate"
     if saved_steps(directory):
-        return f"in another --workdir try --branch-from {directory} with {rate} or another --seed"
+        return (
+            "the last good checkpoint is kept; in another --workdir try "
+            f"--branch-from {directory} with {rate} or another --seed"
+        )
     return f"in another --workdir try {rate} or more --optimizer.warmup-steps"
 
 

@@ -43,7 +43,7 @@ class Inspect:
     max_instances_per_row: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Most sequences packed into one row; 1 disables packing. By default as in the experiment."""
     sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
-    """Rows to draw for the statistics."""
+    """Rows to draw for the statistics, rounded up to a multiple of 256."""
     examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3
     """Rows to show, of the first phase or of the step."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None

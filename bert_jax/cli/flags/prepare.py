@@ -52,7 +52,7 @@ class Prepare:
     """Largest number of pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
     """uncased: lowercase, and strip accents (WordPiece) or fold case
-    (SentencePiece; byte-level BPE lowercases alone). By default that of the model in --vocab; without a
+    (SentencePiece; byte-level BPE only lowercases). By default that of the model in --vocab; without a
     model, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Language whose rules split text into sentences: an ISO 639 code (ja, not

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.pretraining.data import note_few_slots
+from bert_jax.pretraining.data import note_unusual
 from data_pipeline.config import Phase
 from experiments import EXPERIMENTS
 from experiments.base import BASE
@@ -14,13 +14,22 @@ from experiments.base import BASE
 def test_too_few_slots_for_the_masking_rate_are_noted() -> None:
     said: list[str] = []
     phases = (Phase(fraction=0.5), Phase(max_seq_length=512, max_predictions_per_seq=20, fraction=0.5))
-    note_few_slots(replace(BASE, data=replace(BASE.data, phases=phases)), said.append)
+    note_unusual(replace(BASE, data=replace(BASE.data, phases=phases)), said.append)
     assert said == [
         "note: of 512 tokens at most 20 are predicted, 3.9% rather than 15%; "
         "--data.phases.1.max-predictions-per-seq 77 has room for all"
     ]
 
 
+def test_a_warm_up_that_does_not_end_is_noted() -> None:
+    said: list[str] = []
+    note_unusual(replace(BASE, num_train_steps=5000), said.append)
+    assert said == [
+        "note: the learning rate still rises at the last of 5,000 steps, "
+        "as --optimizer.warmup-steps is 10,000"
+    ]
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
-def test_no_experiment_has_too_few_slots(experiment: Experiment) -> None:
-    note_few_slots(experiment, pytest.fail)
+def test_no_experiment_is_unusual(experiment: Experiment) -> None:
+    note_unusual(experiment, pytest.fail)
