@@ -1,7 +1,8 @@
 """Table 5, the pretraining tasks: without NSP, and left-to-right without NSP, in both sizes.
 
 The data stays as it is, pairs of which half are random; only what is predicted changes. `roberta_base`
-goes further and takes one contiguous text in place of a pair, as --data.pairing contiguous does here.
+goes further, and fills rows with full sentences across documents; `--data.pairing contiguous` takes single
+texts of one document.
 
     bert-jax pretrain no_nsp --workdir runs/no_nsp --data.corpus corpora/wiki_books
     bert-jax pretrain ltr_no_nsp --workdir runs/ltr_no_nsp --data.corpus corpora/wiki_books
