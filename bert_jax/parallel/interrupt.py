@@ -10,6 +10,14 @@ from types import FrameType
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
 
 
+_requests: list[str] = []
+
+
+def num_requests() -> int:
+    """How many signals this process has noted, also those that came too late to stop a run."""
+    return len(_requests)
+
+
 class Interrupt:
     """Whether somebody asked the run to stop, and with which signal."""
 
@@ -22,6 +30,7 @@ class Interrupt:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal_name = signal.Signals(number).name
+        _requests.append(self.signal_name)
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = f"{self.signal_name}: saving after this step; Ctrl-C now ends at once, without saving\n"

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from bert_jax import exit_status
+from bert_jax.parallel.interrupt import listen
+from bert_jax.studies.directory import Ended, write_ended
 from bert_jax.studies.places import Place
-from bert_jax.studies.worker import HAND_OVER
+from bert_jax.studies.plan import Job, make_plan
+from bert_jax.studies.worker import HAND_OVER, work
 from bert_jax.studies.workers import run_workers
+from tests.bert_jax.studies.small_study import STUDY
 
 
 def test_sigterm_while_workers_start_says_that_all_is_saved(
@@ -31,6 +35,24 @@ def test_sigterm_while_workers_start_says_that_all_is_saved(
     stopping.join()
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "study").exists()
+
+
+def test_a_signal_that_comes_as_a_job_ends_stops_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Job] = []
+
+    def end(job: Job, *_: object) -> int:
+        done.append(job)
+        write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu"))
+        with listen():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr("bert_jax.studies.worker._do", end)
+    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    assert work(plan, tmp_path, "tasks", Place(), lambda: None) == exit_status.SAVED
+    assert len(done) == 1
 
 
 def test_the_worst_status_is_that_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
