@@ -56,7 +56,7 @@ SUMMARIES: dict[str, str] = {
     "ltr_no_nsp": "Table 5: BASE without NSP, left to right",
     "large_no_nsp": "Table 5: LARGE without NSP",
     "large_ltr_no_nsp": "Table 5: LARGE without NSP, left to right",
-    **dict.fromkeys(table6.SIZES, "Table 6: layers, width and heads as named"),
+    **dict.fromkeys(table6.SIZES, "Table 6: layers, width and heads as in the name"),
     **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
     "base_packed": "base without padding: several sequences in a row",

@@ -43,7 +43,7 @@ TASKS: Mapping[str, Task] = {
     "rte": Task("glue", "GLUE: entailment, small"),
     "wnli": Task("glue", "GLUE: Winograd sentences"),
     "squad": Task("squad", "SQuAD 1.1: find the answer in a passage"),
-    "squad2": Task("squad", "SQuAD 2.0: or find that there is none"),
+    "squad2": Task("squad", "SQuAD 2.0: find the answer in a passage, if there is one"),
     "ner": Task("tagging", "named entities: CoNLL-2003 and other column files"),
     "swag": Task("choice", "multiple choice: SWAG, CODAH or your own"),
     "relation": Task("relation", "relation of two entities: SemEval-2010 or your own"),
