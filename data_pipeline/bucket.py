@@ -77,6 +77,12 @@ class BucketDirectory:
             }
         return dict(sorted(found.items()))
 
+    def exists(self) -> bool:
+        """Whether there is an object in it, or one of its name."""
+        parent, _, name = self.url.rpartition("/")
+        is_bucket = parent == "gs:/"
+        return bool(self.list()) or not (is_bucket or BucketDirectory(parent).find(name) is None)
+
     def find(self, name: str) -> Object | None:
         """One object, or None if it does not exist."""
         with self._errors():
@@ -88,8 +94,8 @@ class BucketDirectory:
 
     def read(self, name: str) -> tuple[bytes, int] | None:
         """The content of an object and its generation; None if it does not exist."""
-        blob = self._blob(name)
         with self._errors():
+            blob = self._blob(name)
             try:
                 return blob.download_as_bytes(), int(blob.generation)
             except self._google().NotFound:
@@ -107,8 +113,8 @@ class BucketDirectory:
         Returns:
           The new generation, or None if the object has another one than it must.
         """
-        blob = self._blob(name)
         with self._errors():
+            blob = self._blob(name)
             try:
                 blob.upload_from_string(
                     content, if_generation_match=generation, retry=self._google().DEFAULT_RETRY

@@ -9,11 +9,12 @@ from google.api_core.exceptions import PreconditionFailed as PreconditionFailed
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
 from google.cloud.storage import Client
+from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY as DEFAULT_RETRY
 
 REFUSED = (Forbidden, Unauthorized, DefaultCredentialsError, RefreshError)
 """The bucket may not be used."""
-UNREACHABLE = (GoogleAPIError, TransportError)
+UNREACHABLE = (GoogleAPIError, TransportError, DataCorruption)
 """The bucket did not answer, or not as it should, however often it was asked."""
 
 

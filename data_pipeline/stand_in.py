@@ -13,8 +13,10 @@ import fnmatch
 import os
 import platform
 import shutil
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from data_pipeline.bucket import BucketDirectory, Object, is_same
 from data_pipeline.errors import UserError
@@ -26,13 +28,22 @@ _MARK = ".bucket"
 """In a directory that stands for one of a bucket: the bucket's URL. Checkpoints are in the bucket alone."""
 LEASE_FILE = "lease.json"
 """In a directory of a bucket: which process works in it."""
+_pushing = threading.Lock()
+"""Of two copies at once, an older file could be the one that stays."""
 # Of this machine, or of the bucket, alone.
 _NOT_COPIED = ("lock", LEASE_FILE, _MARK)
 
 
-def place_for(url: str) -> Path:
-    """The directory or file of this machine that stands for a place in a bucket."""
-    return _root() / BucketDirectory(url).url.removeprefix("gs://")
+Kind: TypeAlias = Literal["", "@outputs", "@shared"]
+
+
+def place_for(url: str, kind: Kind = "") -> Path:
+    """The directory or file of this machine that stands for a place in a bucket.
+
+    What a command reads, writes or shares has places of its own, so that reading a place does not make it
+    anew while another command works in it. No bucket has a name that begins with "@".
+    """
+    return _root() / kind / BucketDirectory(url).url.removeprefix("gs://")
 
 
 def bucket_of(directory: Path) -> BucketDirectory | None:
@@ -41,19 +52,20 @@ def bucket_of(directory: Path) -> BucketDirectory | None:
     return BucketDirectory(mark.read_text(encoding="utf-8").strip()) if mark.exists() else None
 
 
-def fetch(url: str) -> Path:
+def fetch(url: str, kind: Kind = "") -> Path:
     """Copies what lies at a place in a bucket to this machine, unless it is here already.
 
     The checkpoints of a run are left in the bucket. Several processes may fetch the same.
 
     Args:
       url: of a directory or of one object.
+      kind: of the place on this machine.
 
     Raises:
       UserError: there is nothing, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
-    source, target = BucketDirectory(url), place_for(url)
+    source, target = BucketDirectory(url), place_for(url, kind)
     found = source.list()
     if not found:
         return _fetch_object(source, target)
@@ -92,7 +104,7 @@ def directory_of_run(url: str) -> Iterator[Path]:
 
 def shared_directory(url: str) -> Path:
     """The stand-in of a directory that several machines share, which may be new. Nothing is copied yet."""
-    directory = place_for(url)
+    directory = place_for(url, "@shared")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _MARK).write_text(f"{BucketDirectory(url)}\n", encoding="utf-8")
     return directory
@@ -161,8 +173,9 @@ def push(directory: Path) -> None:
 
     Raises Unfinished if the bucket does not answer.
     """
-    if target := bucket_of(directory):
-        upload(directory, target, leaves_checkpoints=True)
+    with _pushing:
+        if target := bucket_of(directory):
+            upload(directory, target, leaves_checkpoints=True)
 
 
 def upload(directory: Path, target: BucketDirectory, *, leaves_checkpoints: bool = False) -> None:

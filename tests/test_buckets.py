@@ -13,12 +13,13 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from google.auth.exceptions import DefaultCredentialsError
 
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
 from bert_jax.training.checkpoint_files import DIRECTORY
 from data_pipeline import bucket, bucket_client
-from data_pipeline.errors import Unfinished
+from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.stand_in import (
     COMPILED_DIRECTORY,
     LEASE_FILE,
@@ -80,9 +81,43 @@ def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path
     assert lease["ended"]
     assert main(["export", "--workdir", RUN, "--output", "gs://bucket/exported"]) == 0
     assert main(["export", "--workdir", str(tmp_path / "here"), "--output", str(tmp_path / "exported")]) == 0
+    assert main(["evaluate", "--workdir", RUN]) == 0
+    assert "evaluation-60.json" in bucket.BucketDirectory(RUN).list()
     exported = copy_of("gs://bucket/exported", tmp_path / "exported-there")
     weights = "model.safetensors"
     assert (exported / weights).read_bytes() == (tmp_path / "exported" / weights).read_bytes()
+
+
+def test_reading_a_place_leaves_what_a_command_works_on(server: BucketServer, tmp_path: Path) -> None:
+    (tmp_path / "done.json").write_text("{}")
+    upload(tmp_path / "done.json", bucket.BucketDirectory(f"{GRID}/done.json"))
+    trial = place_for(GRID, "@outputs") / "trial.json"
+    trial.parent.mkdir(parents=True)
+    trial.write_text("{}")
+    assert [path.name for path in fetch(GRID).iterdir()] == ["done.json"]
+    assert trial.exists()
+
+
+def test_an_object_in_the_way_of_an_output_is_refused(
+    server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    (tmp_path / "features.npz").touch()
+    upload(tmp_path / "features.npz", bucket.BucketDirectory("gs://bucket/features.npz"))
+    flags = ["--model", str(tmp_path), "--input", str(tmp_path / "texts.txt")]
+    assert main(["features", *flags, "--output", "gs://bucket/features.npz"]) == 2
+    assert "features.npz exists; name a file that does not" in capsys.readouterr().err
+
+
+def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise DefaultCredentialsError("no credentials")
+
+    monkeypatch.setattr(bucket_client, "client", fail)
+    directory = bucket.BucketDirectory(RUN)
+    for ask in (directory.list, lambda: directory.read("a"), lambda: directory.write("a", b"")):
+        with pytest.raises(UserError, match="may not be used"):
+            ask()
 
 
 def test_a_second_run_in_a_directory_is_refused(
@@ -243,7 +278,7 @@ def test_a_killed_grid_goes_on_where_it_was(
     assert main(words) == 0
     words = [word.replace(str(tmp_path / "here"), GRID) for word in words]
     process = subprocess.Popen(command(*words), env=environment())
-    while not list(place_for(GRID).glob("trials/*/result.json")):
+    while not list(place_for(GRID, "@outputs").glob("trials/*/result.json")):
         assert process.poll() is None
         time.sleep(0.02)
     process.kill()

@@ -78,7 +78,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("swag", CHOICE % 7, "line 1 has the label 7; it must be from 0 to 1"),
     ("swag", CHOICE % 0 + CHOICE % -1, "line 2 has no label, though other examples have one"),
     ("relation", ENTITIES % ', "label": "z"', "line 1 has the label 'z'; it must be one of x, y"),
-    ("rank", JUDGED + QUERY % "", "line 2 has no label, though other examples have one"),
+    ("rank", JUDGED + QUERY % "", "line 2 has no relevance, though other examples have one"),
 ]
 
 

@@ -141,8 +141,8 @@ def test_the_diagnostic_set_is_predicted_if_it_can_be_had(
         ("mnli", "tfds:tiny_pairs", "tfds:tiny_pairs has no split train or train_matched; it has validation"),
         ("squad2", "tfds:squad", "tfds:squad is squad/v1.1; for squad2 give tfds:squad/v2.0"),
         ("classify", "tfds:none", "tfds:none is not available"),
-        ("classify", "tfds:latin_table", "tfds:latin_table validation, line 2 is not UTF-8"),
-        ("cola", "tfds:latin_cola", "tfds:latin_cola dev, line 7 is not UTF-8"),
+        ("classify", "tfds:latin_table", "tfds:latin_table validation, example 2 is not UTF-8"),
+        ("cola", "tfds:latin_cola", "tfds:latin_cola dev, idx 7 is not UTF-8"),
     ],
 )
 def test_another_data_set_is_refused(

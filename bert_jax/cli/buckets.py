@@ -96,7 +96,7 @@ def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) ->
 def _stand_in_for_output(url: str, resumes: bool) -> Path:
     """The place of an output, with what the bucket has; or, if the command `resumes`, with what a start left
     here that ended before it was copied to the bucket."""
-    place = stand_in.place_for(url)
+    place = stand_in.place_for(url, "@outputs")
     unsaved = _unsaved(place)
     if resumes and unsaved.exists() and place.exists():
         print(f"continuing with what an earlier start left in {place}", flush=True)
@@ -106,8 +106,8 @@ def _stand_in_for_output(url: str, resumes: bool) -> Path:
     else:
         place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    if BucketDirectory(url).list():
-        stand_in.fetch(url)
+    if BucketDirectory(url).exists():
+        stand_in.fetch(url, "@outputs")
     if resumes:
         unsaved.touch()
     return place

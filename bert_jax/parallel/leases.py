@@ -38,6 +38,9 @@ class Owner(NamedTuple):
 
 def end_process() -> None:
     """Ends the process, whose work another one has taken over, before it writes anything more."""
+    line = "bert-jax: error: another process took this work over, or the one that started this has ended\n"
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode())
     os._exit(MAY_PASS)
 
 
@@ -50,7 +53,17 @@ class Leases:
         *,
         seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
         seconds_until_free: float = SECONDS_UNTIL_FREE,
+        ends_with_parent: bool = False,
     ) -> None:
+        """
+        Args:
+          place: the directory, or where else its leases lie.
+          seconds_between_renewals: of a lease.
+          seconds_until_free: how long one that is not renewed counts.
+          ends_with_parent: whether a lease also counts as lost when the process that started this one is
+            gone, for workers that nobody would stop otherwise.
+        """
+        self._parent = os.getppid() if ends_with_parent else None
         self._store = store_of(place) if isinstance(place, Path) else place
         self._renewal, self._free = seconds_between_renewals, seconds_until_free
         self._owner = this_owner()
@@ -62,8 +75,8 @@ class Leases:
 
         Args:
           job: path of the job.
-          on_loss: called in another thread if another worker took the job over, or the worker's parent is
-            gone; it should end the process, as it does if not given.
+          on_loss: called in another thread if the lease is lost; it should end the process, as it does if
+            not given.
         """
         name = "--".join(job.parts)
         number = self._take(name)
@@ -84,10 +97,10 @@ class Leases:
                 self._store.renew(name, held[0], self._lease(ended=True))
 
     @contextlib.contextmanager
-    def hold_when_free(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[None]:
+    def hold_when_free(self, job: PurePosixPath) -> Iterator[None]:
         """As `hold`, but waits until this worker has the job; for what takes moments."""
         while True:
-            with self.hold(job, on_loss) as has:
+            with self.hold(job) as has:
                 if has:
                     yield
                     return
@@ -127,12 +140,11 @@ class Leases:
         self, name: str, held: list[int], ended: threading.Event, on_loss: Callable[[], None]
     ) -> None:
         """Renews a lease, whose number is in `held`, until `ended`."""
-        parent = os.getppid()
         while not ended.wait(self._renewal):
             # A full disk, or storage that is gone for a moment, is left to the next time.
             with contextlib.suppress(OSError, UserError):
                 renewed = None
-                if os.getppid() == parent:
+                if self._parent in (None, os.getppid()):
                     renewed = self._store.renew(name, held[0], self._lease(ended=False))
                 if renewed is None:
                     on_loss()

@@ -220,9 +220,14 @@ def _listen_on_all() -> Iterator[Interrupt]:
         signal.signal(signal.SIGINT, before)
 
 
+_asked = itertools.count(1)
+
+
 class _SharedInterrupt(Interrupt):
     def requested_after(self, steps: int) -> bool:
-        reached = multihost_utils.reached_preemption_sync_point(steps)
+        # Counted over all runs of this process: jax stops at exactly the step after the newest one, which
+        # may lie beyond the end of the run in which the signal came.
+        reached = multihost_utils.reached_preemption_sync_point(next(_asked))
         if reached:
             self.signal_name = "SIGTERM"
         return reached

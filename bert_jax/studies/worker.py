@@ -55,7 +55,6 @@ def work(
     after_job: Callable[[], None],
     *,
     leaves: bool = False,
-    leases: Leases | None = None,
 ) -> int:
     """Does the jobs that no other worker does.
 
@@ -66,13 +65,12 @@ def work(
       place: which of the jobs this worker does.
       after_job: called after each job of this worker.
       leaves: whether to end while other workers have all that is left.
-      leases: those of this worker; None for the usual times.
 
     Returns:
       0 when every job has ended, failed ones included, or it leaves; 75 if it was interrupted; 69 if a disk
       failed; HAND_OVER.
     """
-    leases = leases or Leases(directory / LEASES_DIRECTORY)
+    leases = Leases(directory / LEASES_DIRECTORY, ends_with_parent=True)
     workdir.keep_compiled(directory)  # for all jobs, as far as they compute the same
     jobs = {str(job.path): job for job in plan.jobs}
     requests = num_requests()

@@ -51,6 +51,8 @@ def lock(workdir: Path) -> Iterator[None]:
 
 def is_in_use(workdir: Path) -> bool:
     """Whether another process has locked the directory, here or in a file system that it shares."""
+    if not (workdir / _LOCK).exists():
+        return False
     try:
         with _lock_file(workdir):
             return False
@@ -74,8 +76,9 @@ def _lock_file(workdir: Path) -> Iterator[None]:
         finally:
             if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
                 shutil.rmtree(workdir)
-                for directory in missing[1:]:
-                    directory.rmdir()
+                with contextlib.suppress(OSError):  # another process has put something there meanwhile
+                    for directory in missing[1:]:
+                        directory.rmdir()
 
 
 @contextlib.contextmanager

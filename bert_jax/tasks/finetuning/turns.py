@@ -27,7 +27,8 @@ class Turns:
           waits: whether to wait for trials that others train, to take over what they leave.
         """
         self._trials, self._is_finished, self._waits = trials, is_finished, waits
-        self._leases = Leases(output / _LEASES_DIRECTORY)
+        # Only the process that was started by the user waits.
+        self._leases = Leases(output / _LEASES_DIRECTORY, ends_with_parent=not waits)
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result."""

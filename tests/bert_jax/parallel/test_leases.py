@@ -51,6 +51,30 @@ def test_a_name_may_begin_with_that_of_another_job(tmp_path: Path) -> None:
     assert not lost
 
 
+ORPHAN = """
+import os, sys, time
+from pathlib import Path, PurePosixPath
+from bert_jax.parallel.leases import Leases
+if os.fork():
+    time.sleep(0.5)
+    sys.exit()
+leases = Leases(Path("leases"), seconds_between_renewals=0.1, ends_with_parent=sys.argv[1] == "True")
+with leases.hold(PurePosixPath("job")):
+    time.sleep(2)
+Path("ended").touch()
+"""
+
+
+@pytest.mark.parametrize("ends_with_parent", [True, False])
+def test_a_process_outlives_its_parent_unless_it_is_a_worker(ends_with_parent: bool, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", ORPHAN, str(ends_with_parent)]
+    # The pipe is open until the child has ended too.
+    said = subprocess.run(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, check=True).stderr
+    assert (tmp_path / "ended").exists() != ends_with_parent
+    assert (b"the one that started this has ended" in said) == ends_with_parent
+
+
 def dead(directory: Path, change: dict[str, str]) -> None:
     """Leaves the lease of a worker that no longer lives, as one of another machine if `change` says so."""
     with leases(directory, renewal=100).hold(JOB, never):
@@ -83,7 +107,7 @@ def test_who_waits_for_a_job_has_it_once_it_is_given_back(tmp_path: Path) -> Non
     order = []
 
     def wait() -> None:
-        with leases(tmp_path).hold_when_free(JOB, never):
+        with leases(tmp_path).hold_when_free(JOB):
             order.append("second")
 
     with leases(tmp_path).hold(JOB, never):
