@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.directories import follow_links
+from data_pipeline.errors import Unfinished
 
 
 @contextlib.contextmanager
@@ -43,6 +44,18 @@ def atomically(path: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.unlink(missing_ok=True)
+
+
+def copy_tree(source: Path, target: Path, *, leaves_out: str = "") -> None:
+    """Copies a directory, but for files of a name.
+
+    Raises Unfinished if a file cannot be read or written.
+    """
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(leaves_out) if leaves_out else None)
+    except shutil.Error as error:  # which has lost what kind of errors they were
+        place, _, reason = error.args[0][0]
+        raise Unfinished(f"{place} cannot be copied: {reason}; run the same command again") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

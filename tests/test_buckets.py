@@ -17,6 +17,7 @@ from google.auth.exceptions import DefaultCredentialsError
 
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
+from bert_jax.parallel.lease_store import LeaseObjects
 from bert_jax.training.checkpoint_files import DIRECTORY
 from data_pipeline import bucket, bucket_client
 from data_pipeline.errors import Unfinished, UserError
@@ -107,6 +108,19 @@ def test_an_object_in_the_way_of_an_output_is_refused(
     flags = ["--model", str(tmp_path), "--input", str(tmp_path / "texts.txt")]
     assert main(["features", *flags, "--output", "gs://bucket/features.npz"]) == 2
     assert "features.npz exists; name a file that does not" in capsys.readouterr().err
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_takeover(server: BucketServer) -> None:
+    directory = bucket.BucketDirectory(RUN)
+    leases = LeaseObjects(directory)
+    texts = [json.dumps({"owner": owner, "renewal": n}) for n, owner in enumerate(("a", "a", "a", "b"))]
+    taken = leases.take("job", 0, texts[0])
+    directory.write("job", texts[1].encode(), taken)
+    renewed = leases.renew("job", taken, texts[2])
+    assert leases.newest("job") == (renewed, texts[2])
+    directory.write("job", texts[3].encode(), renewed)
+    assert leases.renew("job", renewed, texts[2]) is None
+    assert leases.newest("job")[1] == texts[3]
 
 
 def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,15 @@ from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
 from bert_jax.workdir.grid import write_trials
-from bert_jax.workdir.record import Pretraining, RunRecord, hash_of_settings, write_record
+from bert_jax.workdir.record import (
+    BranchPoint,
+    Pretraining,
+    RunRecord,
+    hash_of_settings,
+    pretraining_of,
+    read_record,
+    write_record,
+)
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_experiment
 
@@ -112,6 +120,23 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
     assert "note: young: evaluated at step 5 of 10" in shown
     assert "held-out metrics answer different questions" in " ".join(shown.split())  # data.pairing differs
     assert max(map(len, shown.partition("note:")[0].splitlines())) <= 80
+
+
+def test_copies_and_branches_are_no_repeats(tmp_path: Path) -> None:
+    branch = pretrained(tmp_path / "branch", {10: 0.58}, seed=1)
+    record = read_record(branch)
+    write_record(branch, dataclasses.replace(record, branched_from=BranchPoint("other", 5)))
+    runs = [
+        pretrained(tmp_path / "a", {10: 0.50}),
+        pretrained(tmp_path / "b", {10: 0.54}, seed=1),
+        pretrained(tmp_path / "copy", {10: 0.50}),
+        branch,
+    ]
+    assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
+    groups = [row["group"] for row in read_csv(tmp_path / "out.csv")]
+    assert groups[0] == groups[1] == "a +1"
+    assert len(set(groups)) == 3
+    assert pretraining_of(read_record(branch), 10).given != pretraining_of(record, 10).given
 
 
 def test_the_csv_has_a_line_for_each_run(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ A lease has a number, which tells whether another worker has taken it.
 """
 
 import abc
+import contextlib
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -110,4 +112,16 @@ class LeaseObjects(LeaseStore):
         return self._directory.write(name, text.encode(), after)
 
     def renew(self, name: str, number: int, text: str) -> int | None:
-        return self._directory.write(name, text.encode(), number)
+        renewed = self._directory.write(name, text.encode(), number)
+        newest = self.newest(name) if renewed is None else None
+        if newest is None or _owner(newest[1]) != _owner(text):
+            return renewed
+        # The caller's own renewal before this one, whose answer was lost.
+        return self._directory.write(name, text.encode(), newest[0])
+
+
+def _owner(text: str) -> str:
+    """The owner that a lease names; empty if it cannot be read."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(text)["owner"])
+    return ""

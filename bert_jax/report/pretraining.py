@@ -47,6 +47,7 @@ class Run:
         return counted_settings(self.record.experiment) | {
             "corpus": self.record.corpus_fingerprint[:12],
             "init_from": self.record.init_fingerprint[:12] or "unset",
+            "branched_from": str(self.record.branched_from) if self.record.branched_from.run else "unset",
         }
 
 
@@ -87,8 +88,13 @@ def read_run(directory: Path) -> Run:
 def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Groups of repeats, in the order in which they first occur."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
+    of_seed: Counter[tuple[Any, ...]] = Counter()
     for run in runs:
-        groups.setdefault((run.step, *sorted(map(repr, run.settings().items()))), []).append(run)
+        key = (run.step, *sorted(map(repr, run.settings().items())))
+        seed = (*key, run.record.experiment.seed)
+        # A second run of a seed, such as a copy, is no repeat.
+        groups.setdefault((*key, of_seed[seed]), []).append(run)
+        of_seed[seed] += 1
     names = Counter(_name(group) for group in groups.values())
     return [
         Group(name if names[name := _name(group)] == 1 else str(group[0].directory), tuple(group))

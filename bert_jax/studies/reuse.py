@@ -1,7 +1,6 @@
 """Pretrainings that another study has done already: those of equal settings on the same corpus are copied."""
 
 import errno
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,7 +9,7 @@ from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_job, read_stud
 from bert_jax.studies.plan import Plan, Pretraining
 from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.record import read_record
-from data_pipeline.atomic import atomically
+from data_pipeline.atomic import atomically, copy_tree
 from data_pipeline.errors import UserError
 
 # What these say changes neither parameters nor what is measured of them; the corpus's content is compared.
@@ -53,7 +52,7 @@ def copy_reusable(directory: Path, reusable: Mapping[PurePosixPath, Path]) -> No
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with atomically(target) as partial:
-                shutil.copytree(source, partial)
+                copy_tree(source, partial)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another worker was here first
                 raise

@@ -20,7 +20,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 from etils import epath
 
-from data_pipeline.atomic import atomically, synchronize
+from data_pipeline.atomic import atomically, copy_tree, synchronize
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.json_text import load_json, parse_json
 from data_pipeline.stand_in import CHECKPOINTS_DIRECTORY as DIRECTORY
@@ -120,7 +120,7 @@ class _InDirectory(CheckpointFiles):
 
     def take(self, step: int, directory: Path) -> None:
         with atomically(self._directory) as partial:
-            shutil.copytree(directory, partial / str(step), ignore=shutil.ignore_patterns(_COMMITTED))
+            copy_tree(directory, partial / str(step), leaves_out=_COMMITTED)
             self._write_checksums(partial / str(step))
 
     def add_checksums(self, step: int) -> None:

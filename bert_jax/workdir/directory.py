@@ -11,7 +11,7 @@ import jax
 
 from bert_jax.parallel import bucket_lease
 from bert_jax.workdir.record import RunRecord
-from data_pipeline.atomic import atomically
+from data_pipeline.atomic import atomically, copy_tree
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.vocabulary_file import (
@@ -140,7 +140,7 @@ def copy_tokenizer(corpus: str, workdir: Path) -> None:
         if vocabulary:
             write_vocabulary(partial, vocabulary)
         else:
-            shutil.copytree(source, partial)
+            copy_tree(source, partial)
         remove_tokenizer(workdir)  # a directory that is not empty cannot be replaced
 
 

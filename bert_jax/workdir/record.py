@@ -134,8 +134,13 @@ def pretraining_of(record: RunRecord, step: int) -> Pretraining:
         seed=record.experiment.seed,
         step=step,
         settings=hash_of_settings(record.experiment),
-        given=_hash([record.corpus_fingerprint, record.init_fingerprint]),
+        given=_hash([record.corpus_fingerprint, record.init_fingerprint, *_origin(record)]),
     )
+
+
+def _origin(record: RunRecord) -> tuple[str, ...]:
+    """Of a branch, the point at which it began; hashes of other runs are those of earlier versions."""
+    return (str(record.branched_from),) if record.branched_from.run else ()
 
 
 def hash_of_settings(experiment: Experiment) -> str:

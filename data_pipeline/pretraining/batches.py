@@ -15,6 +15,7 @@ import numpy as np
 
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus.store import Mixture, Store, open_store
+from data_pipeline.errors import UserError
 from data_pipeline.pretraining.corpus_source import NumpyBatch, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.order import evenly_spaced, random_bits, shuffled_columns
@@ -235,8 +236,19 @@ def _fill_up(batch: dict[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:
 
 
 def _iterate(dataset: tf.data.Dataset, source: Source) -> Iterator[NumpyBatch]:
-    """Yields the batches of a dataset, and keeps its source alive only while they are iterated over."""
-    yield from dataset.as_numpy_iterator()
+    """Yields the batches of a dataset, and keeps its source alive only while they are iterated over.
+
+    Raises UserError if a TFRecord has other shapes than the first one of its file.
+    """
+    try:
+        yield from dataset.as_numpy_iterator()
+    except tf.errors.InvalidArgumentError as error:
+        if not isinstance(source, RecordSource):
+            raise
+        raise UserError(
+            f"a record of {source.records.paths[0].parent} has other shapes than the first one of its file "
+            f"({error.message.splitlines()[0][:120]}); make all records with the same lengths"
+        ) from None
     del source  # the dataset has only a weak reference; this frame held the strong one
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline.atomic import atomically, write_bytes, write_json
+from data_pipeline.atomic import atomically, copy_tree, write_bytes, write_json
+from data_pipeline.errors import Unfinished
 
 
 class Interrupted(Exception):
@@ -64,6 +65,13 @@ def test_a_directory_is_not_put_in_place_of_another(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"), atomically(tmp_path / "directory") as partial:
         partial.mkdir()
     assert [path.name for path in tmp_path.rglob("*")] == ["directory", "kept"]
+
+
+def test_a_directory_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "gone").symlink_to(tmp_path / "nothing")
+    with pytest.raises(Unfinished, match=r"source/gone cannot be copied: .*No such file"):
+        copy_tree(tmp_path / "source", tmp_path / "target")
 
 
 def test_what_fails_is_named_as_it_was_asked_for(tmp_path: Path) -> None:

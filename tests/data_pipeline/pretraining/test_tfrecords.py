@@ -12,6 +12,7 @@ from data_pipeline.corpus.store import describe, verify
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches, training_batches
 from data_pipeline.tensorflow_cpu import tf
+from tests.data_pipeline import small_records
 from tests.data_pipeline.small_records import make_example, write_records
 
 PHASE = Phase(16, 3)
@@ -44,6 +45,15 @@ def test_an_epoch_holds_every_record_as_it_was_written(directory):
         for key, values in make_example(number).items():
             np.testing.assert_array_equal(np.atleast_1d(row[key]), values)
             assert row[key].dtype == (np.float32 if key == "masked_lm_weights" else np.int32)
+
+
+def test_a_record_of_another_length_is_named(directory, monkeypatch):
+    monkeypatch.setattr(small_records, "make_example", lambda n: make_example(n) | {"input_ids": [n] * 8})
+    write_records(directory / "shorter", [50])
+    joined = directory / "a.tfrecord"
+    joined.write_bytes(joined.read_bytes() + (directory / "shorter").read_bytes())
+    with pytest.raises(UserError, match=f"a record of {directory} has other shapes than the first one"):
+        train(directory)
 
 
 def test_records_are_read_on_where_the_batch_grows(directory):
