@@ -8,7 +8,7 @@ usage() {
 usage: launch_tpu.sh VERB NAME --type TYPE [FLAGS] [-- EXPERIMENT [OVERRIDES]]
 For one run or study, watched from this shell; for more, see deploy/.
   create, delete       rent the slice NAME; give it back
-  install              put a commit of the repository, and packages, on all hosts
+  install              put a commit of the repository on all hosts
   run, stop            start `bert-jax pretrain EXPERIMENT`; have it save, end
   watch                restart the run when it is lost; delete slices at the end
   train                create, install, run, watch

@@ -71,7 +71,7 @@ def test_classes_are_words_and_an_unknown_one_is_none() -> None:
 def test_a_table_is_read_with_places() -> None:
     examples = read_table(split("table"), "text", None, "label")
     assert [(example.text, example.label) for example in examples] == [("the cat", "b"), ("ein Hund ü", "a")]
-    assert str(examples[1].place) == "tfds:table train, line 2"
+    assert str(examples[1].place) == "tfds:table train, example 2"
     with pytest.raises(UserError, match="tfds:table train has no column title; it has"):
         list(read_records(split("table"), ["title"]))
     with pytest.raises(UserError, match="tfds:table test, line 1 has no label"):

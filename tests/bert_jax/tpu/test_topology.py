@@ -16,7 +16,6 @@ NEAREST = {
     "v4:16x16x20": "v4:AxBxC of up to 4096 chips",
     "v5e:4x4x4": "v5e:16x16",
     "v9:2x2": "v4, v5e, v5p, v6e, tpu7x",
-    "": "v4, v5e, v5p, v6e, tpu7x",
 }
 
 

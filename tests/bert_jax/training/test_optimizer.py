@@ -273,7 +273,11 @@ def test_a_cosine_is_that_of_optax() -> None:
         ({"decay_shape": "cosine", "decay_power": 0.5}, "cosine has none"),
         ({"decay_shape": "sqrt", "decay_power": 0.5}, "sqrt has none"),
         ({"decay_start": -1}, "optimizer.decay_start is -1; it must be at least 0"),
-        ({"decay_start": 100}, r"optimizer.decay_start is 100; it must be below num_train_steps \(100\)"),
+        ({"decay_start": 5, "warmup_steps": 10}, r"it must be 0, or at least optimizer.warmup_steps \(10\)"),
+        (
+            {"decay_start": 100, "warmup_steps": 10},
+            r"optimizer.decay_start is 100; it must be below num_train_steps \(100\)",
+        ),
     ],
 )
 def test_impossible_schedules_are_refused(settings: dict[str, Any], message: str) -> None:
