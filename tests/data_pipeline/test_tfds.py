@@ -74,7 +74,7 @@ def test_a_table_is_read_with_places() -> None:
     assert str(examples[1].place) == "tfds:table train, example 2"
     with pytest.raises(UserError, match="tfds:table train has no column title; it has"):
         list(read_records(split("table"), ["title"]))
-    with pytest.raises(UserError, match="tfds:table test, line 1 has no label"):
+    with pytest.raises(UserError, match="tfds:table test, example 1 has no label"):
         read_table(split("table", "test"), "text", None, "label")
 
 
