@@ -101,8 +101,10 @@ TINY = dataclasses.replace(small_study.STUDY, arms=_arms, published={})
 
 @pytest.mark.slow
 def test_a_job_that_fails_stops_no_other_and_is_tried_again_if_asked(
-    data: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Workers import what the file does, from nowhere but Python's path.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     (tmp_path / "failing.py").write_text(FAILING)
     words = [*data[:-1], str(tmp_path / "failing.py"), "--workers", "1", "--scale", "one"]
     output = tmp_path / "study"
