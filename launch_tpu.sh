@@ -9,8 +9,8 @@ usage: launch_tpu.sh VERB NAME --type TYPE [FLAGS] [-- EXPERIMENT [OVERRIDES]]
 For one run or study, watched from this shell; for more, see deploy/.
   create, delete       rent the slice NAME; give it back
   install              put a commit of the repository on all hosts
-  run, stop            start `bert-jax pretrain EXPERIMENT`; have it save, end
-  watch                restart the run when it is lost; delete slices at the end
+  run, stop            start `bert-jax pretrain EXPERIMENT`; save and end it
+  watch                restart a lost run; delete the slice at the end
   train                create, install, run, watch
   study                the same for `bert-jax study STUDY`, if jobs are left
   status, logs         of slice and run; of each host the last --lines N (50)

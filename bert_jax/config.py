@@ -25,9 +25,10 @@ class OptimizerConfig:
 
     name: OptimizerName = "adamw"
     """adamw, or lamb, which also scales the update of each array in proportion
-    to the array's own norm, for very large batches; stable_adamw, which limits the step of each array
-    whose gradient is unusually large; muon, which makes the update of each
-    matrix of a layer orthogonal, and has adamw for all other parameters."""
+    to the array's own norm, for very large batches; stable_adamw, which limits
+    the step of each array whose gradient is unusually large; muon, which makes
+    the update of each matrix of a layer orthogonal, and has adamw for all
+    other parameters."""
     learning_rate: float = 1e-4
     """Peak learning rate, towards which warm-up rises."""
     warmup_steps: int = 10_000

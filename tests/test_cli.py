@@ -383,6 +383,11 @@ def test_an_experiment_is_shown_with_what_the_paper_reports(capsys: pytest.Captu
     assert "published table5 SQuAD F1 = 77.8" in capsys.readouterr().out.splitlines()
 
 
+def test_an_alias_is_shown_as_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = [(main(["experiments", name]), capsys.readouterr().out) for name in ("size_12_768_12", "base")]
+    assert shown[0] == shown[1]
+
+
 def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments"]) == 0
     table = capsys.readouterr().out

@@ -228,7 +228,7 @@ def stopped_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
     class StopOnce(interrupt.Interrupt):
-        def requested_after(self, steps: int) -> bool:
+        def requested(self) -> bool:
             nonlocal count
             count += 1
             return count == 21

@@ -1,6 +1,7 @@
 """An objective that is defined in this file alone does all that a resident does."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,8 +107,9 @@ def pretrain_flags(workdir: Path, corpus: Path) -> list[str]:
 def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work directory of a run that was stopped once and resumed."""
     workdir = tmp_path_factory.mktemp("own") / "run"
+    steps = itertools.count(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Interrupt, "requested_after", lambda self, steps: steps == 25)
+        patch.setattr(Interrupt, "requested", lambda self: next(steps) == 25)
         assert main(pretrain_flags(workdir, corpus)) == 75
     assert saved_steps(workdir) == [20, 25]
     assert main(pretrain_flags(workdir, corpus)) == 0

@@ -6,10 +6,18 @@ Both are read before the other flags, since they decide which settings there are
 import argparse
 from collections.abc import Sequence
 
-from bert_jax.cli.parsing import take_name
+from bert_jax.cli.parsing import check_name, take_name
 from bert_jax.objectives import find_objective
 from bert_jax.objectives.experiment import Experiment
 from experiments import ALIASES, EXPERIMENTS
+
+_NAMES = (*EXPERIMENTS, *ALIASES)
+
+
+def find_name(name: str) -> str:
+    """The name of the experiment that a name or an alias means. Raises UserError if there is none."""
+    check_name(name, _NAMES, "experiment")
+    return ALIASES.get(name, name)
 
 
 def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str, Experiment]:
@@ -19,8 +27,7 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
       UserError: no name, an unknown one, or an unknown objective.
       SystemExit: with status 0, after printing the page for --help.
     """
-    name = take_name(argv, {**EXPERIMENTS, **ALIASES}, what="experiment", usage=usage, page=page)
-    name = ALIASES.get(name, name)
+    name = find_name(take_name(argv, _NAMES, what="experiment", usage=usage, page=page))
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--objective", nargs="?")
     objective = parser.parse_known_args(argv[1:])[0].objective

@@ -3,14 +3,14 @@
 from rich.console import Console
 from rich.table import Table
 
+from bert_jax.cli.experiment_argument import find_name
 from bert_jax.cli.flags.experiments import Experiments
-from bert_jax.cli.parsing import check_name
 from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.study import published_of
 from bert_jax.training.accounting import run_flops, run_tokens
 from bert_jax.workdir.config_text import flatten
-from experiments import ALIASES, EXPERIMENTS, STUDIES
+from experiments import EXPERIMENTS, STUDIES
 
 
 def run(args: Experiments) -> None:
@@ -22,8 +22,7 @@ def run(args: Experiments) -> None:
     if not args.name:
         _print_table()
         return
-    name = ALIASES.get(args.name, args.name)
-    check_name(name, EXPERIMENTS, "experiment")
+    name = find_name(args.name)
     print(describe(EXPERIMENTS[name]), end="")
     for study, _, column, value in published_of(EXPERIMENTS[name], STUDIES.values()):
         print(f"published {study.name} {column} = {value:g}")

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bert_jax.cli.experiment_argument import find_name
 from bert_jax.cli.flags.inspect import Inspect
-from bert_jax.cli.parsing import check_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.example_text import example_text
 from bert_jax.pretraining.preparation import describe_left_out
@@ -24,7 +24,7 @@ from data_pipeline.pretraining.batches import make_source
 from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.statistics import Statistics, measure, place_rows
-from experiments import ALIASES, EXPERIMENTS
+from experiments import EXPERIMENTS
 
 
 def run(args: Inspect) -> None:
@@ -76,10 +76,7 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     if not (workdir / CONFIG_FILE).exists():
         if args.step is not None:
             raise UserError(f"--step goes with the work directory of a run, which {args.corpus} is not")
-        name = args.experiment or "base"
-        name = ALIASES.get(name, name)
-        check_name(name, EXPERIMENTS, "experiment")
-        experiment, directory = EXPERIMENTS[name], args.corpus
+        experiment, directory = EXPERIMENTS[find_name(args.experiment or "base")], args.corpus
     elif args.experiment is not None:
         raise UserError(f"{args.corpus} is a run and has its own settings; leave --experiment out")
     else:

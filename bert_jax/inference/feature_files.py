@@ -50,13 +50,11 @@ def write_features(
       source: UTF-8 file with one text per line; a tab separates the segments A and B.
       layers: 0 for the embedding output, i for layer i, -1 for the last layer.
       pooling: none; mean over a text's tokens, including [CLS] and [SEP]; cls, the vector of [CLS].
-      output: file to make, in an existing directory.
+      output: file to make, in an existing directory; one that `check_output` accepts.
 
     Raises:
-      UserError: `output` exists or has another suffix; a layer does not exist; `source` is empty or has
-        a line that is not a text.
+      UserError: a layer does not exist; `source` is empty or has a line that is not a text.
     """
-    check_output(output)
     counts: collections.Counter[str] = collections.Counter()
     with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
         windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)
@@ -65,7 +63,7 @@ def write_features(
 
 
 def check_output(output: Path) -> None:
-    """Raises UserError if `write_features` could not write there: it exists, or has another suffix."""
+    """Raises UserError if `write_features` cannot write there: it exists, or has another suffix."""
     check_new_file(output)
     if output.suffix not in _WRITERS:
         raise UserError(f"{output} must end in {' or '.join(_WRITERS)}, which decides the format")

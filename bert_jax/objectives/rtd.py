@@ -81,11 +81,6 @@ class ReplacedTokenDetection(MaskedLM):
             max(1, round(self.generator_size * size)) for size in (model.hidden_size, model.intermediate_size)
         )
         heads = max(1, width // model.head_width)
-        if width % heads:
-            raise UserError(
-                f"objective.generator_size {self.generator_size:g} makes a generator of width {width}, which "
-                f"its {heads} heads do not divide"
-            )
         try:
             return dataclasses.replace(
                 model,

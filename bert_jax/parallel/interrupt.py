@@ -6,31 +6,27 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import ClassVar
 
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
-
-
-_requests: list[str] = []
-
-
-def num_requests() -> int:
-    """How many signals this process has noted, also those that came too late to stop a run."""
-    return len(_requests)
 
 
 class Interrupt:
     """Whether somebody asked the run to stop, and with which signal."""
 
+    num_requests: ClassVar[int] = 0
+    """How many signals this process has noted, also those that came too late to stop a run."""
+
     def __init__(self) -> None:
         self.signal_name: str | None = None
 
-    def requested_after(self, steps: int) -> bool:
-        """Whether to stop now, after this many steps since training began; asked after every step."""
+    def requested(self) -> bool:
+        """Whether to stop now; asked after every step."""
         return self.signal_name is not None
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal_name = signal.Signals(number).name
-        _requests.append(self.signal_name)
+        Interrupt.num_requests += 1
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = f"{self.signal_name}: saving after this step; Ctrl-C now ends at once, without saving\n"

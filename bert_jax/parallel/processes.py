@@ -224,7 +224,7 @@ _asked = itertools.count(1)
 
 
 class _SharedInterrupt(Interrupt):
-    def requested_after(self, steps: int) -> bool:
+    def requested(self) -> bool:
         # Counted over all runs of this process: jax stops at exactly the step after the newest one, which
         # may lie beyond the end of the run in which the signal came.
         reached = multihost_utils.reached_preemption_sync_point(next(_asked))

@@ -85,9 +85,9 @@ def run_study(args: RunStudy) -> int:
         plan = _plan(args, scale, described)
     reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
     claim(args.output, _identity(args))
-    check_unchanged(args.output, plan, described.fingerprint)
     if args.retry:
         forget_failures(args.output, plan)
+    check_unchanged(args.output, plan, described.fingerprint)
     copy_reusable(args.output, reusable)
     write_progress(args.output, plan, args.argv)
     status = run_workers(args.argv, rounds)

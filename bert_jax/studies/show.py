@@ -40,12 +40,12 @@ def show_plan(
       retry: whether failed jobs will be tried again.
     """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
-    leases = Leases(directory / LEASES_DIRECTORY)
+    owners = _owners(plan, directory)
     left, seconds, disk = 0.0, 0.0, 0
     for parent, jobs in itertools.groupby(plan.jobs, key=lambda job: job.path.parent):
         table.add_row(str(parent))
         for job in jobs:
-            cost, (kind, state) = costs[job.path], _state(job, directory, leases.owner(job.path))
+            cost, (kind, state) = costs[job.path], _state(job, directory, owners.get(job.path))
             if job.path in reusable:
                 state = f"done in {reusable[job.path]}"
             elif kind != "done" and (kind != "failed" or retry):
@@ -78,9 +78,8 @@ def _time(seconds: float, where: int | str) -> str:
 
 def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
     """Prints how far each job is; returns how many are "done", "failed", "under way" and "left"."""
-    leases = Leases(directory / LEASES_DIRECTORY)
     table = _table("job", "state")
-    owners = {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory, job)}
+    owners = _owners(plan, directory)
     # What runs here is up to date; of what runs elsewhere a bucket has rows.
     elsewhere = {
         f"{path}/{METRICS_FILE}"
@@ -97,6 +96,12 @@ def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
     others = [f"{counts[kind]} {kind}" for kind in ("under way", "failed", "left") if counts[kind]]
     console.print(", ".join([f"{counts['done']} of {len(states)} done", *others]))
     return counts
+
+
+def _owners(plan: Plan, directory: Path) -> dict[PurePosixPath, Owner | None]:
+    """Who does each job that has not ended."""
+    leases = Leases(directory / LEASES_DIRECTORY)
+    return {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory, job)}
 
 
 def _state(job: Job, directory: Path, owner: Owner | None) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import jax
 from bert_jax import exit_status
 from bert_jax.objectives import objective_name
 from bert_jax.parallel import processes
-from bert_jax.parallel.interrupt import listen, num_requests
+from bert_jax.parallel.interrupt import Interrupt, listen
 from bert_jax.parallel.leases import Leases
 from bert_jax.parallel.processes import RefusedByAllError
 from bert_jax.pretraining.arguments import Pretrain
@@ -73,7 +73,7 @@ def work(
     leases = Leases(directory / LEASES_DIRECTORY, ends_with_parent=True)
     workdir.keep_compiled(directory)  # for all jobs, as far as they compute the same
     jobs = {str(job.path): job for job in plan.jobs}
-    requests = num_requests()
+    requests = Interrupt.num_requests
     while True:
         with contextlib.ExitStack() as lease:
             taken = processes.broadcast_from_first(
@@ -83,7 +83,7 @@ def work(
                 return status
         if taken in jobs:
             processes.broadcast_from_first(after_job)
-            if num_requests() > requests:  # in the last step of the job, which ended all the same
+            if Interrupt.num_requests > requests:  # in the last step of the job, which ended all the same
                 return exit_status.SAVED
         elif taken == _ENDED or (taken == _UNDER_WAY and leaves):
             return 0

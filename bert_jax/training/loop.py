@@ -147,7 +147,7 @@ def train(
                     under_way.popleft().block_until_ready()
                 watchdog.report(step)
 
-                stopping = interrupt.requested_after(step - first) and step < last
+                stopping = interrupt.requested() and step < last
                 logs = _is_due(step, run.log_every, last)
                 # An earlier start's `keep_every` need not be a multiple of this start's `checkpoint_every`.
                 saves = stopping or _is_due(step, run.checkpoint_every, last) or kept.in_series(step)

@@ -23,7 +23,7 @@ from data_pipeline.corpus.vocabulary_file import (
     records_directory,
     write_vocabulary,
 )
-from data_pipeline.directories import check_path, lock_file
+from data_pipeline.directories import check_path, directory_of, lock_file
 from data_pipeline.errors import UserError
 from data_pipeline.repeating import repeated
 from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, push
@@ -63,22 +63,20 @@ def is_in_use(workdir: Path) -> bool:
 @contextlib.contextmanager
 def _lock_file(workdir: Path) -> Iterator[None]:
     check_path(workdir, "work directory")
-    missing = [directory for directory in (workdir, *workdir.parents) if not directory.exists()]
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UserError(f"work directory {workdir} is a file; name a directory") from None
-    with (workdir / _LOCK).open("a") as file:
-        busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
-        lock_file(file, workdir, busy)
+    is_new = not workdir.exists()
+    busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
+    with directory_of(workdir):
         try:
-            yield
-        finally:
-            if missing and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
-                shutil.rmtree(workdir)
-                with contextlib.suppress(OSError):  # another process has put something there meanwhile
-                    for directory in missing[1:]:
-                        directory.rmdir()
+            workdir.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"work directory {workdir} is a file; name a directory") from None
+        with (workdir / _LOCK).open("a") as file:
+            lock_file(file, workdir, busy)
+            try:
+                yield
+            finally:
+                if is_new and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
+                    shutil.rmtree(workdir)
 
 
 @contextlib.contextmanager

@@ -114,10 +114,10 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str], encoding: str =
 
 def has_names(file: Path, columns: Sequence[str], encoding: str = "utf-8") -> bool:
     """Whether the first line of a table names its columns: all of `columns`, unless these are numbers."""
-    if not _are_numbers(columns) or file.suffix not in _SPLITTERS:
+    if file.suffix not in _SPLITTERS:
         return True
-    _, names = next(_SPLITTERS[file.suffix](file, encoding))
-    return set(columns) <= set(names)
+    _, first = next(_SPLITTERS[file.suffix](file, encoding))
+    return _are_names(first, columns)
 
 
 def check_unicode(place: object, name: str, text: str) -> None:
@@ -193,9 +193,10 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
             raise UserError(f"{source} has no column {name}; it has {', '.join(map(str, names)) or 'none'}")
 
 
-def _are_numbers(columns: Sequence[str]) -> bool:
-    """Whether columns are given by number, not by name."""
-    return bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
+def _are_names(fields: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether the first line of a table holds names, which it need not if `columns` are numbers."""
+    are_numbers = bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
+    return not are_numbers or set(columns) <= set(fields)
 
 
 def check_names(source: object, names: Iterable[str]) -> None:
@@ -230,11 +231,10 @@ def _name_fields(
     """Records of the lines below a header, or of all lines if `columns` are numbers that it does not have."""
     first = next(lines)
     names = first[1]
-    missing = [column for column in columns if column not in names]
-    if missing and _are_numbers(columns):
+    if not _are_names(names, columns):
         names, lines = [str(number) for number in range(len(names))], itertools.chain([first], lines)
         check_columns(file, names, columns)
-    elif missing:
+    elif missing := [column for column in columns if column not in names]:
         raise UserError(
             f"{file} has no column {missing[0]}; it has {', '.join(names)} (a table without a line of names "
             "takes numbers of columns, from 0)"

@@ -37,7 +37,7 @@ def test_a_generator_wider_than_its_discriminator_is_refused(size: float) -> Non
 
 
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match="width 230, which its 3 heads do not divide"):
+    with pytest.raises(UserError, match=r"generator_size 0\.3: model\.num_heads \(3\) does not divide"):
         Experiment().with_objective(ReplacedTokenDetection(generator_size=0.3))
 
 
