@@ -75,9 +75,10 @@ class Pod:
 
     def _start(self, number: int, port: int) -> subprocess.Popen[bytes]:
         count = len(self._commands)
+        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={DEVICES // count}"
         environment = {
             **self._environment,
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES // count}",
+            "XLA_FLAGS": flags,
             "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
             "JAX_NUM_PROCESSES": str(count),
             "JAX_PROCESS_ID": str(number),

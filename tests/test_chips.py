@@ -1,6 +1,7 @@
 """Several chips, for which CPU devices stand in: trials and measures dealt out, with the bytes of one."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def with_chips(count: int) -> dict[str, str]:
-    return {**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    return {**environment(), "XLA_FLAGS": flags}
 
 
 def bert_jax(*args: str, chips: int) -> str:

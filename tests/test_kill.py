@@ -28,7 +28,7 @@ def start(workdir: Path, corpus: Path) -> subprocess.Popen[bytes]:
     with (workdir.parent / f"{workdir.name}.log").open("ab") as log:
         return subprocess.Popen(
             command(*arguments(workdir, corpus, "--num-train-steps", str(STEPS))),
-            env={**environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
+            env={**environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""},
             stdout=log,
             stderr=log,
         )

@@ -92,7 +92,7 @@ def command(*args: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """The environment of a separate process: one CPU device, and the compiled programs of all tests."""
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    return {**os.environ, "JAX_PLATFORMS": "cpu"}
 
 
 def final_state(workdir: Path) -> dict[str, Any]:

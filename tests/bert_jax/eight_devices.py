@@ -26,11 +26,13 @@ import os
 import sys
 
 os.environ.setdefault("JAX_NUM_PROCESSES", "1")
-os.environ["XLA_FLAGS"] = (
-    f"--xla_force_host_platform_device_count={8 // int(os.environ['JAX_NUM_PROCESSES'])}"
-)
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling is nearly all of the time
+# Compiling is nearly all of the time.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_use_fusion_emitters=false"
+    f" --xla_force_host_platform_device_count={8 // int(os.environ['JAX_NUM_PROCESSES'])}"
+)
 
 import jax
 import numpy as np
