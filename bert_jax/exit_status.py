@@ -7,7 +7,8 @@ import traceback
 from data_pipeline.errors import UserError, may_pass
 
 FAILED = 1
-"""Training met NaN or infinity, a step does not fit the chip, or a bug in bert-jax (with a traceback)."""
+"""NaN or infinity in training, a step that does not fit the chip, a reader of the output (such as `head`)
+that ended first, or a bug in bert-jax (with a traceback)."""
 BAD_INPUT = 2
 """Bad input: a one-line message says what would be valid."""
 MAY_PASS = os.EX_UNAVAILABLE
@@ -25,9 +26,9 @@ def report(error: BaseException) -> int:
         case UserError():
             return _complain(str(error), status)
         case BrokenPipeError():
-            # The reader of our output, such as `head`, has closed it.
+            # What is still buffered is written when Python ends, and would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return FAILED  # as rich does
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""
             again = "; run the same command again" if may_pass(error) else ""

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_run
 from tests.data_pipeline.small_records import write_records
-from tests.tiny_run import arguments, write_corpus
+from tests.tiny_run import arguments, command, environment, write_corpus
 
 
 def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -494,3 +495,15 @@ def test_memory_that_runs_out_is_named() -> None:
         out_of_memory_as_user_error("--batch-size"),
     ):
         jnp.zeros((1 << 20, 1 << 26)).block_until_ready()  # 256 TB
+
+
+@pytest.mark.parametrize("words", [["--help"], ["compile", "--help"], ["inspect", "CORPUS"]])
+def test_output_that_nobody_reads_is_no_success(words: list[str], corpus: Path) -> None:
+    words = [str(corpus) if word == "CORPUS" else word for word in words]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as output:
+        done = subprocess.run(
+            command(*words), env=environment(), stdout=output, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")

@@ -61,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status; user errors are printed to stderr as one line."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run_command(argv)
+        status = _run_command(argv)
+        sys.stdout.flush()  # at the end of Python, a reader that is gone would be a traceback
+        return status
     except (UserError, OSError, KeyboardInterrupt) as error:
         return report(error)
 

@@ -17,6 +17,9 @@ from data_pipeline.errors import Unfinished, UserError
 
 State = TypeVar("State")
 
+_FULL = ("No space left on device", "Disk quota exceeded")
+"""What the system says of a full disk."""
+
 
 class Checkpoints:
     """The checkpoints in a work directory; one save at a time runs in the background.
@@ -168,7 +171,8 @@ class Checkpoints:
         return None
 
     def _unfinished(self, error: Exception) -> Unfinished:
-        unfinished = Unfinished(f"{self._describe(error)}; make room and run the same command again")
+        room = "make room and " if _gist(error) in _FULL else ""
+        unfinished = Unfinished(f"{self._describe(error)}; {room}run the same command again")
         unfinished.__cause__ = error
         return unfinished
 
@@ -241,7 +245,7 @@ def _hush_orbax() -> None:
 def _gist(error: Exception) -> str:
     """An exception in a few words, short enough for a sentence."""
     text = " ".join(str(error).split())
-    for cause in ("No space left on device", "File too large", "Disk quota exceeded", "Permission denied"):
+    for cause in (*_FULL, "File too large", "Permission denied"):
         if cause in text:
             return cause
     return f"{type(error).__name__}: {text[:200]}"

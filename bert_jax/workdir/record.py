@@ -246,10 +246,11 @@ def describe_kept(kept: Kept, now: Experiment) -> list[str]:
     """One line if more checkpoints are kept than this start asks for."""
     if kept == Kept.asked_for_by(now):
         return []
+    newest = "newest checkpoint" if kept.newest == 1 else f"{kept.newest} newest checkpoints"
     series = "".join(f" and that of every {steps}th step" for steps in kept.every)
     return [
-        f"note: the {kept.newest} newest checkpoints{series} are kept, as an earlier start asked; to keep "
-        f"fewer, change `kept` in {CONFIG_FILE}"
+        f"note: an earlier start asked to keep the {newest}{series}; to keep fewer, change `kept` in "
+        f"{CONFIG_FILE}"
     ]
 
 

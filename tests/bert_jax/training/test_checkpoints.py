@@ -1,6 +1,8 @@
 """Checkpoints: whole or absent, and a damaged one is never trained on."""
 
+import errno
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -192,7 +194,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
     with (
         files_no_larger_than(50_000),
-        pytest.raises(Unfinished, match=r"step 20 .*File too large.* that of step 10 is kept"),
+        pytest.raises(Unfinished, match=r"step 20 .*File too large.* that of step 10 is kept; run the"),
     ):
         save_and_wait()
     checkpoints.close()
@@ -233,6 +235,17 @@ def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Pa
     (line,) = said
     assert "step 20" in line
     assert line.endswith("that of step 10 is kept; trying that of step 30")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "make room and run"), (errno.EDQUOT, "make room and run"), (errno.EIO, "run")],
+)
+def test_room_is_asked_for_only_where_there_is_none(tmp_path: Path, number: int, advice: str) -> None:
+    checkpoints = Checkpoints(tmp_path, Kept(2), print)
+    said = str(checkpoints._unfinished(OSError(number, os.strerror(number))))
+    assert said.endswith(f"there is no earlier one; {advice} the same command again")
+    checkpoints.close()
 
 
 def test_parameters_alone_are_loaded_as_numpy(tmp_path: Path) -> None:
