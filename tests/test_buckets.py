@@ -1,5 +1,6 @@
 """Commands that read and write gs:// directly, against a server of buckets."""
 
+import dataclasses
 import json
 import os
 import platform
@@ -8,13 +9,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
+from bert_jax.cli.buckets import run_with_buckets
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease
 from bert_jax.parallel.lease_store import LeaseObjects
@@ -278,6 +280,40 @@ def test_a_killed_process_of_the_same_number_is_cleared_away(server: BucketServe
     with directory_of_run(RUN) as directory:
         assert (directory / COMPILED_DIRECTORY).is_dir()
         assert not leftover.exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Flags of a command."""
+
+    output: str = GRID
+
+
+def test_work_that_was_left_here_replaces_nothing_of_another_machine(server: BucketServer) -> None:
+    directory, place = bucket.BucketDirectory(GRID), place_for(GRID, "@outputs")
+
+    def end_early(text: str) -> Callable[[Output], None]:
+        def run(args: Output) -> None:
+            Path(args.output, "trial").write_text(text)
+            raise Unfinished("killed")
+
+        return run
+
+    for text in ("first", "second"):
+        with pytest.raises(Unfinished, match="killed"):
+            run_with_buckets("finetune", end_early(text), Output())
+        directory.upload(place, ["trial"])  # a copy that was cut off
+    directory.write("other", b"of another machine")
+    with pytest.raises(
+        UserError, match=f"^{GRID} was changed .* remove .*tiny.unsaved to go on with what the"
+    ):
+        run_with_buckets("finetune", end_early("third"), Output())
+    place.with_name("tiny.unsaved").unlink()
+    run_with_buckets("finetune", lambda _: None, Output())
+    assert {name: directory.read(name)[0] for name in ("trial", "other")} == {  # type: ignore[index]
+        "trial": b"second",
+        "other": b"of another machine",
+    }
 
 
 @pytest.mark.slow

@@ -17,7 +17,10 @@ from typing import Any
 
 from bert_jax.parallel import bucket_lease
 from data_pipeline import stand_in
-from data_pipeline.bucket import BucketDirectory, is_bucket
+from data_pipeline.atomic import write_json
+from data_pipeline.bucket import BucketDirectory, Object, is_bucket, is_same
+from data_pipeline.errors import UserError
+from data_pipeline.json_text import load_json
 
 _OUTPUTS = ("output", "csv", "plot", "json")
 """Names of the flags whose place a command writes."""
@@ -95,12 +98,27 @@ def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) ->
 
 def _stand_in_for_output(url: str, resumes: bool) -> Path:
     """The place of an output, with what the bucket has; or, if the command `resumes`, with what a start left
-    here that ended before it was copied to the bucket."""
+    here that ended before it was copied to the bucket.
+
+    Raises UserError: there is such a rest, but the bucket holds what others wrote since.
+    """
     place = stand_in.place_for(url, "@outputs")
     unsaved = _unsaved(place)
     if resumes and unsaved.exists() and place.exists():
+        if _others_wrote(url, place):
+            raise UserError(
+                f"{url} was changed after an earlier start had left its work in {place}; remove {unsaved} to "
+                f"go on with what the bucket has"
+            )
         print(f"continuing with what an earlier start left in {place}", flush=True)
-        return place
+    else:
+        _copy_output_here(url, place)
+    if resumes:
+        write_json(unsaved, {name: one.generation for name, one in _objects(url).items()})
+    return place
+
+
+def _copy_output_here(url: str, place: Path) -> None:
     if place.is_dir():
         shutil.rmtree(place)
     else:
@@ -108,11 +126,22 @@ def _stand_in_for_output(url: str, resumes: bool) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     if BucketDirectory(url).exists():
         stand_in.fetch(url, "@outputs")
-    if resumes:
-        unsaved.touch()
-    return place
 
 
 def _unsaved(place: Path) -> Path:
-    """A file that is beside a stand-in while it holds what the bucket lacks."""
+    """A file that is beside a stand-in while it holds what the bucket lacks: what the bucket held."""
     return place.with_name(f"{place.name}.unsaved")
+
+
+def _others_wrote(url: str, place: Path) -> bool:
+    """Whether a bucket holds what is new since a start began here, and was not copied from here."""
+    before = load_json(_unsaved(place))
+    return any(
+        before.get(name) != one.generation and not is_same(place / name, one)
+        for name, one in _objects(url).items()
+    )
+
+
+def _objects(url: str) -> dict[str, Object]:
+    """The objects of a directory but for the lease, which each process replaces."""
+    return {name: one for name, one in BucketDirectory(url).list().items() if name != stand_in.LEASE_FILE}
