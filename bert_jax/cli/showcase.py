@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
@@ -99,7 +101,7 @@ def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:
             return
 
 
-def _maskable(ids: list[int], continues_word) -> int | None:  # type: ignore[no-untyped-def]
+def _maskable(ids: list[int], continues_word: np.ndarray) -> int | None:
     """The position nearest the middle that holds a one-piece word, or None.
 
     The first token and the last two are left out.
