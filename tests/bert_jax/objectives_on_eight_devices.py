@@ -35,8 +35,12 @@ from tests.bert_jax.encoders import ENCODERS, MODES_OF_CASES, RESUMED_CASES
 def learn(
     objective: str, encoder: str, parallel: ParallelConfig, devices: list[jax.Device]
 ) -> tuple[Program, TrainState]:
-    """A program of two layers with a z-loss, and its state after a step with the objective's own slots."""
-    model = dataclasses.replace(EXPERIMENT.model, num_layers=2, **ENCODERS[encoder])
+    """A program with a z-loss, and its state after a step with the objective's own slots.
+
+    Encoders have two layers, since some differ from layer to layer; objectives on the plain one need one.
+    """
+    num_layers = 1 if encoder == "bert" else 2
+    model = dataclasses.replace(EXPERIMENT.model, num_layers=num_layers, **ENCODERS[encoder])
     optimizer = OptimizerConfig(name="muon")
     experiment = dataclasses.replace(EXPERIMENT, model=model, optimizer=optimizer, parallel=parallel)
     experiment = experiment.with_objective(OBJECTIVES[objective](z_loss=0.1))
