@@ -42,6 +42,14 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--model.num-layer", "6"],
         ["--model.num-layer;", "--model.num-layers"],
     ),
+    "a required flag that is misspelt": (
+        ["pretrain", "base", "--wrokdir", "w"],
+        ["unknown flag --wrokdir; nearest: --workdir"],
+    ),
+    "the other form of a flag, and none that is required": (
+        ["finetune", "classify", "--no-grid"],
+        ["missing --", "--model", "--output"],
+    ),
     "wrong type": (
         ["pretrain", "base", "--workdir", "w", "--model.num-layers", "six"],
         ["error: --model.num-layers: invalid value 'six'; expected --model.num-layers INT"],

@@ -49,12 +49,12 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
 ) -> None:
     output = tmp_path / "study"
     shutil.copytree(undisturbed, output, symlinks=True)
-    assert main(study(data, output, "--workers", "1", "--status")) == 0
+    assert main(study(data[4:], output, "--status")) == 0
     assert json.loads((output / "progress.json").read_text())["left"] == 0
     assert "14 of 14 done" in capfd.readouterr().out
     assert main(study(data, output, "--workers", "1", "--seeds", "3")) == 0
     begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
-    assert main(study(data, output, "--workers", "1", "--seeds", "4", "--status")) == 75
+    assert main(study(data[4:], output, "--seeds", "4", "--status")) == 75
     assert len(begun) == 3 + 4
     assert all("/seed-2/" in line for line in begun)
     before, now = outcomes(undisturbed), outcomes(output)
@@ -252,6 +252,17 @@ def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.Ca
     assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 75
     assert "0 of 24 done, 24 left" in capsys.readouterr().out
     assert not (tmp_path / "study").exists()
+
+
+def test_status_needs_neither_corpus_nor_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["study", "figure5", "--scale", "small", "--output", str(tmp_path), "--budget-flops", "4e13"]
+    planned = {}
+    for size in (4000, 8000):  # a larger vocabulary leaves fewer steps, and so fewer checkpoints to measure
+        identity = {"study": "figure5", "scale": "small", "budget_hours": None, "vocabulary_size": size}
+        (tmp_path / "study.json").write_text(json.dumps(identity))
+        assert main([*words, "--status"]) == 75
+        planned[size] = int(re.search(r"0 of (\d+) done", capsys.readouterr().out)[1])  # type: ignore[index]
+    assert planned[4000] > planned[8000] > 0
 
 
 @pytest.mark.tpu

@@ -75,7 +75,10 @@ def parse_flags(
         if not stop.code:
             print(_wrap(page.getvalue()))
             raise
-        raise UserError(_one_line(screen.getvalue())) from None
+        # A required flag that is misspelt is missing, too, and the misspelt one says more.
+        wrong = _unknown_flags(argv, _known_flags(kind, command, default))
+        line = _name_unknown(wrong[0], kind, command, default) if wrong else _one_line(screen.getvalue())
+        raise UserError(line) from None
     if unknown:
         raise UserError(_name_unknown(unknown[0], kind, command, default))
     return value
@@ -188,10 +191,19 @@ def _wrap_line(line: str, indent: int) -> str:
     return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=" " * indent))
 
 
+def _unknown_flags(argv: Sequence[str], known: Collection[str]) -> list[str]:
+    flags = (_flag(word) for word in argv if word.startswith("--"))
+    return [flag for flag in flags if flag not in known]
+
+
+def _flag(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
 def _name_unknown(argument: str, kind: type[T], command: str, default: T | None) -> str:
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; `{command} --help` lists what is valid"
-    flag = argument.partition("=")[0].replace("_", "-")
+    flag = _flag(argument)
     near = difflib.get_close_matches(flag, _known_flags(kind, command, default), n=3, cutoff=0.5)
     hint = f"nearest: {', '.join(near)}; " if near else ""
     return f"unknown flag {flag}; {hint}`{command} --help` lists all"
@@ -201,7 +213,7 @@ def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:
     screen = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(screen):
         parse_flags(kind, ["--help"], command=command, default=default)
-    return sorted(set(re.findall(r"^ *(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
+    return sorted(set(re.findall(r"(?<!-h)(?:^ *|, )(--[\w.-]+)", screen.getvalue(), re.MULTILINE)))
 
 
 def _one_line(screen: str) -> str:

@@ -107,16 +107,18 @@ def claim(directory: Path, identity: Mapping[str, Any]) -> None:
         write_shared(directory, STUDY_FILE, identity)
 
 
-def check_unchanged(directory: Path, plan: Plan, corpus: str) -> None:
+def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
     """Raises UserError if jobs were done with other settings, or on another corpus.
 
     Args:
       directory: of the study.
       plan: its jobs.
       corpus: fingerprint of the corpus.
+      vocabulary_size: of the corpus.
     """
-    before = _check_same(directory, {"corpus": corpus})
-    write_shared(directory, STUDY_FILE, {**before, "corpus": corpus})
+    now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
+    before = _check_same(directory, now)
+    write_shared(directory, STUDY_FILE, {**before, **now})
     for job in plan.jobs:
         _check_unchanged(directory, job)
 
@@ -132,8 +134,14 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     return before
 
 
+def known_vocabulary_size(directory: Path) -> int | None:
+    """Of the corpus of a study; None before it has begun. Raises UserError if `study.json` is damaged."""
+    return read_study(directory).get("vocabulary_size") if (directory / STUDY_FILE).exists() else None
+
+
 def read_study(directory: Path) -> dict[str, Any]:
-    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint.
+    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint and the
+    size of its vocabulary.
 
     Raises UserError if it is damaged.
     """

@@ -20,6 +20,7 @@ from bert_jax.studies.directory import (
     check_unchanged,
     claim,
     forget_failures,
+    known_vocabulary_size,
     pull_ended,
     write_progress,
 )
@@ -32,7 +33,6 @@ from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
 from bert_jax.study import HeldoutLM, Scale
 from bert_jax.tpu.topology import open_slice
-from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description, describe
 from data_pipeline.errors import UserError
 from data_pipeline.stand_in import bucket_of
@@ -51,15 +51,15 @@ def run_study(args: RunStudy) -> int:
     if args.seeds is not None:
         scale = dataclasses.replace(scale, seeds=args.seeds)
     pull_ended(args.output)
+    if args.status:
+        check_directory(args.output, _identity(args))
+        return _show_status(args, _plan(args, scale))
     needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.measures_at(scale))
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
     _check_flags(args)
     check_directory(args.output, _identity(args))
-    if args.status:
-        is_made = not makes_data(args.output, corpus, tasks) or (Path(corpus) / MANIFEST_FILE).exists()
-        return _show_status(args, _plan(args, scale, describe(corpus) if is_made else None))
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
@@ -87,7 +87,7 @@ def run_study(args: RunStudy) -> int:
     claim(args.output, _identity(args))
     if args.retry:
         forget_failures(args.output, plan)
-    check_unchanged(args.output, plan, described.fingerprint)
+    check_unchanged(args.output, plan, described.fingerprint, described.vocabulary_size)
     copy_reusable(args.output, reusable)
     write_progress(args.output, plan, args.argv)
     status = run_workers(args.argv, rounds)
@@ -142,23 +142,29 @@ def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
 
 
 def _plan(
-    args: RunStudy, scale: Scale, corpus: Description | None, steps: Mapping[str, int] | None = None
+    args: RunStudy,
+    scale: Scale,
+    corpus: Description | None = None,
+    steps: Mapping[str, int] | None = None,
 ) -> Plan:
     """The plan on a corpus, whose vocabulary the models have, with what the flags change.
 
     Args:
       args: the flags.
       scale: with the flags' seeds.
-      corpus: None if it is still to be made.
+      corpus: None to plan without it, with the size of vocabulary that the directory tells.
       steps: of arms of which the directory has none.
     """
     changes = given_settings(args.experiment, args.given)
     if corpus is not None:
         changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **changes}
+    elif size := known_vocabulary_size(args.output):
+        changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
     plan = make_plan(args.study, args.scale, scale, changes, args.budget_flops, of_arms)
-    check_steps(kept, plan, args.output)
+    if corpus is not None:
+        check_steps(kept, plan, args.output)
     return plan
 
 

@@ -22,7 +22,7 @@ def plan(**changes: Changes) -> Plan:
 def done(directory: Path, corpus: str, plan: Plan) -> Path:
     """A study of which the base is pretrained, LTR's pretraining failed, and the others are not begun."""
     claim(directory, {"study": "tiny", "scale": "one"})
-    check_unchanged(directory, plan, corpus)
+    check_unchanged(directory, plan, corpus, 30)
     for job in plan.jobs:
         if isinstance(job, Pretraining) and job.path in (BASE, LTR):
             error = "NaN" if job.path == LTR else ""
