@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ class Metric:
         if self.scale == 100:
             return f"{100 * mean:.1f} ± {100 * deviation:.1f}%"
         return f"{self.form.format(mean)} ± {deviation:.2g}"
+
+
+def only_guesses(metrics: Iterable[Metric], row: Mapping[str, float]) -> bool:
+    """Whether no metric of a held-out row is better than that of always guessing; False without a guess."""
+    scores = [(row[metric.name], row[metric.guess_name]) for metric in metrics if metric.guess_name in row]
+    return bool(scores) and all(score <= guess for score, guess in scores)
 
 
 class Task(Protocol):

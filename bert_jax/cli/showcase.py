@@ -11,6 +11,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.objectives import Objective
+from bert_jax.task import only_guesses
 from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.directory import corpus_of
 from bert_jax.workdir.record import read_record
@@ -42,6 +43,11 @@ def summarise(workdir: Path, objective: Objective) -> None:
         if metric.guess_name in row:
             value, guess = metric.show(row[metric.name]), metric.show(row[metric.guess_name])
             print(f"  {metric.label} {value:>6}   always guessing {metric.guess}: {guess}")
+    if only_guesses(objective.metrics, row):
+        print(
+            "warning: this is no better than guessing; try more steps, a lower --optimizer.learning-rate or "
+            "more --optimizer.warmup-steps"
+        )
 
 
 def export_and_fill(workdir: Path, corpus: str) -> None:

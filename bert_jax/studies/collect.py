@@ -7,6 +7,7 @@ from pathlib import Path
 from bert_jax.studies.directory import Ended, read_ended
 from bert_jax.studies.plan import Measuring, Plan, Pretraining
 from bert_jax.studies.results import Measurement, PretrainedRun, StudyResults
+from bert_jax.task import only_guesses
 from bert_jax.training.accounting import flops_done
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 
@@ -42,15 +43,18 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
 def _pretrained(directory: Path, arm: str, seed: int, run: Pretraining, ended: Ended | None) -> PretrainedRun:
     rows = read_rows(directory / run.path / METRICS_FILE)
     step = max((row["step"] for row in rows), default=0)
+    heldout = [row for row in rows if row["split"] == "heldout"]
+    has_ended = bool(heldout) and heldout[-1]["step"] == run.experiment.num_train_steps
     return PretrainedRun(
         arm=arm,
         seed=seed,
         step=step,
         num_train_steps=run.experiment.num_train_steps,
-        heldout=[row for row in rows if row["split"] == "heldout"],
+        heldout=heldout,
         flops=flops_done(run.experiment, step),
         seconds=math.fsum(row.get("timing", {}).get("seconds", 0.0) for row in rows),
         devices=ended.devices if ended else "",
+        only_guesses=has_ended and only_guesses(run.experiment.objective.metrics, heldout[-1]),
     )
 
 

@@ -138,6 +138,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "num_jobs": results.num_jobs,
         "num_done": results.num_done,
         "failed": results.failed,
+        "only_guessing": _only_guessing(results),
         "base": table.base,
         "columns": columns,
         "has_paper": any(cell.published is not None for cell in table.cells.values()),
@@ -304,6 +305,15 @@ def _shared(results: StudyResults) -> list[tuple[str, str]]:
     """Pairs of arms whose pretraining is the same one."""
     pairs = itertools.combinations(results.experiments.items(), 2)
     return [(one, other) for (one, settings), (other, others) in pairs if settings == others]
+
+
+def _only_guessing(results: StudyResults) -> dict[str, list[int]]:
+    """Arm -> seeds whose pretraining has ended no better than guessing."""
+    found: dict[str, list[int]] = {}
+    for run in results.runs:
+        if run.only_guesses:
+            found.setdefault(run.arm, []).append(run.seed)
+    return found
 
 
 def _costs(results: StudyResults) -> list[dict[str, Any]]:

@@ -56,6 +56,8 @@ class PretrainedRun:
     """Time spent in steps and evaluation."""
     devices: str
     """Such as "1 x cpu"."""
+    only_guesses: bool = False
+    """Whether it has ended with held-out metrics that are no better than those of guessing."""
 
 
 @dataclasses.dataclass(frozen=True)

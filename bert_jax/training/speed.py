@@ -82,7 +82,8 @@ class Stopwatch:
           Seconds, what was noted and, if any step was counted, rates.
         """
         seconds, steps, noted = time.perf_counter() - self._began, self._steps, self._noted
-        flops_per_second = self._flops / max(seconds, 1e-9)
+        # With features from disk, what is left of a model is a head, whose FLOPs are not counted.
+        flops_per_second = self._flops / max(seconds, 1e-9) if self._flops else None
         self._restart()
         if not steps:
             return {"seconds": seconds, **noted}
@@ -94,7 +95,9 @@ class Stopwatch:
             "sequences_per_second": steps * sequences_per_step / seconds,
             "tokens_per_second": steps * tokens_per_step / seconds,
             "model_flops_per_second": flops_per_second,
-            "fraction_of_peak": flops_per_second / (peak * len(self._devices)) if peak else None,
+            "fraction_of_peak": flops_per_second / (peak * len(self._devices))
+            if peak and flops_per_second
+            else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
             "seconds_left": left * seconds / (self._work_left(step - steps) - left),
         }

@@ -1,12 +1,28 @@
 """What a run of the quickstart ends with."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from bert_jax.cli.showcase import export_and_fill
-from bert_jax.objectives import LeftToRight
+from bert_jax.cli.showcase import export_and_fill, summarise
+from bert_jax.objectives import LeftToRight, MaskedLMAndNSP
+from bert_jax.training.metric_log import METRICS_FILE
 from tests.bert_jax.small_run import make_run
+
+GUESSED = {"mlm_accuracy": 0.125, "mlm_guess_accuracy": 0.125, "nsp_accuracy": 0.5, "nsp_guess_accuracy": 0.6}
+
+
+@pytest.mark.parametrize(("mlm_accuracy", "warned"), [(0.125, True), (0.13, False)])
+def test_a_run_that_learnt_nothing_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mlm_accuracy: float, warned: bool
+) -> None:
+    row = {"step": 8, "split": "heldout", "examples": 9.0, **GUESSED, "mlm_accuracy": mlm_accuracy}
+    (tmp_path / METRICS_FILE).write_text(json.dumps(row) + "\n")
+    summarise(tmp_path, MaskedLMAndNSP())
+    said = capsys.readouterr().out
+    assert "always guessing the most frequent token: 12.5%" in said
+    assert ("no better than guessing" in said) == warned
 
 
 def test_a_model_trained_left_to_right_is_exported_and_fills_no_mask(

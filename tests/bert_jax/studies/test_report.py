@@ -56,6 +56,16 @@ def texts(known: StudyResults) -> tuple[str, str]:
     return render(known, make_table(known), {})
 
 
+def test_pretrainings_that_learnt_nothing_are_named() -> None:
+    known = results(measurements(SCORES))
+    runs = [dataclasses.replace(run, only_guesses=run.arm == "mlm" and run.seed != 1) for run in known.runs]
+    markdown, page = texts(dataclasses.replace(known, runs=runs))
+    assert "no better than guessing" in markdown
+    assert "- mlm: seed 0, 2\n" in markdown
+    assert "mlm: seed 0, 2" in Page(page).text
+    assert not any("no better than guessing" in text for text in texts(known))
+
+
 def test_every_number_that_went_in_is_a_line(report: Path) -> None:
     with (report / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -22,6 +22,16 @@ def test_later_steps_that_take_longer_are_counted_as_such(step: int, counted: in
     assert timing["seconds_left"] == pytest.approx(laps * timing["seconds"])
 
 
+def test_flops_that_are_not_counted_have_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_jax.training.speed.peak_flops", lambda kind: 1e12)
+    stopwatch = Stopwatch(jax.devices(), work_left)
+    for flops in (0, 1):
+        stopwatch.count(flops)
+        timing = stopwatch.lap(1, 1.0, 1.0, 0.0)
+        for rate in ("model_flops_per_second", "fraction_of_peak"):
+            assert (timing[rate] is None) == (flops == 0)
+
+
 def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])

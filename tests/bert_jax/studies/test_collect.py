@@ -1,0 +1,37 @@
+"""What is read from a study's directory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax.studies.collect import collect
+from bert_jax.studies.plan import make_plan
+from bert_jax.training.metric_log import METRICS_FILE
+from tests.bert_jax.studies.small_study import STUDY
+
+LEARNT = {"mlm_accuracy": 0.2, "mlm_guess_accuracy": 0.1, "nsp_accuracy": 0.5, "nsp_guess_accuracy": 0.6}
+NOT_LEARNT = {**LEARNT, "mlm_accuracy": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "only_guesses"),
+    [
+        ([], False),
+        ([(4, NOT_LEARNT)], False),  # it may yet learn
+        ([(4, LEARNT), (8, NOT_LEARNT)], True),
+        ([(4, NOT_LEARNT), (8, LEARNT)], False),
+        ([(8, {"mlm_accuracy": 0.0})], False),
+    ],
+)
+def test_a_pretraining_that_ended_no_better_than_guessing_is_known(
+    tmp_path: Path, rows: list[tuple[int, dict[str, Any]]], only_guesses: bool
+) -> None:
+    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    (path,) = {run.path for (arm, _), run in plan.runs.items() if arm == "base"}
+    (tmp_path / path).mkdir(parents=True)
+    lines = [json.dumps({"step": step, "split": "heldout", **metrics}) + "\n" for step, metrics in rows]
+    (tmp_path / path / METRICS_FILE).write_text("".join(lines))
+    found = {run.arm: run.only_guesses for run in collect(plan, tmp_path).runs}
+    assert found == {arm: only_guesses and arm == "base" for arm in found}
