@@ -26,7 +26,7 @@ from experiments.measures import (
     SMALL_SST2,
     SST2,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import LARGER, SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 SIZES = {
     "size_3_768_12": replace(BASE, model=replace(BASE.model, num_layers=3)),
@@ -91,7 +91,7 @@ TABLE6 = Study(
             seeds=3,
             arms=_tiny_arms(SMALL),
             base="size_2_128_4",
-            changes=_other(SMALL),
+            changes={**_other(SMALL), **LARGER},
             measures=(PERPLEXITY, SMALL_COLA, SMALL_SST2, SMALL_SICK, BLIMP),
             note=SMALL_NOTE.replace(
                 "models of 2 layers of width 128", "models of 0.2 to 4 million parameters"
@@ -101,7 +101,7 @@ TABLE6 = Study(
             seeds=2,
             arms=_tiny_arms(SMOKE),
             base="size_2_128_4",
-            changes=_other(SMOKE),
+            changes={**_other(SMOKE), **LARGER},
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
             note=SMOKE_NOTE.replace("of 2 layers of width 128", "of 1 to 4 layers"),

@@ -10,7 +10,7 @@ from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import NER, PACKAGE, SMALL_NER
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import LARGER, SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
 
 
 def _arms(num_layers: int, width: int) -> dict[str, Arm]:
@@ -59,7 +59,7 @@ TABLE7 = Study(
         "small": Scale(
             seeds=3,
             arms=_arms(6, 128),
-            changes={**SMALL, "model.num_layers": 6},
+            changes={**SMALL, **LARGER, "model.num_layers": 6},
             measures=(SMALL_NER,),
             note=SMALL_NOTE.replace("2 layers", "6 layers"),
         ),
