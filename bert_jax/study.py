@@ -88,6 +88,10 @@ class Probe(Finetuned):
 
     of_column: ClassVar[tuple[str, ...]] = (*Measure.of_column, "layer")
 
+    def __post_init__(self) -> None:
+        if self.layer is not None and self.layer < 0:
+            raise UserError(f"{self.column}: layer is {self.layer}; it must be 0, the embeddings, or more")
+
     @property
     def name(self) -> str:
         return f"{super().name}-probe"
@@ -119,10 +123,12 @@ class MinimalPairs(Measure):
     """File or directory of pairs inside that of all tasks."""
     score: SentenceScoring = "pll_word_l2r"
     """How masked models score a sentence; models that read in one direction take the likelihood."""
+    variant: str = ""
+    """Tells two sets of pairs apart."""
 
     @property
     def name(self) -> str:
-        return f"minimal-pairs-{self.score}"
+        return "-".join(filter(None, ("minimal-pairs", self.score, self.variant)))
 
 
 @dataclasses.dataclass(frozen=True)

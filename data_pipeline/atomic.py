@@ -46,6 +46,11 @@ def atomically(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+def is_partial(path: str) -> bool:
+    """Whether a path is one that `atomically` yields."""
+    return path.rpartition("/")[2].startswith(".") and path.endswith(".partial")
+
+
 def copy_tree(source: Path, target: Path, *, leaves_out: str = "") -> None:
     """Copies a directory, but for files of a name.
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from data_pipeline.atomic import is_partial
 from data_pipeline.bucket import BucketDirectory, Object, is_same
 from data_pipeline.errors import UserError
 
@@ -111,8 +112,9 @@ def shared_directory(url: str) -> Path:
 
 
 def is_empty(directory: Path) -> bool:
-    """Whether a directory has no files but that which says for which one of a bucket it stands."""
-    return {path.name for path in directory.iterdir()} <= {_MARK}
+    """Whether a directory has no files but those that another process is just writing, and the one that says
+    for which directory of a bucket it stands."""
+    return all(path.name == _MARK or is_partial(path.name) for path in directory.iterdir())
 
 
 def pull(directory: Path, choose: Callable[[Collection[str]], Collection[str]]) -> None:
@@ -233,6 +235,5 @@ def _is_copied(name: str, leaves_checkpoints: bool) -> bool:
     of_checkpoint = leaves_checkpoints and name.startswith(
         (f"{CHECKPOINTS_DIRECTORY}/", f"{DAMAGED_DIRECTORY}/")
     )
-    is_partial = name.rpartition("/")[2].startswith(".") and name.endswith(".partial")
     is_of_one_side = name in _NOT_COPIED or name.startswith(f"{COMPILED_DIRECTORY}/")
-    return not (of_checkpoint or is_partial or is_of_one_side)
+    return not (of_checkpoint or is_partial(name) or is_of_one_side)

@@ -2,9 +2,9 @@
 
 bert-jax study departures --output studies/departures --corpus corpora/wiki_books --tasks tasks/
 
-All arms spend the same number of floating-point operations. Beside each stands what its source says that it
-gives: on other data and of other models, so that the effect need not be the same here. A chain as NeoBERT's
-(Le Breton et al. 2025, arXiv 2502.19587) follows, with other links.
+At scales `paper` and `small` all arms spend the same number of floating-point operations. Beside each stands
+what its source says that it gives: on other data and of other models, so that the effect need not be the same
+here. A chain as NeoBERT's (Le Breton et al. 2025, arXiv 2502.19587) follows, with other links.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL, SMOKE, small_note, smoke_note
 
 _ROTARY: Changes = {"model.positions": "rotary"}
 _PRE_NORM: Changes = {"model.normalization_place": "pre"}
@@ -206,7 +206,7 @@ DEPARTURES = Study(
             budget_flops=3.4918e13,  # those of 2,500 steps of the base
             arms=_arms(SMALL, (SMALL_SICK,)),
             measures=(PERPLEXITY, BITS, SMALL_SICK, BLIMP),
-            note=f"{SMALL_NOTE} {_BUDGET_NOTE} {_CHAIN_NOTE}",
+            note=f"{small_note()} {_BUDGET_NOTE} {_CHAIN_NOTE}",
         ),
         "smoke": Scale(
             seeds=2,
@@ -214,7 +214,7 @@ DEPARTURES = Study(
             arms=_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
             measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
-            note=f"{SMOKE_NOTE} {_CHAIN_NOTE}",
+            note=f"{smoke_note()} {_CHAIN_NOTE}",
         ),
     },
 )

@@ -9,7 +9,7 @@ from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import MNLI, PACKAGE, SMALL_SICK, SMALL_SST2
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL, SMOKE, small_note, smoke_note
 from experiments.table5 import LTR_NO_NSP
 
 
@@ -30,14 +30,14 @@ FIGURE5 = Study(
             seeds=3,
             changes={**SMALL, **_kept(500)},
             measures=(replace(SMALL_SICK, every=500), replace(SMALL_SST2, every=500)),
-            note=SMALL_NOTE,
+            note=small_note(),
         ),
         "smoke": Scale(
             seeds=2,
             changes={**SMOKE, **_kept(200)},
             measures=(replace(PACKAGE, every=200),),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE,
+            note=smoke_note(),
         ),
     },
 )

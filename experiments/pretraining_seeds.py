@@ -21,7 +21,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL, SMOKE, small_note, smoke_note
 
 PRETRAINING_SEEDS = Study(
     name="pretraining_seeds",
@@ -35,14 +35,14 @@ PRETRAINING_SEEDS = Study(
             seeds=8,
             changes=SMALL,
             measures=(SMALL_COLA, SMALL_SST2, SMALL_STSB, SMALL_SICK, BLIMP, BITS),
-            note=SMALL_NOTE,
+            note=small_note(),
         ),
         "smoke": Scale(
             seeds=4,
             changes=SMOKE,
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE,
+            note=smoke_note(),
         ),
     },
 )

@@ -53,12 +53,19 @@ SMOKE: Changes = {
     "checkpoint_every": 200,
 }
 
-SMALL_NOTE = (
-    "Scaled down: models of 2 layers of width 128 with rotary positions, 2,250 steps of 64 sequences of 64 "
-    "tokens and 250 of 128; fewer fine-tunings, and of tasks only those that are named. The table says how "
-    "the arms differ at this size. It does not say how BASE or LARGE would."
-)
-SMOKE_NOTE = (
-    "A check that everything works: models of 2 layers of width 128 with rotary positions, 600 steps on the "
-    "installed documentation. It allows no conclusion about the arms."
-)
+
+def small_note(models: str = "models of 2 layers of width 128") -> str:
+    """What the reports of studies with SMALL say of the scale."""
+    return (
+        f"Scaled down: {models} with rotary positions, 2,250 steps of 64 sequences of 64 tokens and 250 of "
+        "128; fewer fine-tunings, and of tasks only those that are named. The table says how the arms differ "
+        "at this size. It does not say how BASE or LARGE would."
+    )
+
+
+def smoke_note(models: str = "models of 2 layers of width 128") -> str:
+    """What the reports of studies with SMOKE say of the scale."""
+    return (
+        f"A check that everything works: {models} with rotary positions, 600 steps on the installed "
+        "documentation. It allows no conclusion about the arms."
+    )

@@ -8,7 +8,7 @@ from bert_jax.study import Arm, HeldoutLM, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import NEIGHBOURS, PACKAGE
-from experiments.scales import SMOKE, SMOKE_NOTE
+from experiments.scales import SMOKE, smoke_note
 
 SMOKE_STUDY = Study(
     name="smoke",
@@ -25,6 +25,6 @@ SMOKE_STUDY = Study(
         HeldoutLM("LM bits/byte", "bits_per_byte"),
     ),
     scales={
-        "smoke": Scale(seeds=2, changes=SMOKE, corpus=INSTALLED_DOCUMENTATION, note=SMOKE_NOTE),
+        "smoke": Scale(seeds=2, changes=SMOKE, corpus=INSTALLED_DOCUMENTATION, note=smoke_note()),
     },
 )

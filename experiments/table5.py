@@ -35,7 +35,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL, SMOKE, small_note, smoke_note
 
 NO_NSP = replace(BASE, objective=MaskedLM())
 LTR_NO_NSP = BASE.with_objective(LeftToRight())
@@ -67,7 +67,7 @@ TABLE5 = Study(
             changes=SMALL,
             finetuning={"features.lstm_width": 128},
             measures=(SMALL_SICK, SMALL_SST2, SMALL_SQUAD, SMALL_NER_PROBE, BLIMP),
-            note=SMALL_NOTE,
+            note=small_note(),
         ),
         "smoke": Scale(
             seeds=2,
@@ -75,7 +75,7 @@ TABLE5 = Study(
             finetuning={"features.lstm_width": 128},
             measures=(PACKAGE, NEIGHBOURS, PACKAGE_PROBE),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE,
+            note=smoke_note(),
         ),
     },
 )

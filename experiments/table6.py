@@ -26,7 +26,7 @@ from experiments.measures import (
     SMALL_SST2,
     SST2,
 )
-from experiments.scales import LARGER, SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import LARGER, SMALL, SMOKE, small_note, smoke_note
 
 SIZES = {
     "size_3_768_12": replace(BASE, model=replace(BASE.model, num_layers=3)),
@@ -93,9 +93,7 @@ TABLE6 = Study(
             base="size_2_128_4",
             changes={**_other(SMALL), **LARGER},
             measures=(PERPLEXITY, SMALL_COLA, SMALL_SST2, SMALL_SICK, BLIMP),
-            note=SMALL_NOTE.replace(
-                "models of 2 layers of width 128", "models of 0.2 to 4 million parameters"
-            ),
+            note=small_note("models of 0.4 to 3 million parameters"),
         ),
         "smoke": Scale(
             seeds=2,
@@ -104,7 +102,7 @@ TABLE6 = Study(
             changes={**_other(SMOKE), **LARGER},
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE.replace("of 2 layers of width 128", "of 1 to 4 layers"),
+            note=smoke_note("models of 1 to 4 layers"),
         ),
     },
 )

@@ -10,7 +10,7 @@ from bert_jax.study import Arm, Changes, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import NER, PACKAGE, SMALL_NER
-from experiments.scales import LARGER, SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import LARGER, SMALL, SMOKE, small_note, smoke_note
 
 
 def _arms(num_layers: int, width: int) -> dict[str, Arm]:
@@ -61,7 +61,7 @@ TABLE7 = Study(
             arms=_arms(6, 128),
             changes={**SMALL, **LARGER, "model.num_layers": 6},
             measures=(SMALL_NER,),
-            note=SMALL_NOTE.replace("2 layers", "6 layers"),
+            note=small_note("models of 6 layers of width 128"),
         ),
         "smoke": Scale(
             seeds=2,
@@ -70,7 +70,7 @@ TABLE7 = Study(
             finetuning={"epochs": (2.0,)},
             measures=(PACKAGE,),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE,
+            note=smoke_note(),
         ),
     },
 )

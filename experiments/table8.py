@@ -9,7 +9,7 @@ What the paper reports is in `TABLE8.published`: MNLI and NER fine-tuned, and NE
 
 from dataclasses import replace
 
-from bert_jax.study import Arm, Scale, Study
+from bert_jax.study import Arm, Measure, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION, MaskingConfig
 from experiments.base import BASE
 from experiments.measures import (
@@ -25,7 +25,7 @@ from experiments.measures import (
     SMALL_NER,
     SMALL_SICK,
 )
-from experiments.scales import SMALL, SMALL_NOTE, SMOKE, SMOKE_NOTE
+from experiments.scales import SMALL, SMOKE, small_note, smoke_note
 
 MASKINGS = {
     "mask_100_0_0": replace(
@@ -48,11 +48,21 @@ MASKINGS = {
 ALIASES = {"mask_80_10_10": "base"}
 """The other row of the table: its name, and the experiment that it is."""
 
+
+def _arms(finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
+    """The rows of the table; models that see no [MASK] in training have only the measures `finetuned`."""
+    without = tuple(measure.name for measure in finetuned)
+    maskings = {"mask_80_10_10": BASE, **MASKINGS}
+    return {
+        name: Arm(run, measured=None if run.data.masking.mask else without) for name, run in maskings.items()
+    }
+
+
 TABLE8 = Study(
     name="table8",
     title="Table 8: what replaces masked tokens (Devlin et al. 2019)",
     base="mask_80_10_10",
-    arms={"mask_80_10_10": Arm(BASE)} | {name: Arm(experiment) for name, experiment in MASKINGS.items()},
+    arms=_arms((MNLI, NER, FEATURES_NER)),
     measures=(MNLI, NER, FEATURES_NER),
     published={
         "mask_80_10_10": {"MNLI-m": 84.2, "NER": 95.4, "NER features": 94.9},
@@ -67,15 +77,17 @@ TABLE8 = Study(
         "small": Scale(
             seeds=3,
             changes=SMALL,
+            arms=_arms((SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER)),
             measures=(SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER, BLIMP, PERPLEXITY, ALL_MASK_PERPLEXITY),
-            note=SMALL_NOTE,
+            note=small_note(),
         ),
         "smoke": Scale(
             seeds=2,
             changes=SMOKE,
+            arms=_arms((PACKAGE, NEIGHBOURS)),
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
-            note=SMOKE_NOTE,
+            note=smoke_note(),
         ),
     },
 )

@@ -203,6 +203,7 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
             "has 15 positions",
         ),
         (["--corpus", "nowhere"], "nowhere is not a corpus"),
+        (["--budget-hours", "1", "--distributed"], "is one host of several; give --budget-flops"),
     ],
 )
 def test_bad_flags_are_refused_in_one_line(
@@ -227,6 +228,18 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
         (
             'dataclasses.replace(TOPIC, metric="f1")',
             "topic: no metric 'f1'; valid: accuracy, macro_f1, matthews",
+        ),
+        (
+            'dataclasses.replace(TOPIC, flags={"learning_rate": 1e-3})',
+            "fine-tuning on classify: learning_rate is 0.001; it must be a tuple of values",
+        ),
+        (
+            'dataclasses.replace(TOPIC, flags={"epochs": (0.0,)})',
+            "epochs",
+        ),
+        (
+            'dataclasses.replace(TOPIC, flags={"metric": "f7"})',
+            "--metric is 'f7'; valid: accuracy",
         ),
         (
             'MinimalPairs("BLiMP", "accuracy", "pairs.jsonl"), MinimalPairs("y", "accuracy", "none", "pll")',

@@ -86,6 +86,11 @@ class RunStudy:
             check_above_zero("--budget-hours", self.budget_hours)
         if self.budget_flops is not None and self.budget_hours is not None:
             raise UserError("--budget-flops and --budget-hours both set the steps; give one of the two")
+        if self.budget_hours is not None and self.distributed:
+            raise UserError(
+                "--budget-hours measures steps on one machine, and --distributed is one host of several; "
+                "give --budget-flops"
+            )
         for name, right in (("seed", "--seeds N"), ("data.corpus", "--corpus DIR")):
             if name in self.given:
                 raise UserError(f"--{name} is set by the study; give {right}")

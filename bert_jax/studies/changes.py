@@ -18,7 +18,8 @@ def with_changes(value: T, changes: Changes, where: str) -> T:
 
     Args:
       value: the dataclass.
-      changes: dotted name -> value, such as {"model.num_layers": 4}.
+      changes: dotted name -> value, such as {"model.num_layers": 4}; the items of a tuple have numbers, as in
+        `data.phases.0.max_seq_length`.
       where: whose changes they are, for messages.
 
     Raises:
@@ -29,32 +30,59 @@ def with_changes(value: T, changes: Changes, where: str) -> T:
     of_parts: dict[str, dict[str, Any]] = {}
     for path, new in changes.items():
         name, _, rest = path.partition(".")
-        if name not in names or (rest and not dataclasses.is_dataclass(getattr(value, name))):
+        if name not in names or (rest and not _has_parts(getattr(value, name))):
             near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
             raise UserError(f"{where}: unknown setting {path!r}; nearest: {', '.join(near)}")
         if rest:
             of_parts.setdefault(name, {})[rest] = new
         else:
-            given[name] = new
+            given[name] = _hashable(new)
     for name, inner in of_parts.items():
-        given[name] = with_changes(given.get(name, getattr(value, name)), inner, where)
+        part = given.get(name, getattr(value, name))
+        change = _with_changed_items if isinstance(part, tuple) else with_changes
+        given[name] = change(part, inner, where)
     try:
         return dataclasses.replace(value, **given)  # type: ignore[type-var]
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
 
+def _has_parts(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) or (
+        isinstance(value, tuple) and all(map(dataclasses.is_dataclass, value))
+    )
+
+
+def _with_changed_items(items: tuple[Any, ...], changes: Changes, where: str) -> tuple[Any, ...]:
+    changed = list(items)
+    of_items: dict[str, dict[str, Any]] = {}
+    for path, new in changes.items():
+        number, _, rest = path.partition(".")
+        of_items.setdefault(number, {})[rest] = new
+    for number, inner in of_items.items():
+        if number not in map(str, range(len(items))):
+            raise UserError(f"{where}: unknown setting {number!r}; items are numbered 0 to {len(items) - 1}")
+        changed[int(number)] = with_changes(items[int(number)], inner, where)
+    return tuple(changed)
+
+
+def _hashable(value: Any) -> Any:
+    """Lists as tuples, which are what settings hold."""
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
 def given_settings(experiment: Experiment, given: frozenset[str]) -> Changes:
-    """The settings of the experiment that flags set, by their dotted names; of a tuple's items the tuple."""
-    settings: dict[str, Any] = {}
-    for path in sorted(given):
-        value: Any = experiment
-        names: list[str] = []
-        for name in path.split("."):
-            if not hasattr(value, name):
-                break
-            value = getattr(value, name)
-            names.append(name)
-        if names:
-            settings[".".join(names)] = value
-    return settings
+    """The settings of the experiment that flags set, by their dotted names; other flags are left out."""
+    names = {field.name for field in dataclasses.fields(experiment)}
+    return {path: value_of(experiment, path) for path in sorted(given) if path.partition(".")[0] in names}
+
+
+def value_of(experiment: Experiment, path: str) -> Any:
+    """The setting of a dotted name; None if the experiment has none."""
+    value: Any = experiment
+    for name in path.split("."):
+        if isinstance(value, tuple):
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = getattr(value, name, None)
+    return value

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,10 +13,11 @@ from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
-from bert_jax.study import Finetuned, MinimalPairs, Scale
+from bert_jax.study import Finetuned, HeldoutLM, MinimalPairs, Scale
 from bert_jax.tasks.finetuning.flags import Finetune
+from bert_jax.tasks.finetuning.results import find_metric
 from bert_jax.tasks.finetuning.run import check_directories, check_model
-from data_pipeline.config import INSTALLED_DOCUMENTATION
+from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description
 from data_pipeline.errors import UserError
@@ -97,6 +98,11 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
         raise UserError(
             f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
+    if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures_at(plan.scale)):
+        if not corpus.has_heldout:
+            raise UserError(f"{corpus.path} has no held-out documents; prepare it with a larger --holdout")
+        if len(split_corpora(corpus.path)) > 1:
+            raise UserError(f"{corpus.path} are several corpora; held-out text is measured of one")
     tokenizer = make_tokenizer(corpus.vocabulary)
     left: dict[tuple[str, str], Measuring] = {}
     for job in plan.jobs:
@@ -117,6 +123,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    wrong += _check_models(plan, directory, tasks)
     if lacking:
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
     metrics = {name: data.metrics for (name, _), data in found.items()}
@@ -128,23 +135,39 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     return found
 
 
+def _check_models(plan: Plan, directory: Path, tasks: str) -> Iterator[str]:
+    """What is wrong with the models of the jobs for their fine-tuning, a line for each arm."""
+    for (arm, _), jobs in plan.measured.items():
+        for job in jobs:
+            if isinstance(job.measure, Finetuned):
+                try:
+                    check_model(_arguments(job, directory, tasks), job.model.experiment.model)
+                except UserError as error:
+                    yield f"arm {arm}: {error}"
+
+
 def _is_there(tasks: str, data: str) -> bool:
     path = path_of_data(tasks, data)
     return is_tfds(path) or Path(path).exists()
 
 
-def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
+def _arguments(job: Measuring, directory: Path, tasks: str) -> Finetune[Any]:
     assert isinstance(job.measure, Finetuned)
-    args = finetune_arguments(
+    return finetune_arguments(
         job.measure.task,
         job.flags,
         ModelSource(directory / job.model.path),
         path_of_data(tasks, job.measure.data),
         directory / job.path,
     )
+
+
+def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
+    args = _arguments(job, directory, tasks)
     check_directories(args)
-    check_model(args, job.model.experiment.model)
+    args.training.trials()  # raises if their hyperparameters are impossible
     data = args.settings.load(args.task, args.data, tokenizer)
+    find_metric(data.metrics, args.training.metric)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     metrics = tuple(metric.name for metric in data.metrics)
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)

@@ -62,6 +62,9 @@ def finetune_arguments(
         if name not in names
     }
     where = f"fine-tuning on {task}"
+    for name in ("learning_rate", "batch_size", "epochs"):
+        if not isinstance(flags.get(name, ()), tuple | list):
+            raise UserError(f"{where}: {name} is {flags[name]!r}; it must be a tuple of values")
     return Finetune(
         task,
         model,
@@ -147,8 +150,11 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
     in_percent = load_json(args.output / RESULTS_FILE)["metric"]["in_percent"]
     scale = 1.0 if in_percent else 100.0
     found = []
+    asked = set(args.training.trials())
     for result in read_results(args.output):
         trial = trial_of(result)
+        if trial not in asked:  # of an earlier start with other flags
+            continue
         items = Path(TRIALS_DIRECTORY) / trial.name / ITEMS_FILE
         found.append(
             {

@@ -12,13 +12,15 @@ from typing import Any, TypeAlias
 
 from bert_jax.objectives import Objective, objective_name
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.changes import with_changes
+from bert_jax.studies.changes import value_of, with_changes
 from bert_jax.study import Changes, Finetuned, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
+_OF_THE_CORPUS = ("data.corpus", "model.vocab_size")
+_SAME_FOR_ALL = {"data.corpus": "--corpus", "seed": "the number of seeds"}
 # Fields of a measure that the settings of a job already have in another form.
 _SAID_OTHERWISE = ("flags", "variant", "every")
 
@@ -106,11 +108,16 @@ def make_plan(
       steps: of the pretrainings of arms whose steps follow from something else; these count.
 
     Raises:
-      UserError: a setting is unknown, settings contradict each other, or an arm's objective trains nothing
-        that a measure could be taken of.
+      UserError: a setting is unknown, settings contradict each other, `changes` would undo what an arm is
+        about, or an arm's objective trains nothing that a measure could be taken of.
     """
     arms = study.arms_at(scale)
-    experiments = {name: _experiment(study, scale, name, changes) for name in arms}
+    planned = {name: _experiment(study, scale, name, {}) for name in arms}
+    _check_common(study, scale, planned, changes)
+    experiments = {
+        name: _experiment(study, scale, name, {**_schedule(run, changes), **changes})
+        for name, run in planned.items()
+    }
     if budget_flops is None and "num_train_steps" not in changes:
         budget_flops = scale.budget_flops
     if budget_flops is not None:
@@ -133,8 +140,40 @@ def make_plan(
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
+def _check_common(study: Study, scale: Scale, planned: Mapping[str, Experiment], changes: Changes) -> None:
+    """Raises UserError if what changes all arms is what tells them apart, or what their measures rest on."""
+    for path in (path for path in changes if path not in _OF_THE_CORPUS):
+        values = {name: value_of(experiment, path) for name, experiment in planned.items()}
+        others = [name for name, value in values.items() if value != values[study.base_at(scale)]]
+        if others:
+            raise UserError(
+                f"study {study.name}: arm {others[0]} differs from the base in {path}, so a flag cannot set "
+                f"it for all arms; write a study of your own (--file)"
+            )
+    if "model.num_layers" in changes:
+        of_arms = {name: arm.finetuning for name, arm in study.arms_at(scale).items()}
+        of_measures = {m.column: m.flags for m in study.measures_at(scale) if isinstance(m, Finetuned)}
+        for name, flags in {**of_arms, **of_measures}.items():
+            if "frozen_layers" in flags:
+                raise UserError(
+                    f"study {study.name}: {name} freezes {flags['frozen_layers']} layers, so a flag cannot "
+                    f"set model.num_layers; write a study of your own (--file)"
+                )
+
+
+def _schedule(planned: Experiment, changes: Changes) -> Changes:
+    """Warm-up and decay of an arm in another number of steps, if `changes` has one."""
+    if "num_train_steps" not in changes:
+        return {}
+    optimizer = with_steps(planned, changes["num_train_steps"]).optimizer
+    return {"optimizer.warmup_steps": optimizer.warmup_steps, "optimizer.decay_start": optimizer.decay_start}
+
+
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
     arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
+    for path, flag in _SAME_FOR_ALL.items():
+        if path in arm.changes or path in scale.changes:
+            raise UserError(f"{where}: {path} is the same for all arms; it is given by {flag}")
     if "objective" not in arm.changes:
         return with_changes(arm.experiment, {**scale.changes, **arm.changes, **changes}, where)
     scaled = with_changes(arm.experiment, scale.changes, where)
@@ -155,6 +194,7 @@ def _measure(
     unique: dict[str, Measure] = {}
     for measure in study.measures_at(scale):
         unique.setdefault(measure.name, measure)
+    where = f"study {study.name}, arm {name}"
     for measure in unique.values():
         if arm.measured is not None and measure.name not in arm.measured:
             continue
@@ -166,8 +206,8 @@ def _measure(
             case Finetuned():
                 flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
             case HeldoutLM() | MinimalPairs():
-                _check_predicts_tokens(f"study {study.name}, arm {name}", run.experiment.objective, measure)
-        for step in _steps(measure, run.experiment):
+                _check_predicts_tokens(where, run.experiment.objective, measure)
+        for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
             job = Measuring(path, run, step, measure, flags)
@@ -185,10 +225,18 @@ def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -
         )
 
 
-def _steps(measure: Measure, experiment: Experiment) -> list[int]:
+def _steps(where: str, measure: Measure, experiment: Experiment) -> list[int]:
+    """The steps whose checkpoints are measured. Raises UserError if some are not kept."""
     last = experiment.num_train_steps
     every = measure.every if isinstance(measure, Finetuned) else None
-    return [*range(every, last, every), last] if every else [last]
+    if every is None:
+        return [last]
+    if experiment.keep_every is None or every % experiment.keep_every:
+        raise UserError(
+            f"{where}: {measure.column} is measured every {every} steps, and keep_every is "
+            f"{experiment.keep_every}; set keep_every to {every}"
+        )
+    return [*range(every, last, every), last]
 
 
 def with_budget(experiment: Experiment, flops: float) -> Experiment:

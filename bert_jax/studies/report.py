@@ -287,11 +287,12 @@ def _findings(table: StudyTable) -> Iterator[str]:
 
 def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
     """Each arm but the base, in which settings it differs from the base, and what its source claims."""
-    arms = results.study.arms_at(results.scale)
+    arms, of_scale = results.study.arms_at(results.scale), results.scale.finetuning
     of_arms = {}
     for name, experiment in results.experiments.items():
         settings = {k: v for k, v in flatten(experiment).items() if k not in _NOT_OF_AN_ARM}
-        of_arms[name] = settings | {f"fine-tuning {k}": v for k, v in arms[name].finetuning.items()}
+        finetuning = {k: v for k, v in arms[name].finetuning.items() if k not in of_scale}
+        of_arms[name] = settings | {f"fine-tuning {k}": v for k, v in finetuning.items()}
     of_base = of_arms.pop(base)
     rows = []
     for name, settings in of_arms.items():

@@ -58,7 +58,7 @@ def run_study(args: RunStudy) -> int:
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
-    _check_flags(args)
+    _check_reuse(args)
     check_directory(args.output, _identity(args))
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
@@ -96,16 +96,11 @@ def run_study(args: RunStudy) -> int:
     return _report(plan, args.output) if status == 0 else status
 
 
-def _check_flags(args: RunStudy) -> None:
-    """Raises UserError for flags that exclude each other."""
+def _check_reuse(args: RunStudy) -> None:
+    """Raises UserError if --reuse is given for a study in a bucket."""
     if args.reuse and (bucket := bucket_of(args.output)):
         raise UserError(
             f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
-        )
-    if args.budget_hours is not None and args.distributed:
-        raise UserError(
-            "--budget-hours measures steps on one machine, and --distributed is one host of several; give "
-            "--budget-flops"
         )
 
 

@@ -13,7 +13,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
 from bert_jax.studies.plan import Measuring, Pretraining
-from bert_jax.study import HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import TEXTS, make_run, trainable_params
@@ -124,3 +124,18 @@ def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         run(directory, "masked", MinimalPairs("BLiMP", "accuracy", "nowhere.jsonl"), "missing")
     assert not (directory / "missing").exists()
+
+
+def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Path) -> None:
+    topic = directory / "topic"
+    topic.mkdir()
+    for split in ("train", "dev"):
+        rows = ["the cats sat\tmany", "a dog saw the cat\tone"] * 4
+        (topic / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    what = Finetuned("topic", "accuracy", "classify", "topic")
+    pretrained = Pretraining(PurePosixPath("masked"), Experiment())
+    for rate in (1e-3, 2e-3):
+        flags = {"learning_rate": (rate,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
+        job = Measuring(PurePosixPath("trained"), pretrained, 10, what, flags)
+        (found,) = measure(job, directory, str(directory))
+        assert found["hyperparameters"] == f"lr{rate:g}-batch4-epochs1"

@@ -9,6 +9,7 @@ from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDe
 from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
+from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
 
@@ -65,13 +66,64 @@ def test_changes_of_the_scale_come_before_those_of_the_command() -> None:
     assert (run.model.hidden_size, run.num_train_steps) == (32, 6)
 
 
-def test_changes_of_an_arm_come_after_those_of_the_scale_and_before_those_of_the_command() -> None:
+def test_changes_of_an_arm_come_after_those_of_the_scale() -> None:
     scale = Scale(seeds=1, changes={"model.hidden_size": 32, "global_batch_size": 4})
-    changed = Arm(TINY, {"model.hidden_size": 48, "global_batch_size": 6})
+    changed = Arm(TINY, {"model.hidden_size": 48})
     study = dataclasses.replace(STUDY, arms={**STUDY.arms, "changed": changed}, scales={"tiny": scale})
     plan = make_plan(study, "tiny", scale, {"global_batch_size": 2})
     assert [plan.experiments[arm].model.hidden_size for arm in ("base", "changed")] == [32, 48]
     assert plan.experiments["changed"].global_batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.num_layers": 3}, "arm deep differs from the base in model.num_layers, so a flag cannot"),
+        (
+            {"data.phases.0.max_predictions_per_seq": 3},
+            "arm deep differs from the base in data.phases.0.max_p",
+        ),
+        ({"data.masking.rate": 0.3}, "arm ltr differs from the base in data.masking.rate"),
+        ({"data.phases.1.max_seq_length": 16}, "unknown setting '1'; items are numbered 0 to 0"),
+    ],
+)
+def test_no_flag_undoes_what_an_arm_is_about(changes: Changes, message: str) -> None:
+    phases = [Phase(max_seq_length=32, max_predictions_per_seq=7)]  # a list, as people write them
+    arms = {**STUDY.arms, "deep": Arm(TINY, {"model.num_layers": 2, "data.phases": phases})}
+    study = dataclasses.replace(STUDY, arms=arms)
+    with pytest.raises(UserError, match=message):
+        make_plan(study, "one", study.scales["one"], changes)
+    runs = make_plan(study, "one", study.scales["one"], {"data.phases.0.max_seq_length": 16}).experiments
+    found = [runs[arm].data.phases[0] for arm in ("base", "deep")]
+    assert [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in found] == [(16, 5), (16, 7)]
+
+
+def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
+    arms = {**STUDY.arms, "frozen": Arm(TINY, finetuning={"frozen_layers": 1})}
+    study = dataclasses.replace(STUDY, arms=arms)
+    with pytest.raises(UserError, match=r"frozen freezes 1 layers, so a flag cannot set model\.num_layers"):
+        make_plan(study, "one", study.scales["one"], {"model.num_layers": 2})
+
+
+@pytest.mark.parametrize("path", ["data.corpus", "seed"])
+def test_corpus_and_seed_are_the_same_for_all_arms(path: str) -> None:
+    for arm, scale in (
+        (Arm(TINY, {path: 3}), Scale(seeds=1)),
+        (Arm(TINY), Scale(seeds=1, changes={path: 3})),
+    ):
+        study = dataclasses.replace(STUDY, arms={**STUDY.arms, "other": arm})
+        with pytest.raises(UserError, match=f"{path} is the same for all arms"):
+            make_plan(study, "one", scale, {})
+
+
+def test_another_number_of_steps_keeps_the_shape_of_the_schedule() -> None:
+    late = Arm(TINY, {"optimizer.decay_start": 6})
+    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "late": late})
+    runs = make_plan(study, "one", study.scales["one"], {"num_train_steps": 16}).experiments
+    assert (runs["late"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (4, 12)
+    changes = {"num_train_steps": 16, "optimizer.warmup_steps": 1}
+    runs = make_plan(study, "one", study.scales["one"], changes).experiments
+    assert (runs["base"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (1, 12)
 
 
 def test_the_budget_of_a_scale_gives_way_to_steps_and_budgets_of_the_command() -> None:
@@ -89,7 +141,9 @@ def test_the_budget_of_a_scale_gives_way_to_steps_and_budgets_of_the_command() -
 
 def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:
     study = dataclasses.replace(STUDY, measures=(dataclasses.replace(TOPIC, every=3),))
-    plan = make_plan(study, "one", study.scales["one"], {})
+    with pytest.raises(UserError, match="topic is measured every 3 steps, and keep_every is None"):
+        make_plan(study, "one", study.scales["one"], {})
+    plan = make_plan(study, "one", study.scales["one"], {"keep_every": 3, "checkpoint_every": 3})
     jobs = plan.measured["base", 0]
     assert [(job.step, job.path) for job in jobs] == [
         (3, PurePosixPath("base/seed-0/classify-step-3")),
@@ -169,6 +223,10 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
             {"measures": (Probe("x", "f1", "ner", "ner"), Probe("y", "f1", "ner", "other", layer=1))},
             "'x' and 'y' are both named ner-probe, but differ in more than the metric",
         ),
+        (
+            {"measures": (MinimalPairs("x", "accuracy"), MinimalPairs("y", "accuracy", "sling"))},
+            "'x' and 'y' are both named minimal-pairs-pll_word_l2r, .*; give one a variant",
+        ),
         ({"published": {"bert": {}}}, "'bert' is none of its arms"),
         ({"scales": {}}, "has no scale"),
         (
@@ -180,6 +238,20 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
 def test_a_wrong_study_says_what_is_wrong(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         dataclasses.replace(STUDY, **changes)  # type: ignore[arg-type]
+
+
+def test_two_sets_of_pairs_have_a_directory_each() -> None:
+    pairs = MinimalPairs("x", "accuracy"), MinimalPairs("y", "accuracy", "sling", variant="sling")
+    study = dataclasses.replace(STUDY, measures=pairs, published={})
+    assert paths(study, "one")[1:3] == [
+        "base/seed-0/minimal-pairs-pll_word_l2r",
+        "base/seed-0/minimal-pairs-pll_word_l2r-sling",
+    ]
+
+
+def test_a_probe_has_no_layer_below_the_embeddings() -> None:
+    with pytest.raises(UserError, match="x: layer is -1; it must be 0, the embeddings, or more"):
+        Probe("x", "f1", "ner", "ner", layer=-1)
 
 
 @pytest.mark.parametrize("name", ["model.num_layer", "steps", "num_train_steps.x"])

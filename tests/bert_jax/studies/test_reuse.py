@@ -1,5 +1,6 @@
 """Pretrainings taken over from another study: which ones, and what of them."""
 
+import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -85,3 +86,9 @@ def test_a_directory_that_is_no_study_or_of_another_corpus_is_refused(tmp_path: 
         find_reusable(plan(), tmp_path / "new", [other], "print")
     with pytest.raises(UserError, match="holds no study"):
         find_reusable(plan(), tmp_path / "new", [tmp_path], "print")
+
+
+def test_a_run_that_was_published_without_its_checkpoints_is_not_reused(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan())
+    shutil.rmtree(other / BASE / "checkpoints")
+    assert find_reusable(plan(), tmp_path / "new", [other], "print") == {}
