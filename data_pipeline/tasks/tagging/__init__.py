@@ -10,8 +10,8 @@ from data_pipeline.tasks.tagging.rows import Context
 @dataclasses.dataclass(frozen=True)
 class Flags(TaskFlags):
     """A directory with train, dev and optionally test: one word with its tag per line, a blank line between
-    sentences (.txt, .tsv, .conll, .bio or .iob; or CoNLL-2003's eng.train, eng.testa, eng.testb); or
-    tfds:conll2003."""
+    sentences (.txt, .tsv, .conll, .conllu, .bio, .iob or .iob2; or CoNLL-2003's eng.train, eng.testa,
+    eng.testb); or tfds:conll2003."""
 
     max_seq_length: int = 128
     """Most tokens of a sequence; longer sentences are cut into windows."""
