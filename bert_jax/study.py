@@ -54,6 +54,11 @@ class Measure(abc.ABC):
     def name(self) -> str:
         """Name of the directory that its results lie in; measures of one name share a job."""
 
+    @property
+    def higher_is_better(self) -> bool:
+        """Which direction of the metric is better."""
+        return True
+
 
 @dataclasses.dataclass(frozen=True)
 class Finetuned(Measure):
@@ -69,10 +74,18 @@ class Finetuned(Measure):
     """Tells two ways of fine-tuning on one task apart, such as "features"."""
     every: int | None = None
     """Fine-tunes also the checkpoints at multiples of this many steps; None: only the last one."""
+    lower_is_better: bool = False
+    """Whether lower values of the metric are better, as those of an error."""
+
+    of_column: ClassVar[tuple[str, ...]] = (*Measure.of_column, "lower_is_better")
 
     @property
     def name(self) -> str:
         return "-".join(filter(None, (self.task, self.variant)))
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not self.lower_is_better
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +99,7 @@ class Probe(Finetuned):
     layer: int | None = None
     """The layer that the column shows; None: the one that is best on the dev set, for each arm and seed."""
 
-    of_column: ClassVar[tuple[str, ...]] = (*Measure.of_column, "layer")
+    of_column: ClassVar[tuple[str, ...]] = (*Finetuned.of_column, "layer")
 
     def __post_init__(self) -> None:
         if self.layer is not None and self.layer < 0:
@@ -113,6 +126,10 @@ class HeldoutLM(Measure):
     @property
     def name(self) -> str:
         return "heldout"
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not self.metric.endswith(("perplexity", "loss", "bits_per_byte"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -242,6 +242,10 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
             "--metric is 'f7'; valid: accuracy",
         ),
         (
+            "dataclasses.replace(TOPIC, lower_is_better=True)",
+            "topic: higher accuracy is better; set lower_is_better=False",
+        ),
+        (
             'MinimalPairs("BLiMP", "accuracy", "pairs.jsonl"), MinimalPairs("y", "accuracy", "none", "pll")',
             "--tasks {tasks} lacks none; {tasks}/pairs.jsonl, line 2 has no column sentence_bad; it has",
         ),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,7 +13,8 @@ from bert_jax.pretraining.data import make_documentation_corpus
 from bert_jax.studies.directory import CORPUS_DIRECTORY, LEASES_DIRECTORY, TASKS_DIRECTORY, read_ended
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import Measuring, Plan
-from bert_jax.study import Finetuned, HeldoutLM, MinimalPairs, Scale
+from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs, Scale
+from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.results import find_metric
 from bert_jax.tasks.finetuning.run import check_directories, check_model
@@ -81,8 +82,8 @@ class Loaded:
     train_rows: int
     train_tokens: int
     evaluated_tokens: int
-    metrics: tuple[str, ...]
-    """Names of those that may be a column."""
+    metrics: Mapping[str, Metric]
+    """Those that may be a column, by name."""
 
 
 def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[tuple[str, str], Loaded]:
@@ -128,8 +129,8 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
     metrics = {name: data.metrics for (name, _), data in found.items()}
     for measure in plan.study.measures_at(plan.scale):
-        if measure.name in metrics and measure.metric not in (valid := metrics[measure.name]):
-            wrong.append(f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(valid)}")
+        if measure.name in metrics:
+            wrong += _check_metric(measure, metrics[measure.name])
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
     return found
@@ -144,6 +145,16 @@ def _check_models(plan: Plan, directory: Path, tasks: str) -> Iterator[str]:
                     check_model(_arguments(job, directory, tasks), job.model.experiment.model)
                 except UserError as error:
                     yield f"arm {arm}: {error}"
+
+
+def _check_metric(measure: Measure, metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """What is wrong with the metric of a column, given those of its task."""
+    metric = metrics.get(measure.metric)
+    if metric is None:
+        yield f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(metrics)}"
+    elif measure.higher_is_better != (metric.better == "higher"):
+        is_lower = metric.better == "lower"
+        yield f"{measure.column}: {metric.better} {metric.name} is better; set lower_is_better={is_lower}"
 
 
 def _is_there(tasks: str, data: str) -> bool:
@@ -169,5 +180,5 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     data = args.settings.load(args.task, args.data, tokenizer)
     find_metric(data.metrics, args.training.metric)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
-    metrics = tuple(metric.name for metric in data.metrics)
+    metrics = {metric.name: metric for metric in data.metrics}
     return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)

@@ -147,8 +147,8 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
     status = finetune(args, open_model(args.source.model, args.source.step))
     if status == exit_status.SAVED:
         raise Interrupted
-    in_percent = load_json(args.output / RESULTS_FILE)["metric"]["in_percent"]
-    scale = 1.0 if in_percent else 100.0
+    metric = load_json(args.output / RESULTS_FILE)["metric"]
+    scale = 1.0 if metric["in_percent"] or metric["better"] == "lower" else 100.0
     found = []
     asked = set(args.training.trials())
     for result in read_results(args.output):

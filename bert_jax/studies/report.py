@@ -21,7 +21,7 @@ import jinja2
 from bert_jax.studies.figures import draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS, least_distinguishable
-from bert_jax.studies.tables import Cell, StudyTable, Verdict, higher_is_better, make_table, several_steps
+from bert_jax.studies.tables import Cell, StudyTable, Verdict, make_table, several_steps
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
@@ -158,7 +158,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "shared": _shared(results),
         "captions": _CAPTIONS,
         "how_to_read": _HOW_TO_READ,
-        "higher": {column.column: higher_is_better(column.metric) for column in table.columns},
+        "higher": {column.column: column.higher_is_better for column in table.columns},
     }
 
 
@@ -210,7 +210,7 @@ def _text_cell(cell: Cell | None, decimals: int) -> TextCell | None:
 def _decimals(table: StudyTable, column: Measure) -> int:
     """Of percent and large perplexities one; of fractions, losses and perplexities below 10 three."""
     means = [cell.mean or 0 for (_, heading), cell in table.cells.items() if heading == column.column]
-    return 1 if max(map(abs, means), default=0) > (1 if higher_is_better(column.metric) else 10) else 3
+    return 1 if max(map(abs, means), default=0) > (1 if column.higher_is_better else 10) else 3
 
 
 def _ours(cell: Cell, decimals: int) -> str:

@@ -16,9 +16,6 @@ from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 from bert_jax.study import Measure, Probe
 
-LOWER_IS_BETTER = ("perplexity", "loss", "bits_per_byte")
-"""Suffixes of the metrics for which lower is better."""
-
 Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
 
@@ -85,11 +82,6 @@ class StudyTable:
     """Heading of a column -> every two of these arms that differ in the paper."""
 
 
-def higher_is_better(metric: str) -> bool:
-    """Which direction of a metric is better."""
-    return not metric.endswith(LOWER_IS_BETTER)
-
-
 def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
     study, scale = results.study, results.scale
@@ -103,17 +95,17 @@ def make_table(results: StudyResults) -> StudyTable:
                 continue
             difference = None
             if arm != base and by_arm.get(base):
-                difference = _difference(by_arm[base], measured, column.metric)
+                difference = _difference(by_arm[base], measured, column)
             cells[arm, column.column] = _cell(
                 measured,
-                column.metric,
+                column,
                 scale.seeds,
                 published.get(arm),
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
         by_step[column.column] = _cells_by_step(results, column, base)
-        orders[column.column] = tuple(_orders(by_arm, published, column.metric))
+        orders[column.column] = tuple(_orders(by_arm, published, column))
     return StudyTable(base, columns, tuple(results.experiments), cells, by_step, orders)
 
 
@@ -131,27 +123,27 @@ def _cells_by_step(results: StudyResults, column: Measure, base: str) -> dict[tu
     cells = {}
     for (arm, step), mine in measured.items():
         baseline = measured.get((base, step)) if arm != base else None
-        difference = _difference(baseline, mine, column.metric) if baseline else None
-        cells[arm, step] = _cell(mine, column.metric, results.scale.seeds, None, difference, None)
+        difference = _difference(baseline, mine, column) if baseline else None
+        cells[arm, step] = _cell(mine, column, results.scale.seeds, None, difference, None)
     return cells
 
 
 def _orders(
-    by_arm: Mapping[str, Sequence[Measurement]], published: Mapping[str, float], metric: str
+    by_arm: Mapping[str, Sequence[Measurement]], published: Mapping[str, float], column: Measure
 ) -> Iterator[Order]:
     """The orders of the paper among the arms of a column, from the arm that is best there."""
     arms = [arm for arm in by_arm if arm in published]
-    ranked = sorted(arms, key=lambda arm: published[arm], reverse=higher_is_better(metric))
+    ranked = sorted(arms, key=lambda arm: published[arm], reverse=column.higher_is_better)
     for better, worse in itertools.combinations(ranked, 2):
         if published[better] != published[worse]:
-            difference = _difference(by_arm[worse], by_arm[better], metric)
-            yield Order(better, worse, _verdict(difference, metric))
+            difference = _difference(by_arm[worse], by_arm[better], column)
+            yield Order(better, worse, _verdict(difference, column))
 
 
-def _verdict(better_less_worse: Difference | None, metric: str) -> Verdict:
+def _verdict(better_less_worse: Difference | None, column: Measure) -> Verdict:
     if better_less_worse is None or not better_less_worse.is_distinguishable:
         return "cannot be told"
-    return "reproduced" if (better_less_worse.mean > 0) == higher_is_better(metric) else "reversed"
+    return "reproduced" if (better_less_worse.mean > 0) == column.higher_is_better else "reversed"
 
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
@@ -177,7 +169,7 @@ def _is_shown(measured: Measurement, column: Measure) -> bool:
 
 def _cell(
     measured: Sequence[Measurement],
-    metric: str,
+    column: Measure,
     num_seeds: int,
     published: float | None,
     difference: Difference | None,
@@ -186,11 +178,11 @@ def _cell(
     values, chosen = {}, {}
     squares, freedom = 0.0, 0
     for seed, of_seed in _by_seed(measured).items():
-        trials, value = _best(of_seed, metric)
+        trials, value = _best(of_seed, column)
         if math.isnan(value):
             continue
         values[seed], chosen[seed] = value, trials[0].hyperparameters
-        squares += sum((trial.metrics[metric] - value) ** 2 for trial in trials)
+        squares += sum((trial.metrics[column.metric] - value) ** 2 for trial in trials)
         freedom += len(trials) - 1
     return Cell(
         values=values,
@@ -213,7 +205,7 @@ def _by_seed(measured: Sequence[Measurement]) -> dict[int, list[Measurement]]:
     return dict(sorted(seeds.items()))
 
 
-def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement], float]:
+def _best(of_seed: Sequence[Measurement], column: Measure) -> tuple[list[Measurement], float]:
     """The trials of the hyperparameters with the best mean over fine-tuning seeds, and that mean.
 
     A trial that diverged makes the mean of its hyperparameters NaN, which ranks last. Hyperparameters with
@@ -222,10 +214,10 @@ def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement
     groups: dict[str, list[Measurement]] = {}
     for measurement in of_seed:
         groups.setdefault(measurement.hyperparameters, []).append(measurement)
-    sign = 1 if higher_is_better(metric) else -1
+    sign = 1 if column.higher_is_better else -1
 
     def mean(group: Sequence[Measurement]) -> float:
-        return statistics.fmean(trial.metrics[metric] for trial in group)
+        return statistics.fmean(trial.metrics[column.metric] for trial in group)
 
     def rank(group: Sequence[Measurement]) -> float:
         value = mean(group)
@@ -237,18 +229,18 @@ def _best(of_seed: Sequence[Measurement], metric: str) -> tuple[list[Measurement
 
 
 def _difference(
-    baseline: Sequence[Measurement], treatment: Sequence[Measurement], metric: str
+    baseline: Sequence[Measurement], treatment: Sequence[Measurement], column: Measure
 ) -> Difference | None:
     """Treatment minus baseline over the pretraining seeds that both have; None if there is none."""
     arms = [_by_seed(measured) for measured in (baseline, treatment)]
     seeds = sorted(set(arms[0]) & set(arms[1]))
-    chosen = [[_best(arm[seed], metric) for seed in seeds] for arm in arms]
+    chosen = [[_best(arm[seed], column) for seed in seeds] for arm in arms]
     both = [pair for pair in zip(*chosen, strict=True) if not any(math.isnan(value) for _, value in pair)]
     if not both:
         return None
     files = [_files([pair[side][0] for pair in both]) for side in (0, 1)]
     if files[0] is not None and files[1] is not None:
-        over_items = _difference_over_items(*files, metric, both[0][0][0][0].items_scale)
+        over_items = _difference_over_items(*files, column.metric, both[0][0][0][0].items_scale)
         if over_items is not None:
             return over_items
     values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]

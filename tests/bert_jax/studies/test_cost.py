@@ -37,7 +37,7 @@ def found() -> dict[str, Cost]:
             train_rows=100,
             train_tokens=1000,
             evaluated_tokens=0,
-            metrics=("accuracy",),
+            metrics={},
         )
         for job in plan.jobs
         if isinstance(job, Measuring) and job.measure is TOPIC

@@ -127,12 +127,12 @@ def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
 
 
 def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Path) -> None:
-    topic = directory / "topic"
+    topic = directory / "mats"
     topic.mkdir()
     for split in ("train", "dev"):
         rows = ["the cats sat\tmany", "a dog saw the cat\tone"] * 4
         (topic / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
-    what = Finetuned("topic", "accuracy", "classify", "topic")
+    what = Finetuned("topic", "accuracy", "classify", "mats")
     pretrained = Pretraining(PurePosixPath("masked"), Experiment())
     for rate in (1e-3, 2e-3):
         flags = {"learning_rate": (rate,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from bert_jax.studies.results import Measurement
-from bert_jax.studies.tables import Order, StudyTable, higher_is_better, make_table
-from bert_jax.study import Probe
+from bert_jax.studies.tables import Order, StudyTable, make_table
+from bert_jax.study import HeldoutLM, Probe
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -257,9 +257,18 @@ def test_cells_by_step_hold_every_step_and_differences_after_as_many() -> None:
     assert [cells[place].difference for place in (("base", 8), ("mlm", 6))] == [None, None]
 
 
-def test_losses_are_better_when_lower() -> None:
-    assert [higher_is_better(name) for name in ("mlm_perplexity", "bits_per_byte", "accuracy")] == [
-        False,
-        False,
-        True,
-    ]
+@pytest.mark.parametrize("metric", ["mlm_perplexity", "ltr_loss", "bits_per_byte"])
+def test_losses_of_language_models_are_better_when_lower(metric: str) -> None:
+    assert not HeldoutLM("x", metric).higher_is_better
+
+
+def test_of_an_error_the_lowest_is_best() -> None:
+    error = dataclasses.replace(STUDY.measures[0], lower_is_better=True)
+    study = dataclasses.replace(STUDY, measures=(error,))
+    scores = {
+        "base": {seed: {"lr1": [80 + seed], "lr2": [70 + seed]} for seed in range(3)},
+        "mlm": {seed: {"lr1": [50 + 2 * seed]} for seed in range(3)},
+    }
+    table = make_table(dataclasses.replace(results(measurements(scores)), study=study))
+    assert table.cells["base", "topic"].values == {0: 70, 1: 71, 2: 72}
+    assert table.orders["topic"] == (Order("mlm", "base", "reproduced"),)
