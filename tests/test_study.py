@@ -62,6 +62,20 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
 
 
 @pytest.mark.slow
+def test_a_seed_is_not_added_on_other_data(
+    data: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, tasks = tmp_path / "study", tmp_path / "tasks"
+    shutil.copytree(undisturbed, output, symlinks=True)
+    shutil.copytree(data[3], tasks)
+    dev = tasks / "topic" / "dev.tsv"
+    dev.write_text(dev.read_text() + "the cat\tcat\n")
+    given = [*data[:2], "--tasks", str(tasks), *data[4:]]
+    said = refusal(study(given, output, "--workers", "1", "--seeds", "3"), capsys)
+    assert f"{tasks}/topic is not the data on which this study has measured classify before" in said
+
+
+@pytest.mark.slow
 def test_changed_settings_are_refused_with_the_difference(
     data: list[str], undisturbed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

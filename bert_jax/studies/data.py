@@ -18,6 +18,9 @@ from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.results import find_metric
 from bert_jax.tasks.finetuning.run import check_directories, check_model
+from bert_jax.workdir.finetuning import FineTuningRecord, read_record
+from bert_jax.workdir.grid import TRIALS_DIRECTORY
+from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.documents import MANIFEST_FILE
 from data_pipeline.corpus.store import Description
@@ -84,6 +87,8 @@ class Loaded:
     evaluated_tokens: int
     metrics: Mapping[str, Metric]
     """Those that may be a column, by name."""
+    fingerprints: tuple[str, str]
+    """Hashes of the training rows and of the development set."""
 
 
 def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[tuple[str, str], Loaded]:
@@ -124,6 +129,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
             wrong.append(str(error))
+    wrong += _check_same_data(plan, directory, found)
     wrong += _check_models(plan, directory, tasks)
     if lacking:
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
@@ -134,6 +140,21 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     if wrong:
         raise UserError("; ".join(dict.fromkeys(wrong)))
     return found
+
+
+def _check_same_data(plan: Plan, directory: Path, found: Mapping[tuple[str, str], Loaded]) -> Iterator[str]:
+    """Which data is not what other jobs of a measure were fine-tuned and evaluated on, a line for each."""
+    before: dict[tuple[str, str], FineTuningRecord] = {}
+    for job in plan.jobs:
+        if isinstance(job, Measuring) and job.loading in found and read_ended(directory, job):
+            for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
+                before.setdefault(job.loading, read_record(file.parent))
+    for loading, record in before.items():
+        if (record.data_fingerprint, record.dev_fingerprint) != found[loading].fingerprints:
+            yield (
+                f"{found[loading].arguments.data} is not the data on which this study has measured "
+                f"{loading[0]} before; restore it, or name another --output"
+            )
 
 
 def _check_models(plan: Plan, directory: Path, tasks: str) -> Iterator[str]:
@@ -181,4 +202,5 @@ def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded
     find_metric(data.metrics, args.training.metric)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     metrics = {metric.name: metric for metric in data.metrics}
-    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics)
+    fingerprints = data.train.fingerprint(), data.dev_fingerprint
+    return Loaded(args, len(data.train), tokens[0], sum(tokens[1:]), metrics, fingerprints)

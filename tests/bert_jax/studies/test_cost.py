@@ -38,6 +38,7 @@ def found() -> dict[str, Cost]:
             train_tokens=1000,
             evaluated_tokens=0,
             metrics={},
+            fingerprints=("", ""),
         )
         for job in plan.jobs
         if isinstance(job, Measuring) and job.measure is TOPIC
