@@ -15,7 +15,7 @@ import numpy as np
 from bert_jax.model.size import encoder_flops
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.studies.data import Loaded
+from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.plan import Measuring, Plan, Pretraining
 from bert_jax.study import Finetuned
 from bert_jax.tpu.report import TooLarge, compile_step

@@ -12,9 +12,10 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.changes import given_settings
+from bert_jax.studies.check_data import check_data
 from bert_jax.studies.collect import collect
 from bert_jax.studies.cost import compiled_speed, costs, measured_speed
-from bert_jax.studies.data import check_data, make_data, makes_data, name_data
+from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
     check_directory,
     check_unchanged,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.cost import Cost, costs
-from bert_jax.studies.data import Loaded
 from bert_jax.studies.measuring import finetune_arguments
 from bert_jax.studies.plan import Measuring, make_plan
 from bert_jax.study import Arm, HeldoutLM
