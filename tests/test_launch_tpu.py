@@ -363,6 +363,10 @@ def test_what_stands_in_the_way_is_one_line(
             f"train a {TPU} {ON} --model.num-layer 3",
             "refuses -- quickstart_bert .*: unknown flag .*; nearest: ",
         ),
+        (
+            f"study a {TPU} --workdir gs://bucket/a --corpus /c --tasks /t -- table5 --budget-hours 3",
+            "refuses -- table5 .*: --budget-hours measures steps on one machine",
+        ),
         (f"delete a {TPU}", "there is no slice a in us-west4-a of project mine"),
         (f"delete a {GCE}", "there is no slice a in us-west4-a of project mine"),
         ("creat a", "unknown verb 'creat'; valid: create"),
