@@ -191,12 +191,17 @@ class DataConfig:
 
         The last ends with the run. A phase that is too short for a step is one empty stretch.
         """
-        ends = [(round(until * num_train_steps), part) for until, part in self.batch_schedule]
+
+        def step_after(fraction: float) -> int:
+            # 0.7 + 0.2 is below 0.9, and an end of a phase and one of a size may be the same step.
+            return round(round(fraction, 9) * num_train_steps)
+
+        ends = [(step_after(until), part) for until, part in self.batch_schedule]
         stretches, start, fraction = [], 0, 0.0
         for number, phase in enumerate(self.phases):
             fraction += phase.fraction
             is_last = number == len(self.phases) - 1
-            last = num_train_steps if is_last else round(fraction * num_train_steps)
+            last = num_train_steps if is_last else step_after(fraction)
             first_row = 0
             for stop in sorted({last, *(end for end, _ in ends if start < end < last)}):
                 part = next((part for end, part in ends if start < end), 1.0)

@@ -151,7 +151,14 @@ def _masks(masking_30: Changes) -> dict[str, Arm]:
 def _optimization(steps: int) -> dict[str, Arm]:
     return {
         "muon": Arm(BASE, _MUON),
-        "stable_adamw": Arm(BASE, {"optimizer.name": "stable_adamw", "optimizer.bias_correction": "adam"}),
+        "stable_adamw": Arm(
+            BASE,
+            {
+                "optimizer.name": "stable_adamw",
+                "optimizer.bias_correction": "adam",
+                "optimizer.clip_norm": None,  # its limit on each array's step takes the place
+            },
+        ),
         "cosine": Arm(BASE, _COSINE),
         "constant_then_sqrt": Arm(
             BASE, {"optimizer.decay_start": steps * 8 // 10, "optimizer.decay_shape": "sqrt"}

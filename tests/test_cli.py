@@ -69,6 +69,10 @@ WRONG = {
         ],
         ["objective.generator_size 0.25: model.positions rotary needs heads of an even width"],
     ),
+    "an objective by its file": (
+        ["pretrain", "base", "--workdir", "w", "--objective", "./mine.py:Mine"],
+        ["objective './mine.py:Mine' cannot be imported"],
+    ),
     "a decay after the end": (
         ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "1000000"],
         ["optimizer.decay_start is 1000000", "num_train_steps (1000000)", "decay_power 0"],

@@ -36,6 +36,11 @@ def test_a_run_trains_on_several_corpora_and_evaluates(workdir, corpora, capsys)
     assert main(["evaluate", "--workdir", str(workdir)]) == 0
     assert main(["evaluate", "--workdir", str(workdir), "--data.corpus", str(corpora[1])]) == 0
     assert capsys.readouterr().out.count("mlm_accuracy") == 2
+    both = f"{corpora[1]},{corpora[0]}"
+    assert main(["evaluate", "--workdir", str(workdir), "--data.corpus", both]) == 0
+    assert capsys.readouterr().out.count("mlm_accuracy") == 1
+    assert main(["evaluate", "--workdir", str(workdir), "--data.corpus", f"{both},{corpora[0]}"]) == 2
+    assert "names 3 corpora, and the run has 2; name one or 2" in capsys.readouterr().err
     assert main(["export", "--workdir", str(workdir), "--output", str(workdir.parent / "exported")]) == 0
 
 

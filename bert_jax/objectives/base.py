@@ -133,7 +133,7 @@ def find_objective(name: str) -> type[Objective]:
     module, colon, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute) if colon else None
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(f"objective {name!r} cannot be imported: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise UserError(

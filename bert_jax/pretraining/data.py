@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.pretraining.preparation import make_corpus
@@ -138,12 +139,19 @@ def make_data(program: Program, experiment: Experiment, corpus: Description) -> 
 
 
 def note_unusual(experiment: Experiment, say: Callable[[str], None]) -> None:
-    """Notes a warm-up that does not end, and phases with clearly fewer slots than the masking rate wants."""
+    """Notes a warm-up that does not end, a rotary base without effect, and phases with clearly fewer slots
+    than the masking rate wants."""
     warmup = experiment.optimizer.warmup_steps
     if warmup >= experiment.num_train_steps:
         say(
             f"note: the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
             f"--optimizer.warmup-steps is {warmup:,}"
+        )
+    model = experiment.model
+    if model.positions != "rotary" and model.rotary_base != ModelConfig.rotary_base:
+        say(
+            f"note: --model.rotary-base {model.rotary_base:g} has no effect, as --model.positions is "
+            f"{model.positions}"
         )
     rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):

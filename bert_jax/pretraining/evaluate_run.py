@@ -15,6 +15,7 @@ from bert_jax.training.program import make_program
 from bert_jax.workdir.directory import corpus_of, keep_compiled
 from bert_jax.workdir.record import read_record
 from data_pipeline.atomic import write_json
+from data_pipeline.config import DataConfig, split_corpora
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
@@ -46,8 +47,7 @@ def evaluate_run(
         eval_examples=record.experiment.eval_examples if examples is None else examples,
     ).with_batches_of(_ROWS_OF_A_DEVICE * jax.device_count())
     if corpus:
-        data = dataclasses.replace(experiment.data, corpus=corpus, weights=())
-        experiment = dataclasses.replace(experiment, data=data)
+        experiment = dataclasses.replace(experiment, data=_with_corpus(experiment.data, corpus))
     corpus = corpus_of(workdir, experiment.data.corpus)
     described = describe(corpus)
     check_same_vocabulary(described, workdir, record)
@@ -78,3 +78,12 @@ def _rows_of_others(file: Path, corpus: str) -> list[dict[str, Any]]:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise bad_input(error, file, f"{file} is no evaluation of a run; remove it") from None
+
+
+def _with_corpus(data: DataConfig, corpus: str) -> DataConfig:
+    """The settings with another corpus, or as many others as the run has."""
+    others, own = len(split_corpora(corpus)), len(split_corpora(data.corpus))
+    if others not in (1, own):
+        valid = "one" if own == 1 else f"one or {own}"
+        raise UserError(f"--data.corpus names {others} corpora, and the run has {own}; name {valid}")
+    return dataclasses.replace(data, corpus=corpus, weights=data.weights if others > 1 else ())

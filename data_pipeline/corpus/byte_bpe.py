@@ -30,6 +30,7 @@ _PLAIN: dict[str, Any] = {
     "continuing_subword_prefix": "",
     "end_of_word_suffix": "",
     "byte_fallback": False,
+    "ignore_merges": False,
 }
 
 
@@ -149,6 +150,8 @@ def _byte_values() -> dict[str, int]:
 def _splits_at_bytes(rules: dict[str, Any]) -> bool:
     """Whether a pre-tokenizer is GPT-2's, perhaps with the blank that `new_byte_bpe` puts first."""
     steps = rules.get("pretokenizers", [rules])
+    if not steps:
+        return False
     *before, last = steps
     are_blanks = all(step.get("type") == "Metaspace" and step["replacement"] == " " for step in before)
     return are_blanks and last.get("type") == "ByteLevel" and last.get("use_regex", True)

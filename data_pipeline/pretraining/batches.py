@@ -103,9 +103,12 @@ def training_batches(
     """
     store = open_store(corpus_dir, "train", data.weights)
     datasets = []
+    sources: dict[Phase, Source] = {}
     for stretch in data.stretches(num_train_steps, global_batch_size):
         if max(first_step, stretch.start) < stretch.stop:
-            source = make_source(store, data, stretch.phase)
+            if stretch.phase not in sources:
+                sources[stretch.phase] = make_source(store, data, stretch.phase)
+            source = sources[stretch.phase]
             steps = tf.data.Dataset.range(max(first_step, stretch.start), stretch.stop)
             held = rows(stretch.batch_size) if rows else ((0, stretch.batch_size),)
             placed = _place(steps.map(stretch.rows_before), source, held, seed, stretch.number)

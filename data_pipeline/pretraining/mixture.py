@@ -19,10 +19,10 @@ from data_pipeline.tensorflow_cpu import tf
 
 BLOCK = 1000
 
-# A phase's stream is below 2**32. Its blocks are permuted, and its corpora after the first are ordered, in
-# streams beyond.
-_STREAM_OF_BLOCKS = 2**32
-_STREAMS_OF_CORPUS = 2**33
+# A phase's stream is its number. Its corpora after the first are ordered, and its blocks permuted, in streams
+# beyond, all below 2**32.
+_STREAMS_OF_CORPUS = 2**16
+_STREAM_OF_BLOCKS = 2**31
 
 Ints = NDArray[np.int64]
 

@@ -12,6 +12,8 @@ _PHILOX = 1
 # Four rounds, TensorFlow's default, leave a correlation between index and result that is visible at
 # 1,000 instances (standard deviation 2 where a random permutation has 1); eight do not.
 _SHUFFLE_ROUNDS = 8
+# The upper half of Philox's counter, which tells apart what one seed and stream draw.
+_COUNTER_OF_BITS, _COUNTER_OF_KEYS = 0, 1
 _DRAWS_PER_COUNT = 4  # 32-bit draws; Philox makes 128 bits for each value of its counter
 
 
@@ -34,8 +36,8 @@ def random_bits(
     count = tf.cast(first_position, tf.uint64) * tf.constant(num_draws // _DRAWS_PER_COUNT, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[rows, num_draws],
-        key=tf.constant([(seed << 32) | stream], tf.uint64),
-        counter=tf.stack([count, tf.constant(0, tf.uint64)]),
+        key=_philox_key(seed, stream),
+        counter=tf.stack([count, tf.constant(_COUNTER_OF_BITS, tf.uint64)]),
         alg=_PHILOX,
         dtype=tf.uint32,
     )
@@ -46,15 +48,41 @@ def shuffled_instances(seed: int, stream: int, positions: tf.Tensor, num_instanc
 
     Each run of `num_instances` positions is an epoch: it visits every instance once, in its own
     pseudo-random order (a block cipher on the instance numbers, so nothing is stored or replayed).
+
+    Args:
+      seed, stream: below 2**32 each.
+      positions: counted from the start of the stream.
+      num_instances: in an epoch.
     """
-    epochs = positions // num_instances
-    seeds = tf.stack([tf.fill(tf.shape(positions), tf.constant(s, tf.int64)) for s in (seed, stream)], axis=1)
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % num_instances,
-        seed=tf.concat([seeds, epochs[:, tf.newaxis]], axis=1),
+        seed=_cipher_keys(seed, stream, positions // num_instances),
         max_index=tf.constant(num_instances - 1, tf.int64),
         rounds=_SHUFFLE_ROUNDS,
     )
+
+
+def _cipher_keys(seed: int, stream: int, epochs: tf.Tensor) -> tf.Tensor:
+    """uint32 [n, 3]: the cipher's key in each of the int64 `epochs` [n].
+
+    Of each word the cipher takes only half as many bits as an instance number has, so seed, stream and epoch
+    themselves would be the same to it as others: 0 as 256, with 60,000 instances.
+    """
+    first, last = tf.reduce_min(epochs), tf.reduce_max(epochs)
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tf.stack([last - first + 1, _DRAWS_PER_COUNT]),
+        key=_philox_key(seed, stream),
+        counter=tf.stack([tf.cast(first, tf.uint64), tf.constant(_COUNTER_OF_KEYS, tf.uint64)]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
+    return tf.gather(bits[:, :3], epochs - first)
+
+
+def _philox_key(seed: int, stream: int) -> tf.Tensor:
+    assert 0 <= seed < 2**32, seed
+    assert 0 <= stream < 2**32, stream
+    return tf.constant([(seed << 32) | stream], tf.uint64)
 
 
 def shuffled_columns(

@@ -34,6 +34,13 @@ def test_phases_are_cut_where_the_batch_size_changes() -> None:
     )
 
 
+def test_an_end_of_a_phase_and_of_a_batch_size_at_one_fraction_are_one_step() -> None:
+    phases = (Phase(fraction=0.7), Phase(fraction=0.2), Phase(fraction=0.1))
+    data = DataConfig(phases=phases, batch_schedule=((0.7, 0.25), (0.9, 1.0)))
+    for steps in range(1000, 20_000, 5):
+        assert len(data.stretches(steps, 8)) == 3, steps
+
+
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [

@@ -30,6 +30,12 @@ def test_a_warm_up_that_does_not_end_is_noted() -> None:
     ]
 
 
+def test_a_rotary_base_without_rotary_positions_is_noted() -> None:
+    said: list[str] = []
+    note_unusual(replace(BASE, model=replace(BASE.model, rotary_base=160000.0)), said.append)
+    assert said == ["note: --model.rotary-base 160000 has no effect, as --model.positions is learnt"]
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_no_experiment_is_unusual(experiment: Experiment) -> None:
     note_unusual(experiment, pytest.fail)

@@ -36,6 +36,12 @@ def foreign(specials: list[str] = ROBERTA, **rules: object) -> Tokenizer:
     return tokenizer
 
 
+def altered(part: str, **changes: object) -> Tokenizer:
+    """A tokenizer with other settings in a part of its file."""
+    spec = json.loads(foreign().to_str())
+    return Tokenizer.from_str(json.dumps({**spec, part: {**spec[part], **changes}}))
+
+
 def test_every_text_comes_back_and_nothing_is_unknown(learned):
     ids = learned.encode(TEXT)
     assert learned.decode(ids) == TEXT
@@ -122,6 +128,8 @@ def test_prepares_with_the_vocabulary_of_a_models_directory(tmp_path):
         (foreign(["<pad>"]), r"has no \[UNK\], \[CLS\], \[SEP\], \[MASK\]; BERT needs"),
         (foreign(use_regex=False), "it splits text by rules of its own; only GPT-2's rules"),
         (Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")), "its model has type 'WordPiece'"),
+        (altered("pre_tokenizer", type="Sequence", pretokenizers=[]), "it splits text by rules of its own"),
+        (altered("model", ignore_merges=True), "its model has ignore_merges True"),
         (Tokenizer(models.BPE({"a": 0}, [])), "is not byte-level BPE, or it splits text by"),
     ],
 )

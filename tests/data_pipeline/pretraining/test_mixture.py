@@ -102,6 +102,21 @@ def test_each_corpus_goes_through_its_own_epochs(corpora):
     assert orders[0].tolist() == alone.tolist(), "the first corpus has the order that it has alone"
 
 
+def test_corpora_of_one_size_are_not_in_one_order(tmp_path):
+    for name in "ab":
+        write_corpus(tmp_path / name, [documents(30, 1, 5, FIRST_OF_B)], [documents(5, 2, 5, FIRST_OF_B)])
+    weights = (0.5, 0.5)
+    source = make_source(open_store(f"{tmp_path}/a,{tmp_path}/b", "train", weights), DATA, DATA.phases[0])
+    positions = tf.range(BLOCK, dtype=tf.int64)
+    numbers = source.order(3, 0, positions).numpy()[:, 0]
+    of_row, visits = (values.numpy() for values in mix(3, 0, positions, np.array([500, 500])))
+    size = len(source.sources[0])
+    first, second = (
+        numbers[of_row == corpus][visits[of_row == corpus].argsort()] % size for corpus in (0, 1)
+    )
+    assert (first == second).mean() < 10 / size
+
+
 def test_rows_before_a_position_are_counted(corpora):
     source = make_source(open_store(corpora, "train", DATA.weights), DATA, DATA.phases[0])
     corpora_of, _ = mix(3, 1, tf.range(2345, dtype=tf.int64), np.array([700, 300]))

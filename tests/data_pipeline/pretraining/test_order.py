@@ -43,6 +43,23 @@ def test_bits_are_even_in_every_place():
     assert all(abs(count - len(bits) / 2) < 5 * len(bits) ** 0.5 / 2 for count in ones)
 
 
+@pytest.mark.parametrize("other", [1, 2**8, 2**16, 2**31])
+def test_every_seed_stream_and_epoch_has_an_order_of_its_own(other):
+    order, later = place(0, 0, range(1000), 1000), range(1000 * other, 1000 * (other + 1))
+    orders = (
+        place(other, 0, range(1000), 1000),
+        place(0, other, range(1000), 1000),
+        place(0, 0, later, 1000),
+    )
+    for another in orders:
+        assert (order == another).mean() < 0.01
+
+
+def test_streams_beyond_32_bits_are_refused():
+    with pytest.raises(AssertionError):
+        place(3, 2**32, range(10), 10)
+
+
 @pytest.mark.parametrize("instances", [1, 2, 3, 7, 100, 1023, 1025])
 def test_every_epoch_visits_each_instance_once(instances):
     for epoch in range(3):
