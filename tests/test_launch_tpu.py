@@ -871,7 +871,7 @@ def test_a_request_that_waits_is_seen_and_one_that_vanishes_is_not_waited_for(la
 
 
 def test_the_commands_of_the_documentation_are_understood(laptop: Laptop, tmp_path: Path) -> None:
-    for directory in ("corpora/mine", "corpora/more", "bert-base-uncased", "glue"):
+    for directory in ("corpora/mine", "corpora/more", "bert-base-uncased", "glue", "squad"):
         (tmp_path / directory).mkdir(parents=True)
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tpu.md").read_text(), re.DOTALL)
     commands = "".join(blocks).replace("\\\n", " ").splitlines()
