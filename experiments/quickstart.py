@@ -61,6 +61,7 @@ QUICKSTART = replace(
         feed_forward="geglu",
         biases="none",
         activation="gelu_exact",
+        pooler="transform",
     ),
     data=replace(QUICKSTART_BERT.data, pairing="contiguous"),
     optimizer=OptimizerConfig(

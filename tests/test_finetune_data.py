@@ -261,6 +261,12 @@ def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
     texts = [" ".join(words) for words in itertools.product("abc", repeat=3)]
     lines = [f"{text},{label}\n" for text in texts for label in "01"]
     (tmp_path / "all.csv").write_text("".join(["text,label\n", *lines]))
+    (tmp_path / "dev.csv").write_text("text,label\na,0\n")
+    with pytest.raises(
+        UserError, match=r"has all\.csv, a fold of which is the dev set, and dev\.csv; rename"
+    ):
+        classify.Settings().load("classify", str(tmp_path), tokenizer)
+    (tmp_path / "dev.csv").unlink()
     sizes = []
     for fold in range(3):
         data = classify.Settings(folds=3, dev_fold=fold).load("classify", str(tmp_path), tokenizer)

@@ -204,6 +204,19 @@ def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.C
     assert "config.json has no 'labels'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("changed", [{"task": "sentiment"}, {"settings": {"temperature": 1}}])
+def test_a_task_of_another_version_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, changed: dict[str, object]
+) -> None:
+    make_trial(tmp_path, "classification", "classify", ("no", "yes"))
+    fields = json.loads((tmp_path / "config.json").read_text())
+    write_json(tmp_path / "config.json", {**fields, **changed})
+    (tmp_path / "new.tsv").write_text("text\nthe cat\n")
+    paths = [f"--input={tmp_path / 'new.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
+    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    assert "was fine-tuned by another version of bert-jax: " in capsys.readouterr().err
+
+
 def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:
     make_trial(tmp_path, "relation", "relation", ("a(e1,e2)", "Other"), settings={"max_seq_length": 20})
     example = {

@@ -195,7 +195,7 @@ def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
     if pooler not in family.poolers and ("pooler" in model.params or model.head is not None):
         raise UserError(
             f"transformers has no {family.name} with pooler {pooler}, only {', '.join(family.poolers)}; "
-            "`bert-jax convert --format npz` writes it"
+            + ("bert-jax predict applies it" if model.head else "`bert-jax convert --format npz` writes it")
         )
     table = family.entries(model.config)
     if model.head is None:

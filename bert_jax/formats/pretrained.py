@@ -40,6 +40,16 @@ class TaskHead:
     """The head in transformers; None if it has none."""
 
 
+def with_shared_pooler(config: ModelConfig, params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with a pooler of kind `transform`, if they lack it: as in ModernBERT, it is the
+    transform of the language model head."""
+    head = params.get("language_model")
+    is_one = config.pooler == "transform" and config.embedding_width == config.hidden_size
+    if not is_one or head is None or "pooler" in params:
+        return params
+    return {**params, "pooler": {name: head[name] for name in ("dense", "layer_norm")}}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PretrainedModel:
     """A model with all that is needed to apply it to text, to train it further or to convert it."""

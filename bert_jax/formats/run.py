@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.pretrained import PretrainedModel
+from bert_jax.formats.pretrained import PretrainedModel, with_shared_pooler
 from bert_jax.objectives import Objective
 from bert_jax.task import Metric
 from bert_jax.training.checkpoints import load_params
@@ -33,10 +33,11 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
     step, params = load_params(workdir, step)
     objective = record.experiment.objective
     config = dataclasses.replace(record.experiment.model, dtype="float32")
+    trained = {part: arrays for part, arrays in params.items() if part in objective.trained_parts}
     model = PretrainedModel(
         name=name,
         config=config,
-        params={part: arrays for part, arrays in params.items() if part in objective.trained_parts},
+        params=with_shared_pooler(config, trained),
         tokenizer=make_tokenizer(vocabulary),
         vocabulary=vocabulary,
         objective=objective,

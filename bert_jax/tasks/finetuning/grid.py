@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig, Trial
@@ -49,6 +50,7 @@ from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_recor
 from bert_jax.workdir.grid import write_trials
 from bert_jax.workdir.provenance import describe_code_changes, this_start
 from bert_jax.workdir.record import describe_layout_changes
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -114,9 +116,15 @@ class Grid:
         return self.with_features(rows, trial.layer) if self.with_features else rows
 
     def describe_start(self) -> str | None:
-        """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
+        """A line to print if the model lacks a pooler that the task needs; None if only the head is new.
+
+        Raises UserError if all parameters are frozen.
+        """
         init = functools.partial(self.head.module.init, deterministic=True)
         params = jax.eval_shape(init, jax.random.key(0), self.head.example_batch())["params"]
+        if not any(self.head.learning_rate_scale(path) for path in flatten_dict(params)):
+            frozen = self.base.rates.frozen_layers
+            raise UserError(f"--frozen-layers {frozen} leaves {self.args.task} nothing to train; give fewer")
         if "pooler" in self.model.params or "pooler" not in params:
             return None
         return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each trial's seed"

@@ -19,6 +19,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from bert_jax.training.program import make_program
+from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.grid import find_trial, warn_if_unfinished
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
@@ -48,7 +49,7 @@ class Predictor:
         record, params = load_trial(trial)
         warn_if_unfinished(directory)
         self._record = record
-        self._settings: TaskSettings = dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
+        self._settings = _settings_of(record, trial)
         config = prediction_run(record.config, batch_size)
         self._program = make_program(self._settings.head(record.task, config), config)
         self._params = self._program.put_params(params)
@@ -128,3 +129,10 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
     """
     batch_size = math.ceil(batch_size / jax.device_count()) * jax.device_count()
     return dataclasses.replace(config, parallel=ParallelConfig(), global_batch_size=batch_size)
+
+
+def _settings_of(record: FineTuningRecord, trial: Path) -> TaskSettings:
+    try:
+        return dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{trial} was fine-tuned by another version of bert-jax: {error}") from None

@@ -16,8 +16,10 @@ from data_pipeline.tasks.finetuning.rows import FEATURES, Rows
 
 NumpyBatch = dict[str, np.ndarray]
 
-LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_BETWEEN = (8, 12, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448)
+_POWERS = range(12)
+LENGTHS = tuple(length << power for power in _POWERS for length in (16, 24))
+"""16, 24, 32, 48, ..., 49,152."""
+_BETWEEN = (8, 12, *(length << power for power in _POWERS for length in (20, 28)))
 # For fewer batches than this, more padding costs less than compiling the model for one more shape.
 _BATCHES_WORTH_A_LENGTH = 4
 NO_TARGET = -1

@@ -83,7 +83,13 @@ def split_fold(
 def _find_whole(data: str, names: Sequence[str]) -> Path | None:
     if is_tfds(data) or find_split(Path(data), "train"):
         return None
-    return find_file(Path(data), names)
+    whole = find_file(Path(data), names)
+    if whole and (dev := find_split(Path(data), "dev")):
+        raise UserError(
+            f"{data} has {whole.name}, a fold of which is the dev set, and {dev.name}; rename the first to "
+            f"train{whole.suffix}, or remove the second"
+        )
+    return whole
 
 
 def _check_not_alone(data: str, name: str) -> None:

@@ -86,11 +86,16 @@ def read_question(record: Record) -> SquadExample:
 
 
 def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
-    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`."""
+    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`.
+
+    Raises UserError if a question has one already.
+    """
     content = _read_json(path)
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
+                if "prediction" in question:
+                    raise UserError(f"{path} has predictions already; give the file without them")
                 question["prediction"] = predictions[question["id"]]
     return content
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError, bad_input
-from data_pipeline.tasks.finetuning.records import check_columns, check_encoding
+from data_pipeline.tasks.finetuning.records import check_columns, check_encoding, check_names
 from data_pipeline.tfds import TfdsSplit
 
 Scheme = Literal["iob1", "iob2", "iobes", "none"]
@@ -31,6 +31,8 @@ _PREFIXES: dict[Scheme, tuple[str, ...]] = {
     "iobes": ("B", "I", "E", "S"),
 }
 _COMMENT = re.compile(r"# (newdoc|newpar|\S+ =)( .*)?")
+_NO_WORD_OF_CONLLU = re.compile(r"#|\d+[-.]\d+\t")
+"""A comment; a token of several words, as 3-4; a word that was left out, as 5.1."""
 _NEW_DOCUMENT = "# newdoc"
 _BLANKS = " \t\r\n"  # Others, such as U+00A0, can be words.
 _TFDS_COLUMNS = ("tokens", "pos", "chunks", "ner")  # CoNLL-2003's, in its order
@@ -199,6 +201,7 @@ def _tagged_lines(
                 raise _changed(line.place)
             yield line.with_column(tag)
         elif line.kind == "names":
+            check_names(line.place, [*_split(line.text), PREDICTED_COLUMN])
             yield line.with_column(PREDICTED_COLUMN)
         elif line.text.startswith(DOCUMENT_START):
             yield line.with_column("O")
@@ -241,7 +244,10 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
     prefix, _, kind = tag.partition("-")
     if tag != "O" and not (kind and prefix in _PREFIXES[scheme]):
         valid = ", ".join(f"{letter}-TYPE" for letter in _PREFIXES[scheme])
-        raise UserError(f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}")
+        raise UserError(
+            f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}; for tags of single words, "
+            "such as parts of speech, give --scheme none"
+        )
     return prefix, kind
 
 
@@ -268,15 +274,17 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
     width = 0
     needs_names = isinstance(columns.word, str) or isinstance(columns.tag, str)
     texts = _tfds_texts(path, needs_names) if isinstance(path, TfdsSplit) else _texts(path, columns.encoding)
+    is_conllu = isinstance(path, Path) and path.suffix == ".conllu"
     for number, text in enumerate(texts, start=1):
         place = f"{path}:{number}"
         fields = _split(text)
         if not text.strip(_BLANKS):
             yield _Line("blank", text, path, number)
-        elif _COMMENT.fullmatch(text):
+        elif _COMMENT.fullmatch(text) or (is_conllu and _NO_WORD_OF_CONLLU.match(text)):
             yield _Line("document" if text.startswith(_NEW_DOCUMENT) else "comment", text, path, number)
         elif needs_names and not names:
             names = fields
+            check_names(path, names)
             yield _Line("names", text, path, number)
         elif text.startswith(DOCUMENT_START):
             yield _Line("document", text, path, number)

@@ -1,5 +1,6 @@
 """Opening a model by its directory, and the errors for directories that are not models."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import bert_jax
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.training.checkpoints import saved_steps
+from bert_jax.workdir.record import read_record, write_record
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_directories import stored_weights, write_huggingface
 from tests.bert_jax.small_run import make_run
@@ -24,6 +26,23 @@ def test_what_is_no_model_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"experiment": {}}')
     with pytest.raises(UserError, match="is not a run's"):
         open_model(tmp_path)
+
+
+def test_a_pooler_that_is_the_transform_of_the_language_model_head_is_read_from_it(tmp_path: Path) -> None:
+    experiment, _ = make_run(tmp_path / "run", "mlm", encoder="modern")
+    assert open_model(tmp_path / "run").missing == ("pooler", "next_sentence")
+    record = read_record(tmp_path / "run")
+    model = dataclasses.replace(experiment.model, pooler="transform")
+    write_record(
+        tmp_path / "run",
+        dataclasses.replace(record, experiment=dataclasses.replace(experiment, model=model)),
+    )
+    read = open_model(tmp_path / "run")
+    pooler, head = read.params["pooler"], read.params["language_model"]
+    assert pooler == {name: head[name] for name in ("dense", "layer_norm")}
+    for output_format in ("npz", "hf"):
+        convert(tmp_path / "run", tmp_path / output_format, output_format)
+        assert open_model(tmp_path / output_format).fingerprint() == read.fingerprint()
 
 
 def test_a_run_is_named_by_its_directory_and_the_step_that_was_asked_for(

@@ -135,6 +135,7 @@ def test_no_batch_is_longer_than_the_model():
     assert lengths_up_to(128) == (16, 24, 32, 48, 64, 96, 128)
     assert lengths_up_to(100) == (16, 24, 32, 48, 64, 96, 100)
     assert lengths_up_to(8) == (8,)
+    assert lengths_up_to(8192)[-8:] == (768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
     rows = make_rows([5, 97])
     (batch,) = evaluation_batches(rows, 2, lengths_up_to(100))
     assert batch["input_ids"].shape == (2, 100)

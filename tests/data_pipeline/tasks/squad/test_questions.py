@@ -6,6 +6,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad.questions import (
     Answer,
     SquadExample,
+    add_predictions,
     find_answers,
     read_squad,
     read_unanswered,
@@ -122,3 +123,9 @@ def test_an_impossible_question_has_no_span_and_a_possible_one_needs_an_answer()
     assert find_answers([impossible]).spans.tolist() == [[0, 0]]
     with pytest.raises(UserError, match="question q has no answer"):
         find_answers([SquadExample("q", "Why?", CONTEXT, (), is_impossible=False)])
+
+
+def test_predictions_that_are_there_stay(tmp_path):
+    content = squad_json(CONTEXT, [question(prediction={"text": "mine"})])
+    with pytest.raises(UserError, match=r"f\.json has predictions already"):
+        add_predictions(write(tmp_path / "f.json", content), {"q1": {}})

@@ -85,6 +85,31 @@ def test_comments_of_conll_u_are_left_alone(tmp_path):
     ]
 
 
+UNIVERSAL = "# a remark\n1\tIl\tPRON\n2-3\tdu\t_\n2\tde\tADP\n3\tle\tDET\n3.1\tva\tVERB\n4\tsol\tNOUN\n"
+
+
+def test_words_of_conll_u_are_the_syntactic_ones(tmp_path):
+    columns, source = Columns(word=1, tag=2, scheme="none"), write(tmp_path / "f.conllu", UNIVERSAL)
+    (sentence,) = read_columns(source, columns)
+    assert sentence.words == ("Il", "de", "le", "sol")
+    assert sentence.tags == ("PRON", "ADP", "DET", "NOUN")
+    write_columns(source, tmp_path / "out", columns, [(sentence, "abcd")])
+    written = (tmp_path / "out").read_text().splitlines()
+    assert [line.rpartition("\t")[2] for line in written] == ["# a remark", "a", "_", "b", "c", "VERB", "d"]
+
+
+def test_columns_have_different_names(tmp_path):
+    with pytest.raises(UserError, match="two columns named 'word'"):
+        read_columns(write(tmp_path / "f", "word\tword\na\tO\n"), Columns(word="word"))
+    source, columns = (
+        write(tmp_path / "f", "word\tpredicted\na\tO\n"),
+        Columns(word="word", tag=None, scheme="none"),
+    )
+    with pytest.raises(UserError, match="two columns named 'predicted'"):
+        write_columns(source, tmp_path / "out", columns, zip(read_columns(source, columns), "X", strict=True))
+    assert not (tmp_path / "out").exists()
+
+
 def test_reads_columns_by_number_and_by_name_and_words_alone(tmp_path):
     numbered = write(tmp_path / "numbered", "O\tB-X\tNew York\r\nO\tO\tis\r\n")
     expected = Sentence(("New York", "is"), ("B-X", "O"), document=None)
@@ -163,7 +188,7 @@ def test_tags_of_a_model_are_written_as_the_metric_reads_them(scheme):
         ("iob2", "S-X", "f:1: 'S-X' is not a tag of iob2, which has O, B-TYPE, I-TYPE"),
         ("iob2", "B-", "'B-' is not a tag"),
         ("iobes", "BI-X", "'BI-X' is not a tag"),
-        ("iob2", "PER", "'PER' is not a tag"),
+        ("iob2", "PER", "'PER' is not a tag .*; for tags of single words, .* give --scheme none"),
     ],
 )
 def test_a_tag_that_does_not_fit_is_named_with_its_place(scheme, tags, message):
