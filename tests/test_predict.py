@@ -257,15 +257,17 @@ def test_a_file_in_another_encoding_stays_in_it(tmp_path: Path, capsys: pytest.C
     def predict_latin(name: str, content: bytes) -> int:
         (tmp_path / name).write_bytes(content)
         paths = [f"--input={tmp_path / name}", f"--output={tmp_path / f'predicted-{name}'}"]
-        return main(["predict", f"--model={tmp_path / 'model'}", *paths])
+        return main(["predict", f"--model={tmp_path / 'model'}", *paths, "--encoding=latin-1"])
 
     assert predict_latin("a.jsonl", b'{"text": "caf\xe9 \\u2014 cat"}\n') == 0
     text = (tmp_path / "predicted-a.jsonl").read_text("latin-1")
     assert json.loads(text)["text"] == "café — cat"
     assert predict_latin("a.tsv", "text\ncafé\n".encode("latin-1")) == 2
-    message = "iso8859-1 cannot write '—' of a prediction; give a file in UTF-8"
+    message = "iso8859-1 cannot write '—' of a prediction; convert the file to UTF-8"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "predicted-a.tsv").exists()
+    found = predict(tmp_path / "model", "text\nMünch\n", ".tsv")
+    assert found.splitlines()[1].startswith("Münch\t"), "files are in UTF-8 if nothing else is said"
 
 
 def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

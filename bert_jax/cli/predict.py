@@ -28,7 +28,9 @@ def run(args: Predict) -> None:
         raise UserError(f"{args.output} would be in the form of {args.input}; name one that ends as it does")
     display = _count_on_terminal()
     done = display.add_task("", total=None)
-    predictor = Predictor(args.model, args.batch_size, lambda count: display.advance(done, count))
+    predictor = Predictor(
+        args.model, args.batch_size, lambda count: display.advance(done, count), args.encoding
+    )
     with too_little_memory_named("make --batch-size smaller"), directory_of(args.output), display:
         count = predictor.predict_file(args.input, args.output)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")

@@ -30,7 +30,11 @@ class Predictor:
     """A fine-tuned model, as `bert_jax.load_finetuned` returns it."""
 
     def __init__(
-        self, directory: Path, batch_size: int, advance: Callable[[int], object] = lambda count: None
+        self,
+        directory: Path,
+        batch_size: int,
+        advance: Callable[[int], object] = lambda count: None,
+        encoding: str = "utf-8",
     ) -> None:
         """Opens the model in a directory that `bert-jax finetune` made, or in that of one of its trials.
 
@@ -41,15 +45,17 @@ class Predictor:
           directory: the directory.
           batch_size: rows to compute at once, rounded up so that the devices share them evenly.
           advance: called with the number of rows that were just predicted.
+          encoding: of the files to predict, whatever that of the training data was.
 
         Raises:
-          UserError: as `find_trial` and `load_trial`; the tokenizer is missing or damaged.
+          UserError: as `find_trial` and `load_trial`; the tokenizer is missing or damaged; another encoding is
+            given for files that are always in UTF-8.
         """
         trial = find_trial(directory)
         record, params = load_trial(trial)
         warn_if_unfinished(directory)
         self._record = record
-        self._settings = _settings_of(record, trial)
+        self._settings = _settings_of(record, trial, encoding)
         config = prediction_run(record.config, batch_size)
         self._program = make_program(self._settings.head(record.task, config), config)
         self._params = self._program.put_params(params)
@@ -131,8 +137,13 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
     return dataclasses.replace(config, parallel=ParallelConfig(), global_batch_size=batch_size)
 
 
-def _settings_of(record: FineTuningRecord, trial: Path) -> TaskSettings:
+def _settings_of(record: FineTuningRecord, trial: Path, encoding: str) -> TaskSettings:
     try:
-        return dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
+        settings: Any = dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
     except (KeyError, TypeError) as error:
         raise UserError(f"{trial} was fine-tuned by another version of bert-jax: {error}") from None
+    if hasattr(settings, "encoding"):
+        return dataclasses.replace(settings, encoding=encoding)
+    if encoding != "utf-8":
+        raise UserError(f"files of {record.task} are always in UTF-8; leave --encoding out")
+    return settings

@@ -136,7 +136,7 @@ class Prediction:
         except UnicodeEncodeError as error:
             lacking = error.object[error.start]
             raise UserError(
-                f"{encoding} cannot write {lacking!r} of a prediction; give a file in UTF-8"
+                f"{encoding} cannot write {lacking!r} of a prediction; convert the file to UTF-8"
             ) from None
         return count
 
