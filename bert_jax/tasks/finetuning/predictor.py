@@ -48,7 +48,7 @@ class Predictor:
           encoding: of the files to predict, whatever that of the training data was.
 
         Raises:
-          UserError: as `find_trial` and `load_trial`; the tokenizer is missing or damaged; another encoding is
+          UserError: as `find_trial` and `load_trial`; no tokenizer, or a damaged one; another encoding is
             given for files that are always in UTF-8.
         """
         trial = find_trial(directory)
