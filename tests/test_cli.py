@@ -363,7 +363,7 @@ def test_help_breaks_lines_where_a_reader_expects_it(capsys: pytest.CaptureFixtu
     lines = help_of(["predict", "--help"], capsys)
     assert lines[:2] == [
         "usage: bert-jax predict [-h] --model PATH --input PATH --output PATH",
-        "  [--batch-size INT]",
+        "  [--batch-size INT] [--encoding STR]",
     ]
     # In the docstring a line ends before the quotation mark; tyro would keep that line break.
     assert 'gains a field "prediction", candidates are ranked.' in lines

@@ -18,8 +18,8 @@ class Predict:
     """File in the format of the task's data."""
     output: Path
     """File to make; it must not exist."""
+    batch_size: int = 64
+    """Sequences to compute at once; the results do not depend on it."""
     encoding: str = "utf-8"
     """Encoding of the input, such as latin-1; the output has it too. JSON of
     SQuAD is always in UTF-8."""
-    batch_size: int = 64
-    """Sequences to compute at once; the results do not depend on it."""

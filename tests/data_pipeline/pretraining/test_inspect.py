@@ -114,12 +114,12 @@ def test_the_command_shows_numbers_and_marked_examples(corpus, capsys, monkeypat
 
 
 def test_the_command_shows_packed_rows(corpus, capsys):
-    flags = ["--max-seq-length", "128", "--max-instances-per-row", "4", "--sequences", "500"]
+    flags = ["--max-seq-length", "128", "--max-instances-per-row", "3", "--sequences", "500"]
     flags += ["--examples", "20"]
     assert main(["inspect", str(corpus.directory), *flags]) == 0
     out = capsys.readouterr().out
     assert "OUTSIDE" not in out
-    assert "4, of 4 that it may hold" in out
+    assert "at most 3, of 3 that it may hold" in out
     later = out[out.index(", sequence 2, ") :]
     assert "→MASK]" in later[: later.index("\nexample")]
 
