@@ -226,6 +226,20 @@ def test_impossible_flags_are_known_before_anything_is_written(
     assert not output.exists()
 
 
+def test_a_ranking_with_all_layers_frozen_has_nothing_to_train(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Its scores are the encoder's own, without parameters of a head."""
+    (tmp_path / "train.tsv").write_text("query\tpositive\na\tb\n")
+    judged = "1\ta\tb\t1\n1\ta\tc\t0\n"
+    (tmp_path / "dev.tsv").write_text("query_id\tquery\tcandidate\trelevance\n" + judged)
+    output = tmp_path / "out"
+    paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}", "--max-seq-length=20"]
+    assert main(["finetune", "rank", *paths, "--frozen-layers=1"]) == 2
+    assert "--frozen-layers 1 leaves rank nothing to train; give fewer" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_the_directory_of_a_model_is_no_place_for_another(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

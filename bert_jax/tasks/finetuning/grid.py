@@ -100,6 +100,9 @@ class Grid:
             check_batch(config)
             self.make_head(config).check(data.train)
         self.head = self.make_head(self.configs[self.trials[0]])
+        init = functools.partial(self.head.module.init, deterministic=True)
+        self._params = jax.eval_shape(init, jax.random.key(0), self.head.example_batch())["params"]
+        self._check_something_is_trained()
         self.with_features = self._feature_cache()
 
     def _feature_cache(self) -> FeatureCache | None:
@@ -115,17 +118,14 @@ class Grid:
     def _prepared(self, rows: Rows, trial: Trial) -> Rows:
         return self.with_features(rows, trial.layer) if self.with_features else rows
 
-    def describe_start(self) -> str | None:
-        """A line to print if the model lacks a pooler that the task needs; None if only the head is new.
-
-        Raises UserError if all parameters are frozen.
-        """
-        init = functools.partial(self.head.module.init, deterministic=True)
-        params = jax.eval_shape(init, jax.random.key(0), self.head.example_batch())["params"]
-        if not any(self.head.learning_rate_scale(path) for path in flatten_dict(params)):
+    def _check_something_is_trained(self) -> None:
+        if not any(self.head.learning_rate_scale(path) for path in flatten_dict(self._params)):
             frozen = self.base.rates.frozen_layers
             raise UserError(f"--frozen-layers {frozen} leaves {self.args.task} nothing to train; give fewer")
-        if "pooler" in self.model.params or "pooler" not in params:
+
+    def describe_start(self) -> str | None:
+        """A line to print if the model lacks a pooler that the task needs; None if only the head is new."""
+        if "pooler" in self.model.params or "pooler" not in self._params:
             return None
         return f"note: {self.model.name} lacks a pooler; like the head, it is drawn from each trial's seed"
 
