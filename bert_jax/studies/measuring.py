@@ -99,7 +99,7 @@ def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any]
             return _finetune(args)
         case HeldoutLM():
             model = open_model(source.model, source.step)
-            scores = heldout_language_model(model, job.model.experiment.data.corpus)
+            scores = heldout_language_model(model, job.model.experiment.data.corpus, **job.flags)
             return _found(scores.metrics, scores.items, output)
         case MinimalPairs(data=data, score=score):
             pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))

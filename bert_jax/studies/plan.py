@@ -6,7 +6,7 @@ share a job, which lies at the first one's path.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from data_pipeline.errors import UserError
 
 _OF_THE_CORPUS = ("data.corpus", "model.vocab_size")
 _SAME_FOR_ALL = {"data.corpus": "--corpus", "seed": "the number of seeds"}
+_LONGEST_HELDOUT = 128
 # Fields of a measure that the settings of a job already have in another form.
 _SAID_OTHERWISE = ("flags", "variant", "every")
 
@@ -49,7 +50,7 @@ class Measuring:
     """Of the checkpoint."""
     measure: Measure
     flags: Changes
-    """Of `bert-jax finetune`, the measure's with those of scale and arm."""
+    """Of `bert-jax finetune`, the measure's with those of scale and arm; the length of held-out sequences."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def make_plan(
     for name, number in (steps or {}).items():
         if name in experiments:
             experiments[name] = with_steps(experiments[name], number)
+    length = _heldout_length(experiments.values())
     runs: dict[tuple[str, int], Pretraining] = {}
     measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
     known: dict[Experiment, Pretraining] = {}
@@ -136,7 +138,7 @@ def make_plan(
             run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
             jobs.setdefault(run.path, run)
             runs[name, seed] = run
-            measured[name, seed] = tuple(_measure(study, scale, name, run, directory, jobs))
+            measured[name, seed] = tuple(_measure(study, scale, name, run, length, directory, jobs))
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
@@ -186,6 +188,7 @@ def _measure(
     scale: Scale,
     name: str,
     run: Pretraining,
+    heldout_length: int,
     directory: PurePosixPath,
     jobs: dict[PurePosixPath, Job],
 ) -> Iterator[Measuring]:
@@ -205,7 +208,10 @@ def _measure(
                 flags = {**measure.flags, **scale.finetuning, **probing}
             case Finetuned():
                 flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
-            case HeldoutLM() | MinimalPairs():
+            case HeldoutLM():
+                _check_predicts_tokens(where, run.experiment.objective, measure)
+                flags = {"max_seq_length": heldout_length}
+            case MinimalPairs():
                 _check_predicts_tokens(where, run.experiment.objective, measure)
         for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
@@ -215,6 +221,12 @@ def _measure(
             job = next(same, job)
             jobs.setdefault(job.path, job)
             yield job
+
+
+def _heldout_length(experiments: Iterable[Experiment]) -> int:
+    """The length of the held-out sequences of all arms, which no arm may see for the first time."""
+    longest = (max(phase.max_seq_length for phase in run.data.phases) for run in experiments)
+    return min(_LONGEST_HELDOUT, *longest)
 
 
 def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -> None:

@@ -260,6 +260,24 @@ def test_an_unknown_setting_is_named(name: str) -> None:
         make_plan(STUDY, "one", STUDY.scales["one"], {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("of_base", "of_other", "measured"), [((512,), (256,), 128), ((512,), (32, 96), 96), ((24,), (128,), 24)]
+)
+def test_heldout_sequences_are_no_longer_than_those_that_each_arm_learnt_from(
+    of_base: tuple[int, ...], of_other: tuple[int, ...], measured: int
+) -> None:
+    changes = [
+        {"data.phases": tuple(Phase(length, 3, 1 / len(arm)) for length in arm)}
+        for arm in (of_base, of_other)
+    ]
+    arms = {name: Arm(TINY, change) for name, change in zip(("base", "other"), changes, strict=True)}
+    scale = Scale(seeds=1, changes={"model.max_position_embeddings": 512})
+    study = dataclasses.replace(STUDY, arms=arms, measures=(HeldoutLM("LM", "mlm_loss"),), published={})
+    plan = make_plan(study, "one", scale, {})
+    jobs = [job for jobs in plan.measured.values() for job in jobs]
+    assert [job.flags for job in jobs] == [{"max_seq_length": measured}] * 2
+
+
 @pytest.mark.parametrize("measure", [HeldoutLM("bits", "bits_per_byte"), MinimalPairs("BLiMP", "accuracy")])
 def test_an_arm_that_predicts_no_tokens_is_not_measured_by_their_probabilities(measure: Measure) -> None:
     arms = {**STUDY.arms, "rtd": Arm(TINY, {"objective": ReplacedTokenDetection()})}
