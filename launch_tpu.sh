@@ -123,7 +123,7 @@ supervise() {
 }
 
 # Most faults pass: the run is started again in place, then on another slice. If it ends a third time without a new
-# checkpoint, it would everywhere. Status 1 may be the fault of a chip, and is tried once more; others are not.
+# checkpoint, it would everywhere. Status 1 may be the fault of a chip: a first failed start is tried again.
 start_again() {
   if [ "$made" = "$newest" ]; then fruitless=$((fruitless + 1)); else fruitless=1; fi
   newest=$made

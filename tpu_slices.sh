@@ -101,7 +101,7 @@ gce_create() {
   if [ "$hosts" -gt 1 ]; then
     group+=(--workload-policy="projects/$project/regions/${zone%-*}/resourcePolicies/$parts")
     ask '' compute resource-policies create workload-policy "$parts" "${region[@]}" --type=HIGH_THROUGHPUT \
-      --accelerator-topology="$topology" || return
+      --accelerator-topology="$topology" || { gce_delete_parts && return 1; }
   fi
   # In bulk mode all hosts come at once, or wait for room: a slice has no use for some of them.
   ask '' compute instance-templates create "$parts" "${template[@]}" "${creation[@]}" &&
@@ -180,7 +180,11 @@ create() {
 
 delete() {
   find_slice || return
-  [ -n "$state" ] || [ "$verb" != delete ] || fail "there is no slice $name in $zone of project $project"
+  if [ -z "$state" ] && [ "$verb" = delete ]; then
+    # A create that was interrupted may have left some.
+    [ "$api" != gce ] || gce_delete_parts 2>/dev/null
+    fail "there is no slice $name in $zone of project $project"
+  fi
   [ -z "$state" ] || { say "deleting $name" && "${api}_delete"; }
 }
 
@@ -235,10 +239,12 @@ look() {
   [ -n "$next" ] || next=silent
 }
 
-# Whether the workers of a study have noted that nothing is left to do of just these words.
+# Whether the workers of a study have noted that nothing is left to do of just these words. Ends if jobs failed.
 nothing_left() {
-  local noted
+  local noted failed
   [ "$command" = study ] || return
   noted=$(ask '' storage cat "$workdir/progress.json" 2>/dev/null) || return
-  grep -qF -e "\"command\": \"$* --output " <<<"$noted" && grep -q '"left": 0$' <<<"$noted"
+  grep -qF -e "\"command\": \"$* --output " <<<"$noted" && grep -q '"left": 0$' <<<"$noted" || return
+  failed=$(grep -o '"failed": [0-9]*' <<<"$noted")
+  [ "${failed##* }" = 0 ] || leave 1 "${failed##* } jobs failed and nothing else is left; --retry runs them again"
 }

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from bert_jax.names import SentenceScoring
@@ -119,9 +119,23 @@ class Probe(Finetuned):
         }
 
 
+HELDOUT_LENGTH = 128
+"""Tokens of a held-out sequence, unless an arm was pretrained on shorter ones."""
+HELDOUT_METRICS = (
+    *(f"{kind}_{metric}" for kind in ("mlm", "all_mask") for metric in ("loss", "perplexity", "accuracy")),
+    "bits_per_byte",
+    *(f"{kind}_{metric}" for kind in ("ltr", "rtl") for metric in ("loss", "perplexity", "accuracy")),
+    *("ltr_bits_per_byte", "rtl_bits_per_byte"),
+)
+"""Of masked models, then of those that read in one direction."""
+
+
 @dataclasses.dataclass(frozen=True)
 class HeldoutLM(Measure):
     """Language modelling of the corpus's held-out documents, under the same masks for all arms."""
+
+    def __post_init__(self) -> None:
+        _check_metric(self, HELDOUT_METRICS)
 
     @property
     def name(self) -> str:
@@ -143,9 +157,17 @@ class MinimalPairs(Measure):
     variant: str = ""
     """Tells two sets of pairs apart."""
 
+    def __post_init__(self) -> None:
+        _check_metric(self, ("accuracy",))
+
     @property
     def name(self) -> str:
         return "-".join(filter(None, ("minimal-pairs", self.score, self.variant)))
+
+
+def _check_metric(measure: Measure, valid: Sequence[str]) -> None:
+    if measure.metric not in valid:
+        raise UserError(f"{measure.column}: no metric {measure.metric!r}; valid: {', '.join(valid)}")
 
 
 @dataclasses.dataclass(frozen=True)

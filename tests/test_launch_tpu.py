@@ -431,6 +431,17 @@ def test_what_a_failed_creation_made_is_deleted(laptop: Laptop) -> None:
     assert laptop.left_over() == []
 
 
+def test_parts_that_an_interrupted_creation_left_are_deleted(laptop: Laptop) -> None:
+    for deleting in (False, True):
+        laptop.cloud.policies.mkdir(exist_ok=True)
+        (laptop.cloud.policies / "a-us-west4-a").write_text("2x2x2")
+        if deleting:
+            assert laptop.launch("delete", "a", *GCE_PLACE).returncode == 2
+        else:
+            assert laptop.launch("create", "a", *GCE_PLACE).returncode == 1
+        assert laptop.left_over() == []
+
+
 SAVE = "mkdir -p gs/bucket/runs/a/checkpoints/$start; "
 PREEMPTED = "printf PREEMPTED > ~/../state; exit 69"
 
@@ -911,11 +922,12 @@ def inputs(laptop: Laptop) -> None:
         (laptop.cloud.bucket("gs://bucket") / directory).mkdir(parents=True)
 
 
-def note_progress(laptop: Laptop, command: str, left: int) -> None:
+def note_progress(laptop: Laptop, command: str, left: int, failed: int = 0) -> None:
     """Leaves the file that the workers of a study write."""
     directory = laptop.cloud.bucket("gs://bucket/studies/a")
     directory.mkdir(parents=True, exist_ok=True)
-    progress = {"command": f"{command} --output gs/bucket/studies/a", "jobs": 9, "left": left}
+    command = f"{command} --output gs/bucket/studies/a"
+    progress = {"command": command, "jobs": 9, "failed": failed, "left": left}
     write_json(directory / "progress.json", progress)
 
 
@@ -967,6 +979,15 @@ def test_no_slice_is_rented_if_nothing_is_left_of_the_same_study(
     study = laptop.launch("study", "a", *place, *source, *setup, *STUDY)
     assert (study.returncode, laptop.cloud.rented.exists()) == (0, slices == 1), study.stdout + study.stderr
     assert ("nothing is left to do of: table5 --scale small" in study.stdout) == (slices == 0)
+
+
+def test_a_study_whose_jobs_failed_rents_nothing_and_says_so(
+    laptop: Laptop, source: tuple[str, ...], inputs: None
+) -> None:
+    note_progress(laptop, "table5 --scale small", 0, failed=2)
+    study = laptop.launch("study", "a", *PLACE, *source, *STUDY)
+    assert (study.returncode, laptop.cloud.rented.exists()) == (1, False), study.stdout + study.stderr
+    assert "2 jobs failed and nothing else is left; --retry runs them again" in study.stdout
 
 
 @pytest.mark.slow

@@ -163,6 +163,16 @@ def test_curves_are_drawn(tmp_path: Path, suffix: str) -> None:
     assert picture.read_bytes().startswith(begins)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["a$^$b", "_a"])
+def test_every_name_of_a_run_stands_in_the_legend(tmp_path: Path, name: str) -> None:
+    runs = [pretrained(tmp_path / name, {5: 0.1}), pretrained(tmp_path / "b", {5: 0.2}, "ltr")]
+    picture = tmp_path / "curves.svg"
+    assert main(["report", *map(str, runs), "--plot", str(picture)]) == 0
+    legend = [comment.split("-->")[0].strip() for comment in picture.read_text().split("<!--")]
+    assert [text for text in legend if text.endswith(name)], legend
+
+
 def test_a_run_without_evaluations_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(pretrained(tmp_path / "new", {}))]) == 0
     assert "note: new: evaluated at step 0 of 10" in capsys.readouterr().out
@@ -227,6 +237,50 @@ def test_seeds_of_a_pretraining_share_a_line(tmp_path: Path, capsys: pytest.Capt
     lines = shown(capsys, *runs, changed)
     assert ["export", "0.6000", "±", "0.1000"] in lines
     assert ["narrow", "0.3000"] in lines
+
+
+def test_two_runs_of_one_pretraining_seed_are_no_two_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = Pretraining("mine", 0, 10, "a", "corpus")
+    runs = [
+        finetuned(tmp_path / name, "cola", {2e-5: (score,)}, name, pretraining=known)
+        for name, score in (("one", 0.5), ("two", 0.7))
+    ]
+    said = "\n".join(" ".join(line) for line in shown(capsys, *runs))
+    assert "±" not in said
+    assert "0.5000" in said
+    assert "0.7000" in said
+
+
+def test_a_lucky_seed_does_not_beat_a_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = finetuned(tmp_path / "a", "cola", {2e-5: (0.5, 0.6), 3e-5: (0.9,)}, "m")
+    said = "\n".join(" ".join(line) for line in shown(capsys, grid))
+    assert "0.5500" in said
+    assert "0.9000" not in said
+
+
+def test_probes_whose_best_layers_differ_share_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for seed, score in enumerate((0.5, 0.7)):
+        known = Pretraining("mine", seed, 10, "a", "corpus")
+        features = {"layers": (seed + 1,), "combine": "each"}
+        directory = tmp_path / str(seed)
+        runs.append(
+            finetuned(directory, "cola", {2e-5: (score,)}, f"m{seed}", pretraining=known, features=features)
+        )
+        results = json.loads((directory / "results.json").read_text())
+        results["trials"][0]["layer"] = seed + 1
+        (directory / "results.json").write_text(json.dumps(results))
+    lines = shown(capsys, *runs, "--csv", str(tmp_path / "out.csv"))
+    assert ["mine", "0.6000", "±", "0.1414"] in lines
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(row["variant"], row["layer"]) for row in rows] == [
+        ("features.combine each", "1"),
+        ("features.combine each", "2"),
+    ]
 
 
 def test_ways_of_fine_tuning_have_lines_of_their_own(

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_jax.task import Metric
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -22,35 +25,48 @@ Rows = Sequence[Mapping[str, Any]]
 """Rows of `metrics.jsonl` whose split is `heldout`."""
 
 
-def draw_curves(path: Path, curves: Mapping[str, tuple[Sequence[Metric], Sequence[Rows]]]) -> None:
+Curves = Mapping[str, tuple[Sequence[Metric], Sequence[Rows]]]
+"""What the legend says -> the metrics of its objective, and the rows of each of its runs."""
+
+
+def draw_curves(path: Path, curves: Curves) -> None:
     """Writes a picture with a panel for each kind of metric, a colour for each name, a line for each run.
 
     Args:
       path: file to write, or to replace; its suffix is one of FORMATS.
-      curves: what the legend says -> the metrics of its objective, and the rows of each of its runs.
+      curves: what to draw.
     """
-    from matplotlib.figure import Figure
+    from matplotlib import rc_context
 
     titles = dict.fromkeys(
         metric.panel for metrics, _ in curves.values() for metric in metrics if metric.panel
     )
     if not titles:
         raise UserError("these runs have no metric that is drawn")
+    with rc_context({"text.parse_math": False}), atomically(path) as partial:  # a $ in a name is a $
+        picture = _draw(list(titles), curves)
+        picture.savefig(partial, format=path.suffix.removeprefix("."), dpi=110)
+
+
+def _draw(titles: Sequence[str], curves: Curves) -> "Figure":
     # Not pyplot, which would look for a screen.
+    from matplotlib.figure import Figure
+
     picture = Figure(figsize=(5 * len(titles), 4), layout="tight")
     panels = dict(zip(titles, picture.subplots(1, len(titles), squeeze=False)[0], strict=True))
+    drawn: dict[str, dict[str, Any]] = {title: {} for title in titles}
     for number, (label, (metrics, runs)) in enumerate(curves.items()):
         style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        for repeat, rows in enumerate(runs):
+        for rows in runs:
             for metric in metrics:
                 if metric.panel:
                     steps = [row["step"] for row in rows]
                     values = [metric.scale * row.get(metric.name, math.nan) for row in rows]
-                    legend = "" if repeat else label
-                    panels[metric.panel].plot(steps, values, marker=".", label=legend, **style)
+                    (line,) = panels[metric.panel].plot(steps, values, marker=".", **style)
+                    drawn[metric.panel].setdefault(label, line)
     for title, panel in panels.items():
         panel.set(xlabel="steps", ylabel=title)
         panel.grid(alpha=0.3)
-        panel.legend(frameon=False)
-    with atomically(path) as partial:
-        picture.savefig(partial, format=path.suffix.removeprefix("."), dpi=110)
+        # By handle, as labels that begin with _ are left out otherwise.
+        panel.legend(drawn[title].values(), drawn[title].keys(), frameon=False)
+    return picture

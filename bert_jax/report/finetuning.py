@@ -112,7 +112,9 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
         results = load_json(path)
         metric, rows = _rows_by(results, metrics.get(record.task), directory)
         trials = [dict(trial) for trial in results["trials"]]
-        row = max(rows, key=lambda row: metric.rank(row["mean"]))
+        # A single seed may be lucky where a mean over several is not.
+        most = max(row["seeds"] for row in rows)
+        row = max((row for row in rows if row["seeds"] == most), key=lambda row: metric.rank(row["mean"]))
     except UserError:
         raise
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -163,9 +165,9 @@ def _variant(config: FineTuningConfig) -> str:
     if not config.features.lstm_layers:
         del settings["features.lstm_width"]  # it has no effect
     if config.features.layers != FineTuningConfig().features.layers:
-        layers = " ".join(map(str, config.features.layers))
         settings = {n: v for n, v in settings.items() if not n.startswith("features.layers")}
-        settings = {"features.layers": layers, **settings}
+        if config.features.combine != "each":  # then the layer is a hyperparameter
+            settings = {"features.layers": " ".join(map(str, config.features.layers)), **settings}
     return ", ".join(f"{name} {value}" for name, value in settings.items() if value != usual.get(name))
 
 
@@ -232,10 +234,10 @@ def by_line(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dic
     names = _distinct_names([of_line[0] for of_line in lines.values()])
     found: dict[str, dict[Column, Cell]] = {}
     for name, of_line in zip(names, lines.values(), strict=True):
-        times = Counter((column_of[score.directory], score.fingerprint) for score in of_line)
+        times = Counter((column_of[score.directory], _repeat(score)) for score in of_line)
         for score in of_line:
             column = column_of[score.directory]
-            is_double = times[column, score.fingerprint] > 1
+            is_double = times[column, _repeat(score)] > 1
             cells = found.setdefault(f"{name} ({score.directory})" if is_double else name, {})
             cells.setdefault(column, Cell([])).scores.append(score)
     return found
@@ -247,6 +249,11 @@ def _line(score: Score) -> tuple[Any, ...]:
     if known is None:
         return (score.fingerprint, score.variant)
     return (known.experiment, known.step, known.settings, known.given, score.variant)
+
+
+def _repeat(score: Score) -> Any:
+    """What tells the scores of one line and column apart: the pretraining's seed, or else the model."""
+    return score.pretraining.seed if score.pretraining else score.fingerprint
 
 
 def _distinct_names(firsts: Sequence[Score]) -> list[str]:
@@ -272,6 +279,7 @@ def _distinct_names(firsts: Sequence[Score]) -> list[str]:
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """One row for each finished trial, for a file: `score` is the metric to choose by; all metrics follow."""
+    has_layers = any("layer" in trial for score in scores for trial in score.trials)
     return [
         {
             "run": str(score.directory),
@@ -284,6 +292,7 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
             "data": score.data,
             "dev_fingerprint": score.dev_fingerprint[:12],
             **{name: trial[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
+            **({"layer": trial.get("layer", "")} if has_layers else {}),
             "metric": score.metric.name,
             "score": trial["metrics"].get(score.metric.name),
             **trial["metrics"],

@@ -6,7 +6,7 @@ ARM/seed-N/pretraining/         the work directory of a run
 ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
 ARM/seed-N/.../job.json         last: what came of the job, and from which settings
 leases/                         which worker does which job
-progress.json                   how many jobs are left, for scripts; written after every job
+progress.json                   how many jobs failed or are left, for scripts; written after every job
 report.md, report.html, ...     the report so far, for people
 """
 
@@ -175,9 +175,14 @@ def write_ended(directory: Path, job: Job, ended: Ended) -> None:
 
 
 def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
-    """Writes how many jobs a command has and how many are left; `argv` is what follows `bert-jax study`."""
-    left = sum(read_ended(directory, job) is None for job in plan.jobs)
-    progress = {"command": shlex.join(argv), "jobs": len(plan.jobs), "left": left}
+    """Writes how many jobs a command has, and how many failed or are left.
+
+    Args:
+      argv: what follows `bert-jax study`.
+    """
+    ended = [read_ended(directory, job) for job in plan.jobs]
+    failed = sum(job is not None and bool(job.error) for job in ended)
+    progress = {"command": shlex.join(argv), "jobs": len(ended), "failed": failed, "left": ended.count(None)}
     write_shared(directory, PROGRESS_FILE, progress)
 
 

@@ -28,12 +28,13 @@ import numpy as np
 
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.token_probabilities import token_log_probabilities
+from bert_jax.study import HELDOUT_LENGTH
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.heldout_text import MAX_DOCUMENTS, HeldoutText, Masked, read_heldout_text
 
-_SHORTEST, _LONGEST = 3, 128
+_SHORTEST = 3
 # exp overflows a float above 709; as in the metrics of training, larger losses have this one's perplexity.
 _LARGEST_LOSS = 80.0
 
@@ -94,7 +95,7 @@ def _check_vocabulary(model: PretrainedModel, corpus: str) -> None:
 def _length(model: PretrainedModel, wanted: int | None) -> int:
     positions = model.config.max_position_embeddings
     if wanted is None:
-        return min(_LONGEST, positions)
+        return min(HELDOUT_LENGTH, positions)
     if not _SHORTEST <= wanted <= positions:
         raise UserError(
             f"max_seq_length is {wanted}; {model.name} can be compared from {_SHORTEST} to {positions}"

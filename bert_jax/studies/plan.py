@@ -13,7 +13,17 @@ from typing import Any, TypeAlias
 from bert_jax.objectives import Objective, objective_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import value_of, with_changes
-from bert_jax.study import Changes, Finetuned, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
+from bert_jax.study import (
+    HELDOUT_LENGTH,
+    Changes,
+    Finetuned,
+    HeldoutLM,
+    Measure,
+    MinimalPairs,
+    Probe,
+    Scale,
+    Study,
+)
 from bert_jax.training.accounting import run_flops
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.checks import check_positive
@@ -21,7 +31,6 @@ from data_pipeline.errors import UserError
 
 _OF_THE_CORPUS = ("data.corpus", "model.vocab_size")
 _SAME_FOR_ALL = {"data.corpus": "--corpus", "seed": "the number of seeds"}
-_LONGEST_HELDOUT = 128
 # Fields of a measure that the settings of a job already have in another form.
 _SAID_OTHERWISE = ("flags", "variant", "every")
 
@@ -210,7 +219,7 @@ def _measure(
                 flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
             case HeldoutLM():
                 _check_predicts_tokens(where, run.experiment.objective, measure)
-                flags = {"max_seq_length": heldout_length}
+                flags = _length_flag(run.experiment.model.max_position_embeddings, heldout_length)
             case MinimalPairs():
                 _check_predicts_tokens(where, run.experiment.objective, measure)
         for step in _steps(where, measure, run.experiment):
@@ -226,7 +235,12 @@ def _measure(
 def _heldout_length(experiments: Iterable[Experiment]) -> int:
     """The length of the held-out sequences of all arms, which no arm may see for the first time."""
     longest = (max(phase.max_seq_length for phase in run.data.phases) for run in experiments)
-    return min(_LONGEST_HELDOUT, *longest)
+    return min(HELDOUT_LENGTH, *longest)
+
+
+def _length_flag(positions: int, length: int) -> dict[str, Any]:
+    """Nothing for the length that is taken anyway, so that a study keeps what it has measured."""
+    return {} if length == min(HELDOUT_LENGTH, positions) else {"max_seq_length": length}
 
 
 def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -> None:

@@ -61,7 +61,7 @@ _HOW_TO_READ = (
     'be expected with other seeds and other test items; "over seeds alone" means other seeds on these test '
     "items. If it contains 0, these seeds and items cannot tell the arms apart, which does not show that "
     "they are equal. Intervals are not corrected for multiple comparisons.",
-    f"{CSV_FILE} has every number that this report is made of.",
+    f"{CSV_FILE} has each score that the tables are made of.",
 )
 
 

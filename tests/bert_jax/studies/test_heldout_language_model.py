@@ -18,6 +18,7 @@ from bert_jax.inference import token_probabilities
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import ModelConfig
 from bert_jax.studies.heldout_language_model import heldout_language_model
+from bert_jax.study import HELDOUT_METRICS
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.heldout_text import HeldoutText, read_heldout_text
@@ -109,6 +110,7 @@ def test_losses_of_a_masked_model_are_sums_of_logs(
         assert scores.metrics[f"{name}_perplexity"] == pytest.approx(math.exp(flat.mean()), rel=1e-4)
         assert scores.metrics[f"{name}_accuracy"] == np.concatenate(right).mean()
     assert scores.metrics["mlm_loss"] != scores.metrics["all_mask_loss"]
+    assert tuple(scores.metrics) == HELDOUT_METRICS[:7]
 
 
 def test_bits_per_byte_are_bits_of_masked_words_over_their_bytes(
@@ -136,6 +138,7 @@ def test_a_model_of_one_direction_has_its_own_likelihood_under_other_names(
     scores = heldout_language_model(model, directory / "corpus")
     kinds = ("loss", "perplexity", "accuracy", "bits_per_byte")
     assert set(scores.metrics) == {f"{name}_{kind}" for kind in kinds}
+    assert set(scores.metrics) < set(HELDOUT_METRICS)
     ids = text.sequences.input_ids
     losses, right = by_hand(model, text, ids, text.is_text, offset)
     np.testing.assert_allclose(scores.items[f"{name}_loss"], pairs(losses), atol=1e-4)

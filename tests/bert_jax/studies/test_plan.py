@@ -254,6 +254,17 @@ def test_a_probe_has_no_layer_below_the_embeddings() -> None:
         Probe("x", "f1", "ner", "ner", layer=-1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric", "valid"),
+    [(HeldoutLM, "bits_per_bite", "bits_per_byte"), (MinimalPairs, "acuracy", "accuracy")],
+)
+def test_a_measure_has_no_metric_that_it_does_not_take(
+    kind: type[HeldoutLM | MinimalPairs], metric: str, valid: str
+) -> None:
+    with pytest.raises(UserError, match=f"x: no metric '{metric}'; valid: .*{valid}"):
+        kind("x", metric)
+
+
 @pytest.mark.parametrize("name", ["model.num_layer", "steps", "num_train_steps.x"])
 def test_an_unknown_setting_is_named(name: str) -> None:
     with pytest.raises(UserError, match=f"arm base: unknown setting .*{name.partition('.')[2] or name}"):
@@ -261,10 +272,10 @@ def test_an_unknown_setting_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_base", "of_other", "measured"), [((512,), (256,), 128), ((512,), (32, 96), 96), ((24,), (128,), 24)]
+    ("of_base", "of_other", "measured"), [((512,), (256,), None), ((512,), (32, 96), 96), ((24,), (128,), 24)]
 )
 def test_heldout_sequences_are_no_longer_than_those_that_each_arm_learnt_from(
-    of_base: tuple[int, ...], of_other: tuple[int, ...], measured: int
+    of_base: tuple[int, ...], of_other: tuple[int, ...], measured: int | None
 ) -> None:
     changes = [
         {"data.phases": tuple(Phase(length, 3, 1 / len(arm)) for length in arm)}
@@ -275,7 +286,7 @@ def test_heldout_sequences_are_no_longer_than_those_that_each_arm_learnt_from(
     study = dataclasses.replace(STUDY, arms=arms, measures=(HeldoutLM("LM", "mlm_loss"),), published={})
     plan = make_plan(study, "one", scale, {})
     jobs = [job for jobs in plan.measured.values() for job in jobs]
-    assert [job.flags for job in jobs] == [{"max_seq_length": measured}] * 2
+    assert [job.flags for job in jobs] == [{"max_seq_length": measured} if measured else {}] * 2
 
 
 @pytest.mark.parametrize("measure", [HeldoutLM("bits", "bits_per_byte"), MinimalPairs("BLiMP", "accuracy")])

@@ -1,0 +1,26 @@
+"""The records of published studies belong to what the studies are today, so that they can be continued."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bert_jax.studies.directory import check_unchanged, read_ended, read_study
+from bert_jax.studies.plan import make_plan
+from bert_jax.workdir.record import read_record
+from experiments import STUDIES
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+
+
+@pytest.mark.parametrize("name", ["pretraining_seeds", "table5"])
+def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
+    with tarfile.open(RESULTS / f"{name}_small.tar.xz") as records:
+        records.extractall(tmp_path, filter="data")
+    study = STUDIES[name]
+    scale = study.scales["small"]
+    first = read_record(tmp_path / study.base / "seed-0" / "pretraining").experiment
+    corpus = {"data.corpus": first.data.corpus, "model.vocab_size": first.model.vocab_size}
+    plan = make_plan(study, "small", scale, corpus)
+    check_unchanged(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
+    assert [job.path for job in plan.jobs if not read_ended(tmp_path, job)] == []
