@@ -13,7 +13,7 @@ import pytest
 from bert_jax.studies.report import render, write_report
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.tables import make_table
-from bert_jax.study import HeldoutLM
+from bert_jax.study import HeldoutLM, MinimalPairs
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -163,7 +163,9 @@ def test_decimals_follow_from_the_unit() -> None:
         for arm, of_seeds in values.items()
         for seed, value in enumerate(of_seeds)
     ]
-    columns = tuple(HeldoutLM(metric, metric) for metric in factors)
+    columns = tuple(
+        (MinimalPairs if metric == "accuracy" else HeldoutLM)(metric, metric) for metric in factors
+    )
     study = dataclasses.replace(STUDY, measures=columns, published={})
     text, _ = texts(dataclasses.replace(results(measured), study=study))
     assert "| base | 1.236 ± 0.002 | 0.124 ± 0.000 | 4.9 ± 0.0 | 123.6 ± 0.2 |" in text
