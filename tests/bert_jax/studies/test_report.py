@@ -158,14 +158,15 @@ def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
 def test_decimals_follow_from_the_unit() -> None:
     factors = {"bits_per_byte": 1, "mlm_accuracy": 0.1, "accuracy": 4, "mlm_perplexity": 100}
     values = {"base": [1.2341, 1.2361, 1.2381], "mlm": [1.2441, 1.2461, 1.2482]}
-    measured = [
-        Measurement(arm, seed, 8, "heldout", {name: factor * value for name, factor in factors.items()})
-        for arm, of_seeds in values.items()
-        for seed, value in enumerate(of_seeds)
-    ]
     columns = tuple(
         (MinimalPairs if metric == "accuracy" else HeldoutLM)(metric, metric) for metric in factors
     )
+    measured = [
+        Measurement(arm, seed, 8, measure, {name: factor * value for name, factor in factors.items()})
+        for arm, of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
+        for measure in dict.fromkeys(column.name for column in columns)
+    ]
     study = dataclasses.replace(STUDY, measures=columns, published={})
     text, _ = texts(dataclasses.replace(results(measured), study=study))
     assert "| base | 1.236 ± 0.002 | 0.124 ± 0.000 | 4.9 ± 0.0 | 123.6 ± 0.2 |" in text
