@@ -245,6 +245,8 @@ nothing_left() {
   [ "$command" = study ] || return
   noted=$(ask '' storage cat "$workdir/progress.json" 2>/dev/null) || return
   grep -qF -e "\"command\": \"$* --output " <<<"$noted" && grep -q '"left": 0$' <<<"$noted" || return
-  failed=$(grep -o '"failed": [0-9]*' <<<"$noted")
-  [ "${failed##* }" = 0 ] || leave 1 "${failed##* } jobs failed and nothing else is left; --retry runs them again"
+  failed=$(grep -o '"failed": [1-9][0-9]*' <<<"$noted") || return 0
+  # With --retry the failed jobs are left, until a slice has tried them.
+  [[ $rented -gt 0 || " $* " != *" --retry "* ]] || return
+  leave 1 "${failed##* } jobs failed and nothing else is left; --retry runs them again"
 }

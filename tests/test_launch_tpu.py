@@ -955,12 +955,13 @@ def test_each_slice_works_on_the_study_and_is_given_back(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "left", "slices"),
+    ("command", "left", "failed", "words", "slices"),
     [
-        ("table5 --scale small", 0, 0),
-        ("table5 --scale small", 1, 1),
-        ("table5 --scale small --seeds 5", 0, 1),
-        ("table5 --scale paper", 0, 1),
+        ("table5 --scale small", 0, 0, [], 0),
+        ("table5 --scale small", 1, 0, [], 1),
+        ("table5 --scale small --seeds 5", 0, 0, [], 1),
+        ("table5 --scale paper", 0, 0, [], 1),
+        ("table5 --scale small --retry", 0, 2, ["--retry"], 1),
     ],
 )
 @both_apis
@@ -968,15 +969,17 @@ def test_no_slice_is_rented_if_nothing_is_left_of_the_same_study(
     place: tuple[str, ...],
     command: str,
     left: int,
+    failed: int,
+    words: list[str],
     slices: int,
     laptop: Laptop,
     source: tuple[str, ...],
     inputs: None,
     tmp_path: Path,
 ) -> None:
-    note_progress(laptop, command, left)
+    note_progress(laptop, command, left, failed)
     setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
-    study = laptop.launch("study", "a", *place, *source, *setup, *STUDY)
+    study = laptop.launch("study", "a", *place, *source, *setup, *STUDY, *words)
     assert (study.returncode, laptop.cloud.rented.exists()) == (0, slices == 1), study.stdout + study.stderr
     assert ("nothing is left to do of: table5 --scale small" in study.stdout) == (slices == 0)
 
