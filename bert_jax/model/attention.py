@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 from bert_jax.mesh import BATCH_AXES, mesh_in_use
 from bert_jax.model import attention_kernel
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
-from bert_jax.model.linear import Linear, Projection
+from bert_jax.model.linear import Linear, Projection, add_bias
 from bert_jax.model.normalization import of_queries_and_keys
 from bert_jax.model.positions import rotate
 from bert_jax.model_config import ModelConfig
@@ -165,7 +165,7 @@ class Attention(nn.Module):
         def project(name: str, x: jax.Array, positions: jax.Array) -> Projection:
             product, bias = Linear(config, heads, name=name).parts(x)
             if norm := of_queries_and_keys(config, f"{name}_layer_norm"):
-                product, bias = norm(product + bias), jnp.zeros_like(bias)
+                product, bias = norm(add_bias(product, bias)), jnp.zeros_like(bias)
             return rotate(config, (product, bias), positions)
 
         projections = (
@@ -209,8 +209,8 @@ def attend(
     dropout. On CPU, without gradients, long queries are computed in blocks; with gradients that is slower.
 
     Args:
-      projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias [N, K] still to
-        be added.
+      projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias, float32 [N, K],
+        still to be added.
       bias: added to the scores, from `attention_bias`.
       key: for dropout on the probabilities; None for no dropout.
       rate: probability of dropping an attention probability.
@@ -310,7 +310,7 @@ def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> j
 def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array) -> jax.Array:
     """Product plus bias, [B, N, T, K]. With each head's matrix contiguous, XLA on CPU multiplies two to three
     times as fast."""
-    return (product_BTNK + bias_NK).swapaxes(1, 2)
+    return add_bias(product_BTNK, bias_NK).swapaxes(1, 2)
 
 
 def attend_fused(

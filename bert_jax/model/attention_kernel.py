@@ -23,6 +23,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bert_jax.model.dropout import RESOLUTION
+from bert_jax.model.linear import add_bias
 from bert_jax.model.threefry import keep
 
 QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
@@ -92,8 +93,8 @@ def fused_attention(
 
     Args:
       projections: queries, keys and values before their biases are added.
-      biases: [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions, which the
-        kernel computes as well; XLA would have to read three arrays again.
+      biases: float32 [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions,
+        which the kernel computes as well; XLA would have to read three arrays again.
       score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, T], keys first; no gradient
         flows into it.
       seed: uint32 [4]: two words of a key, the first row's index in the whole batch, and the first head's
@@ -110,7 +111,7 @@ def fused_attention(
 
 
 def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret):  # type: ignore[no-untyped-def]
-    biased = tuple(x + biases[:, :, i, :, None] for i, x in enumerate(projections))
+    biased = tuple(add_bias(x, biases[:, :, i, :, None]) for i, x in enumerate(projections))
     queries, *keys_and_values = biased
     batch, heads, _, length = queries.shape
     step = step_of(heads, length, window)
@@ -134,7 +135,7 @@ def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # t
     call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
     by_query = (queries, gradient, *softmax)
     *gradients, sums = call(by_query, keys_and_values, (output,), (output, output, sums))
-    return tuple(gradients), sums[:, :, :3].astype(gradient.dtype), None, None
+    return tuple(gradients), sums[:, :, :3], None, None
 
 
 fused_attention.defvjp(_fused_forward, _fused_backward)

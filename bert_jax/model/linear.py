@@ -26,7 +26,16 @@ def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
 
 
 Projection: TypeAlias = tuple[jax.Array, jax.Array]
-"""A product and a bias still to be added."""
+"""A product and a bias still to be added by `add_bias`."""
+
+
+def add_bias(product: jax.Array, bias: jax.Array) -> jax.Array:
+    """`product + bias`, added in float32 and returned in the dtype of `product`.
+
+    The bias's gradient is then a float32 sum over all positions; as a bfloat16 sum it would lose most of
+    what it adds.
+    """
+    return (product.astype(jnp.float32) + bias).astype(product.dtype)
 
 
 class Linear(nn.Module):
@@ -44,13 +53,12 @@ class Linear(nn.Module):
     cast to `config.dtype`."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        product, bias = self.parts(x)
-        return product + bias
+        return add_bias(*self.parts(x))
 
     @nn.compact
     def parts(self, x: jax.Array) -> Projection:
-        """The product [..., *features] and the bias [*features], for callers that add them themselves; the
-        bias is zeros where there is none."""
+        """The product [..., *features] and the bias, float32 [*features], for callers that add them
+        themselves; the bias is zeros where there is none."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
         has_bias = self.config.biases == "all" or self.result is not None
@@ -58,7 +66,6 @@ class Linear(nn.Module):
             self.param("bias", nn.initializers.zeros, self.features) if has_bias else jnp.zeros(self.features)
         )
         x, kernel = (array.astype(self.config.dtype) for array in (x, kernel))
-        bias = bias.astype(self.result or self.config.dtype)
         rows, whole = (
             functools.partial(form, axes=self.num_inputs, preferred_element_type=self.result)
             for form in (_rows, jnp.tensordot)

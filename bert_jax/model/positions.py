@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.model.linear import Projection, initializer
+from bert_jax.model.linear import Projection, add_bias, initializer
 from bert_jax.model_config import ModelConfig, Positions
 
 
@@ -61,13 +61,13 @@ def rotate(config: ModelConfig, projection: Projection, positions: jax.Array) ->
 
     Args:
       config: of the layer.
-      projection: product [B, T, N, K] and the bias [N, K] still to be added.
+      projection: product [B, T, N, K] and the bias, float32 [N, K], still to be added.
       positions: int [T] or [B, T].
     """
     match config.positions:
         case "rotary":
             product, bias = projection
-            return _turn(product + bias, positions, config.rotary_base), jnp.zeros_like(bias)
+            return _turn(add_bias(product, bias), positions, config.rotary_base), jnp.zeros_like(bias)
         case _:
             return projection
 

@@ -96,7 +96,7 @@ def _compile(
     projection = shape(1, heads, width, length)
     jax.jit(forward_and_backward).lower(
         (projection, projection, projection),
-        shape(1, heads, 3, width),
+        shape(1, heads, 3, width, dtype=jnp.float32),
         shape(1, length, bias_queries, dtype=jnp.float32),
         shape(4, dtype=jnp.uint32),
     ).compile()

@@ -1,6 +1,5 @@
 """Parameters drawn by numpy: compiling a module's own initialization takes longer than a tiny step of it."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,5 +25,4 @@ def draw_params(shapes: Mapping[str, Any], deviation: float = 0.3) -> dict:
 
 def draw_head(head: Head, deviation: float = 0.5) -> dict:
     """Parameters of a head and its encoder."""
-    init = functools.partial(head.module.init, deterministic=True)
-    return draw_params(jax.eval_shape(init, jax.random.key(0), head.example_batch())["params"], deviation)
+    return draw_params(head.abstract_params(), deviation)

@@ -1,6 +1,5 @@
 """Makes the directory of a finished `bert-jax finetune` trial with a tiny model, without any training."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,10 +47,10 @@ def make_trial(
     model = make_experiment("mlm_nsp", tokenizer.get_vocab_size()).model
     config = FineTuningConfig(model=model, num_labels=max(len(labels), 1), features=features)
     head = HEADS[kind](config)
-    init = functools.partial(head.module.init, deterministic=True)
-    shapes = jax.eval_shape(init, jax.random.key(0), head.example_batch())["params"]
     random = np.random.default_rng(1)
-    params = jax.tree.map(lambda leaf: random.normal(0.2, 0.2, leaf.shape).astype(np.float32), shapes)
+    params = jax.tree.map(
+        lambda leaf: random.normal(0.2, 0.2, leaf.shape).astype(np.float32), head.abstract_params()
+    )
     record = FineTuningRecord(
         task,
         config,

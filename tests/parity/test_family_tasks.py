@@ -1,7 +1,6 @@
 """Fine-tuned models of each family in transformers' own task classes, and training beside transformers."""
 
 import dataclasses
-import functools
 from pathlib import Path
 
 import jax
@@ -47,9 +46,9 @@ def fine_tuned(model_type: str, kind: str) -> tuple[PretrainedModel, FineTuningC
     model = small_config(model_type)
     config = FineTuningConfig(model=model, num_labels=max(len(labels), 1))
     head, random = HEADS[kind](config), np.random.default_rng(1)
-    init = functools.partial(head.module.init, deterministic=True)
-    shapes = jax.eval_shape(init, jax.random.key(0), head.example_batch())["params"]
-    params = jax.tree.map(lambda leaf: random.normal(0.1, 0.3, leaf.shape).astype(np.float32), shapes)
+    params = jax.tree.map(
+        lambda leaf: random.normal(0.1, 0.3, leaf.shape).astype(np.float32), head.abstract_params()
+    )
     new = {"classifier": params["classifier"]}
     model = PretrainedModel(
         name="small",

@@ -12,7 +12,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
@@ -100,8 +99,7 @@ class Grid:
             check_batch(config)
             self.make_head(config).check(data.train)
         self.head = self.make_head(self.configs[self.trials[0]])
-        init = functools.partial(self.head.module.init, deterministic=True)
-        self._params = jax.eval_shape(init, jax.random.key(0), self.head.example_batch())["params"]
+        self._params = self.head.abstract_params()
         self._check_something_is_trained()
         self.with_features = self._feature_cache()
 

@@ -15,6 +15,7 @@ names of thresholds and offsets should have `bias` in them.
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -63,6 +64,11 @@ class Head(abc.ABC):
     def exports_as(self) -> TransformersHead | None:
         """The head in transformers; None if it has none. The layer that is exported is `classifier`."""
         return None
+
+    def abstract_params(self) -> Mapping[str, Any]:
+        """Shapes and dtypes of all parameters; computes nothing."""
+        init = functools.partial(self.module.init, deterministic=True)
+        return jax.eval_shape(init, jax.random.key(0), self.example_batch())["params"]
 
     def check(self, rows: Rows) -> None:  # noqa: B027  # most heads learn from all
         """Raises UserError if the head cannot learn from such rows with its configuration."""
