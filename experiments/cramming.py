@@ -4,15 +4,15 @@
 
 Corpus in the paper: the Pile or C4, without documents that take more than 0.25 tokens per character
 (`bert-jax prepare --max-tokens-per-character 0.25`, as in the authors' settings for these corpora), and a
-WordPiece vocabulary of 32,768. Hardware in the paper: one consumer GPU, such as an RTX A6000, for 24 hours.
+WordPiece vocabulary of 32,768. Hardware in the paper: one GPU (RTX 2080 Ti, A4000 or A6000) for 24 hours.
 There the clock ends a run; this one reads as many tokens as the authors' settings allowed at most when the
 paper appeared, 600,000 micro-batches of 128 x 128 (900,000 since June 2023). For a day of another machine,
 scale `--num-train-steps` and `--optimizer.warmup-steps` to the time that the run shows.
 
-Sizes and rates are those of the authors' `crammed-bert.yaml` and `bert-o4.yaml`: 16 layers, before which
-inputs are normalized, gated feed-forward layers, linear layers without biases; 25% of the tokens masked, no
-dropout; AdamW at 1e-3, gradients clipped at 0.5. The rate rises from a quarter of its peak in a straight
-line, and falls to 0 from 75% of the tokens on. The batch grows until 60% of the tokens, here in four sizes,
+Sizes and rates are those of the authors' `crammed-bert.yaml` and `bert-o4.yaml`: 16 layers with
+normalization before each sublayer, gated feed-forward layers, linear layers without biases; 25% of the tokens
+masked, no dropout; AdamW at 1e-3, gradients clipped at 0.5. The rate rises linearly from a quarter of its
+peak, and falls to 0 from 75% of the tokens on. The batch grows until 60% of the tokens, here in four sizes,
 there in 64.
 
 There the rate rises with the time that is spent, and so with the tokens; here with the steps, of which the

@@ -2,9 +2,9 @@
 
 bert-jax study departures --output studies/departures --corpus corpora/wiki_books --tasks tasks/
 
-At scales `paper` and `small` all arms spend the same number of floating-point operations. Beside each stands
-what its source says that it gives: on other data and of other models, so that the effect need not be the same
-here. A chain as NeoBERT's (Le Breton et al. 2025, arXiv 2502.19587) follows, with other links.
+At scales `paper` and `small` all arms spend the same number of floating-point operations. Beside some stands
+the effect that their source reports. It was measured on other data and with other models, so it need not be
+the same here. A chain as NeoBERT's (Le Breton et al. 2025, arXiv 2502.19587) follows, with other links.
 """
 
 from dataclasses import replace

@@ -6,7 +6,7 @@ Corpus: BERT's own, BooksCorpus and English Wikipedia, with its vocabulary of 30
 steps of 128 sequences of 128 tokens, BASE 766,000 steps of 256 sequences of 512, which by the paper's count
 are 1.4e18 FLOPs and as many as BERT-BASE's, 6.4e19 (results.md says how that count differs from this
 project's). Hardware in the paper: one V100 for 4 days, and 16 TPU v3 for 4 days.
-Expected: GLUE's development sets on average 79.9 and 85.1 (Tables 1 and 3), where BERT-BASE has 82.2, after
+Expected: GLUE's development sets on average 79.9 and 85.1 (Table 1), where BERT-BASE has 82.2, after
 fine-tuning with `--layer-decay 0.8` and a rate of 1e-4 (SMALL: 3e-4), 10 epochs of RTE and STS-B.
 
 Sizes and rates are those of the paper and of the authors' `configure_pretraining.py`: 15% of the tokens are

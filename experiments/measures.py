@@ -1,6 +1,6 @@
 """What studies measure: the tasks of the paper with its ways of fine-tuning, and intrinsic measures.
 
-`--tasks DIR` has a directory for each data set: glue, squad, conll2003, sick, blimp.
+`--tasks DIR` has a directory for each data set: glue, squad, conll2003, ner, sick, blimp.
 """
 
 from bert_jax.study import Finetuned, HeldoutLM, MinimalPairs, Probe

@@ -1,4 +1,4 @@
-"""A study for a machine on which nothing is but this package: corpus and tasks are its documentation's.
+"""A study that needs no data: corpus and tasks are made from the documentation of the installed packages.
 
 bert-jax study smoke --output studies/smoke
 """
