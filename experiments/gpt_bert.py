@@ -16,9 +16,8 @@ layers' outputs before each sublayer, and normalizations without scales. It norm
 before the output projection, here after it; its feed-forward layers have no biases, and their initial weights
 get smaller from layer to layer; its head has dropout and exact GELU; and its inputs have no [SEP]. Masks
 there cover up to three tokens in a row, those that were masked least often first; here each is drawn on its
-own. The
-cosine there ends at a tenth, followed by 250 steps to 0; and what is evaluated there is a moving average of
-the parameters. This has not been tried at full size.
+own. The cosine there ends at a tenth, followed by 250 steps to 0; and what is evaluated there is a moving
+average of the parameters. This has not been tried at full size.
 """
 
 from bert_jax.config import OptimizerConfig
