@@ -7,8 +7,8 @@ import traceback
 from data_pipeline.errors import UserError, may_pass
 
 FAILED = 1
-"""NaN or infinity in training, a step that does not fit the chip, a reader of the output (such as `head`)
-that ended first, or a bug in bert-jax (with a traceback)."""
+"""NaN or infinity in training, a failed run of a study, a step that does not fit the chip, a reader of the
+output (such as `head`) that ended first, or a bug in bert-jax (with a traceback)."""
 BAD_INPUT = 2
 """Bad input: a one-line message says what would be valid."""
 MAY_PASS = os.EX_UNAVAILABLE

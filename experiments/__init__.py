@@ -59,7 +59,7 @@ SUMMARIES: dict[str, str] = {
     **dict.fromkeys(table6.SIZES, "Table 6: layers, width and heads as in the name"),
     **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
     "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
-    "base_packed": "base without padding: several sequences in a row",
+    "base_packed": "base almost without padding: several sequences in a row",
     "modern_base": "ModernBERT-BASE's encoder and first stage",
     "modern_large": "ModernBERT-LARGE's encoder and first stage",
     "electra_small": "ELECTRA-SMALL: replaced tokens and a generator",

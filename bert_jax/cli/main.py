@@ -48,8 +48,9 @@ To begin, train a small model on the documentation installed beside this
 package (six to nine minutes on two cores):
   bert-jax pretrain quickstart --workdir runs/quickstart
 
-exit status: 0 done; 1 training stopped on NaN or infinity, `compile` found
-  no room on the chip, or a defect, with its traceback; 2 wrong input;
+exit status: 0 done; 1 training stopped on NaN or infinity, a run of a study
+  failed, `compile` found no room on the chip, the reader of the output ended,
+  or a defect, with its traceback; 2 wrong input;
   69 a disk failed, or another process of the run died or did not come: run
   the same command again, on all hosts;
   75 interrupted and saved: run the same command again to resume;
