@@ -52,6 +52,21 @@ def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str]
     assert saved_steps(tmp_path / "w") == []
 
 
+@pytest.mark.slow
+def test_a_run_whose_output_ends_by_the_same_ctrl_c_saves(tmp_path: Path) -> None:
+    """As under `2>&1 | tee log`, which Ctrl-C ends too; every step prints a row."""
+    flags = ("--num-train-steps", "100000", "--log-every", "1", "--checkpoint-every", "100000")
+    words = arguments(tmp_path / "w", write_corpus(tmp_path / "corpus"), *flags)
+    with subprocess.Popen(
+        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        read_until(process, "step 10/100000 train")
+        process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(60) == 75
+    assert len(saved_steps(tmp_path / "w")) == 1
+
+
 COMMAND = """
 import os, signal, time
 
