@@ -1,4 +1,4 @@
-"""Ctrl-C sent to a separate process: the first is acknowledged, the second ends it whatever it does."""
+"""Ctrl-C: the first is acknowledged, the second ends the process whatever it does; nothing is lost."""
 
 import os
 import signal
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.cli import pretrain
+from bert_jax.cli.main import main
 from bert_jax.training.checkpoints import saved_steps
 from tests.tiny_run import arguments, command, environment, write_corpus
 
@@ -65,6 +67,22 @@ def test_a_run_whose_output_ends_by_the_same_ctrl_c_saves(tmp_path: Path) -> Non
         process.stdout.close()
         assert process.wait(60) == 75
     assert len(saved_steps(tmp_path / "w")) == 1
+
+
+def test_ctrl_c_while_a_finished_run_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain, "pretrain", lambda *_: 0)
+    monkeypatch.setattr(pretrain, "show", lambda _: signal.raise_signal(signal.SIGINT))
+    # Tests that were started in the background have SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(arguments(tmp_path / "w", tmp_path)) == 75
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capfd.readouterr().err  # libtpu, where it is installed, says something too
+    assert said.endswith("SIGINT: training is finished and saved; run the same command again to show it\n")
+    assert "Traceback" not in said
 
 
 COMMAND = """
