@@ -18,21 +18,24 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from data_pipeline.atomic import is_partial
-from data_pipeline.bucket import BucketDirectory, Object, is_same
+from data_pipeline.atomic import is_partial, write_json
+from data_pipeline.bucket import BucketDirectory, Object, is_same, md5
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import load_json
 
 CHECKPOINTS_DIRECTORY = "checkpoints"
 DAMAGED_DIRECTORY = "damaged-checkpoints"
 COMPILED_DIRECTORY = "compilation-cache"
 _MARK = ".bucket"
 """In a directory that stands for one of a bucket: the bucket's URL. Checkpoints are in the bucket alone."""
+_COPIED = ".copied.json"
+"""Beside that mark: name -> hash of each file when it was last copied, from the bucket or there."""
 LEASE_FILE = "lease.json"
 """In a directory of a bucket: which process works in it."""
 _pushing = threading.Lock()
 """Of two copies at once, an older file could be the one that stays."""
 # Of this machine, or of the bucket, alone.
-_NOT_COPIED = ("lock", LEASE_FILE, _MARK)
+_NOT_COPIED = ("lock", LEASE_FILE, _MARK, _COPIED)
 
 
 Kind: TypeAlias = Literal["", "@outputs", "@shared"]
@@ -171,16 +174,29 @@ def remove_file(directory: Path, name: str) -> None:
 
 
 def push(directory: Path) -> None:
-    """Copies what changed in a directory to the bucket that it stands for, if it stands for one.
+    """Copies what changed in the directory of a run to the bucket that it stands for, if it stands for one.
 
-    Raises Unfinished if the bucket does not answer.
+    What other processes write there meanwhile, such as evaluations of the run, stays as it is. Raises
+    Unfinished if the bucket does not answer.
     """
     with _pushing:
         if target := bucket_of(directory):
-            upload(directory, target, leaves_checkpoints=True)
+            _push_changes(directory, target)
 
 
-def upload(directory: Path, target: BucketDirectory, *, leaves_checkpoints: bool = False) -> None:
+def _push_changes(directory: Path, target: BucketDirectory) -> None:
+    copied = load_json(directory / _COPIED) if (directory / _COPIED).exists() else {}
+    # Hashed before they are copied: one that changes in between is copied again the next time.
+    here = _hashes(directory)
+    there = target.list()
+    target.upload(directory, [name for name in here if here[name] != copied.get(name) or name not in there])
+    removed = [name for name in copied if name not in here and name in there]
+    target.delete([name for name in removed if there[name].md5 in (copied[name], "")])
+    if here != copied:
+        write_json(directory / _COPIED, here)
+
+
+def upload(directory: Path, target: BucketDirectory) -> None:
     """Makes a place in a bucket hold the files of a directory of this machine, or the one file that it is.
 
     Raises Unfinished if the bucket does not answer.
@@ -190,14 +206,23 @@ def upload(directory: Path, target: BucketDirectory, *, leaves_checkpoints: bool
             BucketDirectory(target.url.rpartition("/")[0]).upload(directory.parent, [directory.name])
         return
     there = target.list()
-    here = {
-        name: path
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and _is_copied(name := path.relative_to(directory).as_posix(), leaves_checkpoints)
-    }
+    here = _files(directory, leaves_checkpoints=False)
     changed = [name for name, path in here.items() if name not in there or not is_same(path, there[name])]
     target.upload(directory, changed)
-    target.delete([name for name in there if name not in here and _is_copied(name, leaves_checkpoints)])
+    target.delete([name for name in there if name not in here and _is_copied(name, leaves_checkpoints=False)])
+
+
+def _files(directory: Path, leaves_checkpoints: bool) -> dict[str, Path]:
+    """The files of a directory that are copied, by name."""
+    names = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+    return {
+        name: path for name, path in names.items() if path.is_file() and _is_copied(name, leaves_checkpoints)
+    }
+
+
+def _hashes(directory: Path) -> dict[str, str]:
+    """Name -> hash of each file of a run that is copied."""
+    return {name: md5(path) for name, path in _files(directory, leaves_checkpoints=True).items()}
 
 
 def _root() -> Path:
@@ -214,12 +239,14 @@ def _copy_here(
         (target / _MARK).write_text(f"{source.url}\n", encoding="utf-8")
     else:
         (target / _MARK).unlink(missing_ok=True)
+        (target / _COPIED).unlink(missing_ok=True)
     wanted = {name: one for name, one in found.items() if _is_copied(name, leaves_checkpoints)}
-    for path in target.rglob("*"):
-        name = path.relative_to(target).as_posix()
-        if path.is_file() and name not in wanted and _is_copied(name, leaves_checkpoints):
+    for name, path in _files(target, leaves_checkpoints).items():
+        if name not in wanted:
             path.unlink()  # another start may have removed it from the bucket
     source.download(target, wanted)
+    if leaves_checkpoints:
+        write_json(target / _COPIED, _hashes(target))
 
 
 def _fetch_object(source: BucketDirectory, target: Path) -> Path:

@@ -74,6 +74,23 @@ def test_a_branch_killed_in_its_first_save_begins_again(first: Path, corpus: Pat
     assert saved_steps(tmp_path) == [30, 40]
 
 
+def test_a_branch_that_has_lost_its_checkpoints_does_not_begin_at_step_0(
+    first: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = arguments(tmp_path, corpus, *SHORT)
+    branched = [*line, "--branch-from", str(first), "--branch-step", "30"]
+    assert main(branched) == 0
+    shutil.rmtree(tmp_path / DIRECTORY)
+    before = (tmp_path / "config.json").read_bytes()
+    capsys.readouterr()
+    assert main(line) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path} holds a run that branched from first at step 30 and has no checkpoint" in said
+    assert (tmp_path / "config.json").read_bytes() == before
+    assert main(branched) == 0
+    assert saved_steps(tmp_path) == [30, 40]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -271,6 +271,33 @@ def test_a_damaged_checkpoint_stays_in_the_bucket(server: BucketServer, tmp_path
     assert {"checkpoints/5/x", "damaged-checkpoints/5/x"} <= set(bucket.BucketDirectory(RUN).list())
 
 
+def test_what_others_write_beside_a_run_stays(server: BucketServer, tmp_path: Path) -> None:
+    """Evaluations of a run in training: a new file, and one that was there at the start and has more rows.
+
+    What the run itself removes is removed.
+    """
+    run = bucket.BucketDirectory(RUN)
+    for name in ("metrics.jsonl", "evaluation-10.json", "curves-of-an-earlier-start"):
+        run.write(name, b"old")
+    with directory_of_run(RUN) as directory:
+        (directory / "metrics.jsonl").write_text("new")
+        (directory / "passing").touch()
+        (directory / "curves-of-an-earlier-start").unlink()
+        push(directory)
+        assert set(run.list()) == {"metrics.jsonl", "evaluation-10.json", "passing"}
+        (directory / "passing").unlink()
+        run.write("evaluation-10.json", b"more rows")
+        run.write("evaluation-20.json", b"of another process")
+        push(directory)
+        push(directory)
+    contents = {name: run.read(name)[0] for name in run.list()}  # type: ignore[index]
+    assert contents == {
+        "metrics.jsonl": b"new",
+        "evaluation-10.json": b"more rows",
+        "evaluation-20.json": b"of another process",
+    }
+
+
 def test_a_killed_process_of_the_same_number_is_cleared_away(server: BucketServer) -> None:
     with directory_of_run(RUN) as directory:
         leftover = directory / "leftover"

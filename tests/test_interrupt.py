@@ -1,4 +1,4 @@
-"""Ctrl-C sent to a separate process: the first is acknowledged, the second ends it whatever it does."""
+"""Ctrl-C: the first is acknowledged, the second ends the process whatever it does; nothing is lost."""
 
 import os
 import signal
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.cli import pretrain
+from bert_jax.cli.main import main
 from bert_jax.training.checkpoints import saved_steps
 from tests.tiny_run import arguments, command, environment, write_corpus
 
@@ -50,6 +52,37 @@ def test_a_second_ctrl_c_ends_a_run_that_compiles(process: subprocess.Popen[str]
     assert process.wait(60) == -signal.SIGINT
     assert "Finished XLA compilation of jit(train_step)" not in said + process.stdout.read()
     assert saved_steps(tmp_path / "w") == []
+
+
+@pytest.mark.slow
+def test_a_run_whose_output_ends_by_the_same_ctrl_c_saves(tmp_path: Path) -> None:
+    """As under `2>&1 | tee log`, which Ctrl-C ends too; every step prints a row."""
+    flags = ("--num-train-steps", "100000", "--log-every", "1", "--checkpoint-every", "100000")
+    words = arguments(tmp_path / "w", write_corpus(tmp_path / "corpus"), *flags)
+    with subprocess.Popen(
+        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        read_until(process, "step 10/100000 train")
+        process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(60) == 75
+    assert len(saved_steps(tmp_path / "w")) == 1
+
+
+def test_ctrl_c_while_a_finished_run_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain, "pretrain", lambda *_: 0)
+    monkeypatch.setattr(pretrain, "show", lambda _: signal.raise_signal(signal.SIGINT))
+    # Tests that were started in the background have SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(arguments(tmp_path / "w", tmp_path)) == 75
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capfd.readouterr().err  # libtpu, where it is installed, says something too
+    assert said.endswith("SIGINT: training is finished and saved; run the same command again to show it\n")
+    assert "Traceback" not in said
 
 
 COMMAND = """

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bert_jax.cli.showcase import show
-from bert_jax.exit_status import report
-from bert_jax.parallel import processes
+from bert_jax.exit_status import SAVED, report
+from bert_jax.parallel import interrupt, processes
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.init_from import open_initial
 from bert_jax.pretraining.run import pretrain
@@ -26,13 +26,19 @@ def _run(args: Pretrain) -> int:
     args, model = processes.run_on_all(lambda: open_initial(args, _say))
     status = pretrain(args, model)
     if status == 0:
-        processes.broadcast_from_first(lambda: _show(args.workdir))
+        status = processes.broadcast_from_first(lambda: _show(args.workdir))
     return status
 
 
-def _show(workdir: Path) -> None:
-    show(workdir)
-    stand_in.push(workdir)  # the export
+def _show(workdir: Path) -> int:
+    """Shows a finished run. Returns 0, or 75 if interrupted, which all processes of the run must know."""
+    try:
+        show(workdir)
+        stand_in.push(workdir)  # the export
+    except KeyboardInterrupt:
+        interrupt.answer("SIGINT: training is finished and saved; run the same command again to show it\n")
+        return SAVED
+    return 0
 
 
 def _say(line: str) -> None:

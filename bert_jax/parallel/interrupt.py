@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import ClassVar
 
+from bert_jax.parallel.last_words import write_error
+
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
+_SECONDS_UNTIL_READERS_END = 0.1
 
 
 class Interrupt:
@@ -30,8 +35,22 @@ class Interrupt:
         # A second Ctrl-C must end a run that does not answer the first.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = f"{self.signal_name}: saving after this step; Ctrl-C now ends at once, without saving\n"
-        # Not `print`: the signal may arrive inside a print call, which cannot be entered again.
-        os.write(2, (_SHOW_CURSOR * sys.stdout.isatty() + line).encode())
+        answer(_SHOW_CURSOR * sys.stdout.isatty() + line)
+
+
+def answer(text: str) -> None:
+    """Writes to stderr how a signal is answered, and makes sure that later output does not end the process.
+
+    A reader such as `tee` may have ended by the same Ctrl-C. The next line that is printed would then raise
+    BrokenPipeError before the run has saved, so from here on output without a reader goes nowhere.
+    """
+    write_error(text)
+    time.sleep(_SECONDS_UNTIL_READERS_END)
+    outputs = select.poll()
+    for output in (1, 2):
+        outputs.register(output, 0)  # only errors, of which one is that the reader has gone
+    for output, _ in outputs.poll(0):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 @contextlib.contextmanager

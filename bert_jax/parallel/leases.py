@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from bert_jax.exit_status import MAY_PASS
+from bert_jax.parallel.last_words import write_error
 from bert_jax.parallel.lease_store import LeaseStore, store_of
 from data_pipeline.errors import UserError
 
@@ -38,9 +39,9 @@ class Owner(NamedTuple):
 
 def end_process() -> None:
     """Ends the process, whose work another one has taken over, before it writes anything more."""
-    line = "bert-jax: error: another process took this work over, or the one that started this has ended\n"
-    with contextlib.suppress(OSError):
-        os.write(2, line.encode())
+    write_error(
+        "bert-jax: error: another process took this work over, or the one that started this has ended\n"
+    )
     os._exit(MAY_PASS)
 
 

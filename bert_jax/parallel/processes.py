@@ -26,6 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax.exit_status import MAY_PASS
 from bert_jax.parallel import interrupt
 from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.last_words import write_error
 from data_pipeline.errors import Unfinished, UserError, may_pass
 
 T = TypeVar("T")
@@ -78,8 +79,9 @@ def run_distributed(action: Callable[[], int], report: Callable[[BaseException],
             status = MAY_PASS
         else:
             status = report(error)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # their reader may have gone
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)
 
 
@@ -236,7 +238,7 @@ class _SharedInterrupt(Interrupt):
         """Makes Ctrl-C do what SIGTERM does; a second Ctrl-C ends the process."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = "SIGINT: saving after this step in all processes; a second Ctrl-C ends at once, without saving"
-        os.write(2, f"{line}\n".encode())
+        interrupt.answer(f"{line}\n")
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -371,7 +373,7 @@ def _is_loss(error: BaseException) -> bool:
 
 
 def _complain(message: str) -> None:
-    os.write(2, f"bert-jax: error: {' '.join(message.split())}\n".encode())
+    write_error(f"bert-jax: error: {' '.join(message.split())}\n")
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from bert_jax.exit_status import MAY_PASS
 from bert_jax.parallel import processes
+from bert_jax.parallel.last_words import write_error
 
 _VARIABLE = "BERT_JAX_HANG_SECONDS"
 # More than compiling a large model takes.
@@ -65,10 +66,11 @@ class Watchdog:
         self._over.set()
 
     def _end(self) -> None:
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # its reader may have gone
+            sys.stdout.flush()
         faulthandler.dump_traceback(all_threads=True)
         message = describe(self._seconds, self._step, processes.published_steps())
-        os.write(2, f"bert-jax: error: {message}\n".encode())
+        write_error(f"bert-jax: error: {message}\n")
         # The other processes hang too; without this one they would be ended before they said where.
         self._over.wait(self._seconds / _LOOKS)
         os._exit(MAY_PASS)

@@ -149,7 +149,8 @@ def begin_or_resume(
       say: prints one line.
 
     Raises:
-      UserError: the work directory holds another run, or the checkpoint to branch from does not fit.
+      UserError: the work directory holds another run, or a branch that has no checkpoint to resume from; or
+        the checkpoint to branch from does not fit.
     """
 
     def record_start() -> dict[str, Any]:
@@ -160,7 +161,11 @@ def begin_or_resume(
                 check_same_origin(workdir, before.branched_from, branch_from, branch_step)
             recorded = _resume(workdir, before, now, say)
         else:
-            origin = None if branch_from is None else find_origin(branch_from, branch_step, now)
+            origin = None
+            if branch_from is None:
+                check_begins_at_zero(workdir)
+            else:
+                origin = find_origin(branch_from, branch_step, now)
             recorded = _begin(workdir, corpus, origin, now, say)
         return to_json(Begun(recorded.starts[-1], recorded.kept))
 
@@ -225,6 +230,20 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             f"{saved_steps(workdir)}"
         )
     return Origin(workdir, step, record)
+
+
+def check_begins_at_zero(workdir: Path) -> None:
+    """Raises UserError if a work directory without checkpoints is that of a branch.
+
+    Without --branch-from it would begin from new parameters, under a record that says otherwise.
+    """
+    if not (workdir / CONFIG_FILE).exists():
+        return
+    if (origin := read_record(workdir).branched_from).run:
+        raise UserError(
+            f"{workdir} holds a run that branched from {origin} and has no checkpoint; give --branch-from "
+            f"to begin it there again, or another --workdir"
+        )
 
 
 def check_same_origin(directory: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:

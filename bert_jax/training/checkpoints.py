@@ -42,6 +42,8 @@ class Checkpoints:
         self._say = say
         self._steps: list[int] = processes.broadcast_from_first(self._tidy)
         self._saving: int | None = None
+        self._in_the_way: set[int] = set()
+        """Steps of checkpoints of which a message has said that they cannot be deleted."""
         self._background = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._save: concurrent.futures.Future[list[int]] | None = None
         # Orbax calls this when all files are written, just before their directory is finished.
@@ -116,14 +118,29 @@ class Checkpoints:
     def _finish_save(self, steps: list[int]) -> list[int]:
         """Waits for Orbax to finish the last of these steps, then deletes those that do not stay.
 
+        Returns the steps whose checkpoints are there now. Those that cannot be deleted are tried again after
+        the next save.
         A process of several whose part fails does not wait for the others here.
         """
         self._checkpointer.wait_until_finished()
         stay = self._kept.of(steps)
         if processes.is_first():
-            for step in set(steps) - set(stay):
-                self._files.remove(step)
-        return stay
+            stay += [step for step in steps if step not in stay and not self._remove(step)]
+        return sorted(stay)
+
+    def _remove(self, step: int) -> bool:
+        """Deletes a checkpoint and returns whether that succeeded; of each that stays, says so once."""
+        try:
+            self._files.remove(step)
+        except (OSError, UserError) as error:
+            if step not in self._in_the_way:
+                self._in_the_way.add(step)
+                self._say(
+                    f"note: the checkpoint of step {step} in {self._files.place} cannot be deleted "
+                    f"({_gist(error)}); each save tries again"
+                )
+            return False
+        return True
 
     def _await_save(self) -> None:
         save, self._save = self._save, None  # an error is raised once
@@ -149,7 +166,7 @@ class Checkpoints:
         if self._steps:
             raise UserError(
                 f"every checkpoint in {self._files.place} is damaged; they are now in {DAMAGED_DIRECTORY} "
-                f"beside it; run again to start from step 0"
+                f"beside it; run the same command again to begin anew"
             )
         return None
 

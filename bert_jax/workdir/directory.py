@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import jax
 
@@ -63,20 +64,37 @@ def is_in_use(workdir: Path) -> bool:
 @contextlib.contextmanager
 def _lock_file(workdir: Path) -> Iterator[None]:
     check_path(workdir, "work directory")
-    is_new = not workdir.exists()
-    busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
     with directory_of(workdir):
-        try:
-            workdir.mkdir(exist_ok=True)
-        except FileExistsError:
-            raise UserError(f"work directory {workdir} is a file; name a directory") from None
-        with (workdir / _LOCK).open("a") as file:
-            lock_file(file, workdir, busy)
+        held = None
+        while held is None:
+            is_new = not workdir.exists()
+            held = _try_to_lock(workdir)
+        with held:
             try:
                 yield
             finally:
                 if is_new and {path.name for path in workdir.iterdir()} <= {_LOCK, COMPILED_DIRECTORY}:
                     shutil.rmtree(workdir)
+
+
+def _try_to_lock(workdir: Path) -> IO[str] | None:
+    """Locks the directory, which is made if need be, until the returned file is closed.
+
+    Returns None if the process that had made it has just removed it. The lock is then on a file that nobody
+    else will find, even if the directory is there again.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"work directory {workdir} is a file; name a directory") from None
+    busy = f"work directory {workdir} is in use by another process; wait for it or name another directory"
+    with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as attempt:
+        file = attempt.enter_context((workdir / _LOCK).open("a"))
+        lock_file(file, workdir, busy)
+        if os.path.samestat(os.fstat(file.fileno()), (workdir / _LOCK).stat()):
+            attempt.pop_all()
+            return file
+    return None
 
 
 @contextlib.contextmanager

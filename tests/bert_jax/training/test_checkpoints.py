@@ -14,6 +14,7 @@ import pytest
 
 from bert_jax.parallel import processes
 from bert_jax.retention import Kept
+from bert_jax.training import checkpoint_files
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.checkpoints import Checkpoints, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
@@ -74,6 +75,31 @@ def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
         checkpoints.close()
     assert saved_steps(tmp_path) == [20, 30, 40, 60, 65, 70]
     assert load_params(tmp_path, 20)[0] == 20
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_noted_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    said: list[str] = []
+    checkpoints = Checkpoints(tmp_path, Kept(1), said.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_files.shutil, "rmtree", refuse)
+        for step in (10, 20, 30):
+            checkpoints.save(step, state(step))
+        checkpoints.wait()
+        assert saved_steps(tmp_path) == [10, 20, 30]
+    assert [line.split(" in ")[0] for line in said] == [
+        "note: the checkpoint of step 10",
+        "note: the checkpoint of step 20",
+    ]
+    assert "cannot be deleted (OSError: [Errno 39] Directory not empty" in said[0]
+    checkpoints.save(40, state(40))
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [40]
+    assert len(said) == 2
 
 
 def data_files(checkpoint: Path) -> list[Path]:

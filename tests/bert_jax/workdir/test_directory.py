@@ -2,7 +2,9 @@
 
 import errno
 import fcntl
+import shutil
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -31,6 +33,33 @@ def test_a_directory_made_for_nothing_but_its_lock_is_removed(tmp_path: Path) ->
     with lock(workdir):
         pass
     assert workdir.exists(), "it was there before"
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_a_directory_that_is_removed_while_it_is_locked_is_locked_again(
+    made_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another process that had made it for nothing; a third one may make it again."""
+    workdir = tmp_path / "parent" / "run"
+    flock, attempts = fcntl.flock, 0
+
+    def replace_first(file: IO[str], operation: int) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            shutil.rmtree(workdir.parent)
+            if made_again:
+                workdir.mkdir(parents=True)
+                (workdir / "lock").touch()
+        flock(file, operation)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", replace_first)
+        with lock(workdir):
+            assert attempts == 2
+            with (workdir / "lock").open("a") as other, pytest.raises(BlockingIOError):
+                flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert workdir.exists() == made_again
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/runs/base", "s3://bucket/base"])
