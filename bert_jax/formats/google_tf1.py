@@ -167,8 +167,8 @@ def write(directory: Path, model: PretrainedModel) -> None:
     heads = {*model.params, *(model.head.params if model.head else ())}
     if foreign := sorted(heads - {entry.path[0] for entry in table}):
         raise UserError(
-            f"google-research/bert has no names for {', '.join(foreign)} of {model.name}, which it has learnt; "
-            "write --format hf or npz"
+            f"google-research/bert has no names for {', '.join(foreign)} of {model.name}, which it has "
+            "learnt; write --format hf or npz"
         )
     file = directory / "tensors.safetensors"
     save_file(to_tensors(model.params, table), file)

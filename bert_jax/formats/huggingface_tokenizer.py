@@ -346,6 +346,9 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram(pieces, trained.unk_id, trained.byte_fallback))
     steps: list[Any] = []
     if rules.precompiled_charsmap:
+        if "nfkc" in rules.name:
+            # Unlike SentencePiece, Precompiled composes only letters of few bytes with one accent each.
+            steps.append(normalizers.NFC())
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     # Leading spaces stay: after [MASK], a space tells a new word from the rest of the masked one.
     steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
