@@ -4,8 +4,10 @@ For WordPiece their tokenizer is used as it is. A SentencePiece model is rebuilt
 scores and normalisation table, so that whoever loads the `tokenizer.json` needs no SentencePiece.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +96,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
         an added token's id is not the next free one.
     """
     if (directory / TOKENIZER_FILE).is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(directory / TOKENIZER_FILE))
-        except Exception as error:  # the library raises nothing narrower
-            raise UserError(f"{directory / TOKENIZER_FILE} cannot be read: {error}") from None
+        tokenizer = _load(directory / TOKENIZER_FILE)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         _add_named(directory, tokenizer)
@@ -141,6 +140,31 @@ def write_tokenizer(
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
         (directory / vocabulary.file_name).write_bytes(vocabulary.content)
+
+
+def _load(file: Path) -> Tokenizer:
+    try:
+        with _panics_hidden():
+            tokenizer = Tokenizer.from_file(str(file))
+            tokenizer.encode("", "")  # a template without its tokens is found only when it is used
+    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
+    return tokenizer
+
+
+@contextlib.contextmanager
+def _panics_hidden() -> Iterator[None]:
+    """Keeps off the terminal what Rust prints about a panic, with its stack, before Python gets it."""
+    stderr = os.dup(2)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:

@@ -174,6 +174,18 @@ def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
         convert(tmp_path / "run", tmp_path / "model")
 
 
+@pytest.mark.parametrize(
+    "command", ["convert", "features --input=a", "minimal-pairs --data=a", "predict --input=a"]
+)
+def test_a_url_is_not_made_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "--model=m", "--output=hf://me/model"]) == 2
+    assert capsys.readouterr().err.startswith("bert-jax: error: --output hf://me/model is not a directory; ")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     lines = (tmp_path / "run" / "tokenizer" / "vocab.txt").read_text(encoding="utf-8")

@@ -446,6 +446,29 @@ def test_special_tokens_that_one_file_names_are_found(
     assert model.vocabulary is None  # whose pieces alone would split texts in another way
 
 
+@pytest.mark.parametrize("content", [{"post_processor": "special_tokens"}, {"model": "type"}])
+def test_a_damaged_tokenizer_file_is_one_line(
+    tmp_path: Path, content: dict[str, str], capfd: pytest.CaptureFixture
+) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(directory).tokenizer.to_str())
+    for part, name in content.items():
+        spec[part][name] = {}
+    (directory / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot be read: ") as caught:
+        open_model(directory)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_position_table_without_rows_is_named(tmp_path: Path) -> None:
+    name = "bert.embeddings.position_embeddings.weight"
+    for number, shape in enumerate(((), (3,), (2, 3, 4))):
+        weights = {**stored_weights(), name: np.zeros(shape, np.float32)}
+        with pytest.raises(UserError, match=rf"{name} is \[.*\] instead of \[20, 16\]"):
+            open_model(write_huggingface(tmp_path / str(number), weights))
+
+
 def test_special_tokens_in_another_form_are_refused(tmp_path: Path) -> None:
     directory = write_huggingface(tmp_path / "hf", stored_weights())
     (directory / "tokenizer_config.json").write_text(json.dumps({"cls_token": {"content": 1}}))
