@@ -77,7 +77,7 @@ def read(directory: Path) -> PretrainedModel:
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         family=family.model_type,
-        objective=objective_of(config, params),
+        objective=objective_of(config, params, family.pairing),
         left_out=left_out(tensors, table),
     )
 

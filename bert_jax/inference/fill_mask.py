@@ -33,13 +33,14 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
       UserError: the text has no [MASK] or is too long for the model; the model reads in one direction
         or has no language model head; `top_k` is another number.
     """
-    check_size("top_k", top_k, model.tokenizer.get_vocab_size())
     ids = _encode(model, text)
     mask = special_tokens(model.tokenizer).mask
     positions = np.flatnonzero(ids == special_id(model.tokenizer, mask))
     if not len(positions):
         raise UserError(f"no {mask} in {text!r}; write {mask} where a token is to be guessed")
-    tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    rows = model.config.vocab_size
+    tokens = {index: token for token, index in model.tokenizer.get_vocab().items() if index < rows}
+    check_size("top_k", top_k, len(tokens))
     logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
     logits = logits[: len(positions)]
     # Embedding rows that pad the vocabulary have no token.

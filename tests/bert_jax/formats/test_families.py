@@ -15,7 +15,14 @@ from bert_jax.formats.convert import convert
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.objectives import LeftToRight, MaskedLM, MaskedLMAndNSP, ReplacedTokenDetection
+from bert_jax.objectives import (
+    LeftToRight,
+    MaskedLM,
+    MaskedLMAndNSP,
+    MaskedLMAndSOP,
+    Objective,
+    ReplacedTokenDetection,
+)
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import encode_pairs, encode_texts, make_task_tokenizer
 from experiments import EXPERIMENTS
@@ -49,6 +56,17 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path, model_type: str) -> None:
     for part in LANGUAGE_MODEL:
         jax.tree.map(np.testing.assert_array_equal, read.params[part], model.params[part])
     assert read.tokenizer.to_str() == model.tokenizer.to_str()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "objective"), [("bert", MaskedLMAndNSP()), ("albert", MaskedLMAndSOP())]
+)
+def test_the_head_on_pairs_is_that_of_the_family(
+    tmp_path: Path, model_type: str, objective: Objective
+) -> None:
+    model = small_model(model_type, objective, (*LANGUAGE_MODEL, "pooler", "next_sentence"))
+    huggingface.write(tmp_path, model)
+    assert open_model(tmp_path).objective == objective
 
 
 def test_the_head_of_a_discriminator_survives_npz(tmp_path: Path) -> None:
