@@ -39,7 +39,8 @@ def follow_links(path: Path) -> Path:
 
 
 def check_new_file(path: Path) -> None:
-    """Raises UserError if a file that is to be made exists."""
+    """Raises UserError if a file that is to be made, by --output, exists or is a URL."""
+    check_path(path, "--output")
     if path.exists():
         raise UserError(f"{path} exists; name a file that does not, or remove it first")
 

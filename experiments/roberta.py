@@ -9,7 +9,7 @@ has 50,265 ids with its special tokens: with that one (`prepare --vocab DIR`) pa
 Hardware in the paper: 1,024 V100, about a day for the first 100,000 steps of LARGE.
 Inputs are the FULL-SENTENCES of section 4.2. With --data.pairing contiguous an input never crosses into the
 next document, as in DOC-SENTENCES there, and the last input of a document is short.
-There are no segment embeddings, as in its training code.
+There are no segment embeddings, and the LayerNorm epsilon is 1e-5, as in its training code.
 The decay from the end of warm-up and the bias-corrected moments are those of its training code.
 """
 
@@ -22,7 +22,13 @@ from experiments.base import BASE
 ROBERTA_BASE = replace(
     BASE,
     objective=MaskedLM(),
-    model=replace(BASE.model, activation="gelu_exact", vocab_size=50_000, type_vocab_size=0),
+    model=replace(
+        BASE.model,
+        activation="gelu_exact",
+        vocab_size=50_000,
+        type_vocab_size=0,
+        layer_norm_epsilon=1e-5,
+    ),
     data=replace(
         BASE.data,
         pairing="full_sentences",

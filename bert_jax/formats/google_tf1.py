@@ -146,8 +146,9 @@ def write(directory: Path, model: PretrainedModel) -> None:
     """Writes a model into an existing directory, in the form that google-research/bert's programs read.
 
     Raises:
-      UserError: the model reads in one direction, its pooler is not tanh, or its tokenizer is not BERT's
-        WordPiece, which they do not support; or TensorFlow is not installed.
+      UserError: the model reads in one direction, its pooler is not tanh, its tokenizer is not BERT's
+        WordPiece, or it has a head of another kind, none of which they support; or TensorFlow is not
+        installed.
     """
     if model.config.attention != "bidirectional":
         raise UserError(
@@ -162,8 +163,14 @@ def write(directory: Path, model: PretrainedModel) -> None:
         raise UserError(
             "google-research/bert reads only WordPiece, cased or uncased; write --format hf or npz"
         )
+    table = entries(model.config)
+    if foreign := sorted(set(model.params) - {entry.path[0] for entry in table}):
+        raise UserError(
+            f"google-research/bert has no names for {', '.join(foreign)} of {model.name}, which it has "
+            "learnt; write --format hf or npz"
+        )
     file = directory / "tensors.safetensors"
-    save_file(to_tensors(model.params, entries(model.config)), file)
+    save_file(to_tensors(model.params, table), file)
     _run_tensorflow("write", directory / CHECKPOINT, file)
     file.unlink()
     (directory / vocabulary.file_name).write_bytes(vocabulary.content)

@@ -77,7 +77,7 @@ def read(directory: Path) -> PretrainedModel:
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         family=family.model_type,
-        objective=objective_of(config, params),
+        objective=objective_of(config, params, family.pairing),
         left_out=left_out(tensors, table),
     )
 
@@ -221,8 +221,9 @@ def _output_layer(name: str, layer: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def _from_first_position(
     tensors: Tensors, family: Family, table: Sequence[Entry], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The tensors with the position table from its first position on."""
-    names = [entry.name for entry in table if entry.path == _POSITIONS and entry.name in tensors]
+    """The tensors with the position table from its first position on; one without rows is left as it is."""
+    tables = [entry.name for entry in table if entry.path == _POSITIONS and entry.name in tensors]
+    names = [name for name in tables if tensors[name].ndim]
     padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
     return {**tensors, **{name: tensors[name][family.rows_before_positions(padding) :] for name in names}}
 

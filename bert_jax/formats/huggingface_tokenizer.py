@@ -81,8 +81,9 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
     """Reads the tokenizer in a Hugging Face directory: `tokenizer.json`, or else `vocab.txt` and its
     settings.
 
-    As in transformers, tokens that were added to a `vocab.txt` are recognised in text, and BertTokenizer's
-    settings override the casing in its `tokenizer.json`.
+    As in transformers, tokens that were added to a `vocab.txt` are recognised in text, and so are those of
+    the vocabulary that the files beside it name as special. BertTokenizer's settings override the casing in
+    its `tokenizer.json`.
 
     Returns:
       The tokenizer, which neither truncates nor pads, and its vocabulary. The vocabulary is None if the
@@ -93,12 +94,10 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
         an added token's id is not the next free one.
     """
     if (directory / TOKENIZER_FILE).is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(directory / TOKENIZER_FILE))
-        except Exception as error:  # the library raises nothing narrower
-            raise UserError(f"{directory / TOKENIZER_FILE} cannot be read: {error}") from None
+        tokenizer = _load(directory / TOKENIZER_FILE)
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        _add_named(directory, tokenizer)
         _follow_settings(directory, tokenizer)
         return tokenizer, _find_vocabulary(directory, tokenizer)
     file = directory / FILES["wordpiece"]
@@ -113,7 +112,9 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
     vocabulary = Vocabulary("wordpiece", "uncased" if rules["do_lower_case"] else "cased", content)
     tokenizer = make_tokenizer(vocabulary)
     tokenizer.normalizer = _bert_normalizer(rules)
-    is_whole = not _add_tokens(directory, tokenizer) and _is_plain_wordpiece(tokenizer)
+    _add_tokens(directory, tokenizer)
+    _add_named(directory, tokenizer)
+    is_whole = _added_contents(tokenizer) <= {*SPECIAL_TOKENS} and _is_plain_wordpiece(tokenizer)
     return tokenizer, vocabulary if is_whole else None
 
 
@@ -137,6 +138,17 @@ def write_tokenizer(
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
         (directory / vocabulary.file_name).write_bytes(vocabulary.content)
+
+
+def _load(file: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.encode("", "")  # a template without its tokens is found only when it is used
+    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
+    return tokenizer
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
@@ -202,9 +214,8 @@ def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> no
     )
 
 
-def _add_tokens(directory: Path, tokenizer: Tokenizer) -> bool:
-    """Adds the tokens that the files beside a `vocab.txt` list; returns whether there were any besides
-    BERT's own special tokens."""
+def _add_tokens(directory: Path, tokenizer: Tokenizer) -> None:
+    """Adds the tokens that the files beside a `vocab.txt` list with their ids."""
     added = {index: token for index, token in _read_added(directory) if token.content not in SPECIAL_TOKENS}
     for index, token in sorted(added.items(), key=lambda item: item[0]):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
@@ -214,25 +225,65 @@ def _add_tokens(directory: Path, tokenizer: Tokenizer) -> bool:
                 f"{directory} has the added token {token.content!r} with id {index}; after its "
                 f"{FILES['wordpiece']} and the tokens before it, it would get {found}"
             )
-    return bool(added)
+
+
+def _add_named(directory: Path, tokenizer: Tokenizer) -> None:
+    """Makes the tokenizer recognise in text the special tokens that the files beside it name.
+
+    Those that the vocabulary lacks are left out: the model has learnt no embedding for them.
+    """
+    known = _added_contents(tokenizer)
+    named = (token for token in _read_named(directory) if token.content not in known)
+    tokenizer.add_special_tokens([one for one in named if tokenizer.token_to_id(one.content) is not None])
+
+
+def _added_contents(tokenizer: Tokenizer) -> set[str]:
+    """The texts of the tokens that are recognised before a text is split."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+
+
+def _read_named(directory: Path) -> list[AddedToken]:
+    """The special tokens under keys such as cls_token and additional_special_tokens; files that transformers
+    wrote since its version 5 have them in `tokenizer_config.json` alone."""
+    named = []
+    for file in (directory / _SETTINGS_FILE, directory / _SPECIAL_FILE):
+        told = read_object(file) if file.is_file() else {}
+        values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
+        try:
+            named += [_added_token(**{**fields, "special": True}) for fields in _tokens_in(values)]
+        except TypeError:
+            raise UserError(f"{file} names special tokens in another form than transformers writes") from None
+    return named
+
+
+def _tokens_in(value: Any) -> list[dict[str, Any]]:
+    """The fields of the tokens in a value: one, or several in a list or by names. Flags such as add_bos_token
+    have none."""
+    if isinstance(value, str):
+        return [{"content": value}]
+    if isinstance(value, dict):
+        return [value] if "content" in value else _tokens_in(list(value.values()))
+    return [fields for item in value for fields in _tokens_in(item)] if isinstance(value, list) else []
 
 
 def _read_added(directory: Path) -> list[tuple[int, AddedToken]]:
     """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
-    settings, older, special = (
+    settings, older = (
         read_object(file) if file.is_file() else {}
-        for file in (directory / _SETTINGS_FILE, directory / _ADDED_FILE, directory / _SPECIAL_FILE)
+        for file in (directory / _SETTINGS_FILE, directory / _ADDED_FILE)
     )
     file = directory / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
     try:
         if "added_tokens_decoder" in settings:
             listed = settings["added_tokens_decoder"].items()
             return [(int(index), _added_token(**fields)) for index, fields in listed]
-        specials = _special_contents({**settings, **special})
+        specials = {token.content for token in _read_named(directory)}
         return [
             (int(index), AddedToken(content, special=content in specials, normalized=content not in specials))
             for content, index in older.items()
         ]
+    except UserError:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{file} lists added tokens in another form than transformers writes") from None
 
@@ -241,13 +292,6 @@ def _added_token(content: str, special: bool = False, **flags: Any) -> AddedToke
     names = ("single_word", "lstrip", "rstrip", "normalized")
     known = {"normalized": not special, **{name: flags[name] for name in names if name in flags}}
     return AddedToken(content, special=special, **known)
-
-
-def _special_contents(told: dict[str, Any]) -> set[str]:
-    """The texts of all tokens under keys such as cls_token and additional_special_tokens."""
-    values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
-    tokens = [token for value in values for token in (value if isinstance(value, list) else [value])]
-    return {token["content"] if isinstance(token, dict) else str(token) for token in tokens}
 
 
 def _read_settings(directory: Path) -> dict[str, bool]:
@@ -286,8 +330,7 @@ def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None
         return as_vocabulary(tokenizer)
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not added <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
+    if not _added_contents(tokenizer) <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
         return None
     if [ids[piece] for piece in pieces] != list(range(len(ids))):
         return None
@@ -346,6 +389,9 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram(pieces, trained.unk_id, trained.byte_fallback))
     steps: list[Any] = []
     if rules.precompiled_charsmap:
+        if "nfkc" in rules.name:
+            # Unlike SentencePiece, Precompiled composes only letters of few bytes with one accent each.
+            steps.append(normalizers.NFC())
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     # Leading spaces stay: after [MASK], a space tells a new word from the rest of the masked one.
     steps += [normalizers.Replace(Regex(" +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]

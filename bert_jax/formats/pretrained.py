@@ -18,6 +18,7 @@ from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import Activation, ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
 from bert_jax.workdir.record import Pretraining
+from data_pipeline.config import Pairing
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 
@@ -169,18 +170,22 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
     return {**abstract_params(config), "replaced_token": detection}
 
 
-def objective_of(config: ModelConfig, parts: Collection[str]) -> Objective | None:
+def objective_of(
+    config: ModelConfig, parts: Collection[str], pairing: Pairing = "next_sentence"
+) -> Objective | None:
     """The objective that trains these parts of a model, for directories that name none; None if none does.
 
     Args:
       config: of the encoder.
       parts: top-level names of the parameters.
+      pairing: what a head on pairs predicts, which its parameters do not tell.
     """
     found = [
         kind
         for kind in OBJECTIVES.values()
         if kind.transformers_class
         and kind.attention == config.attention
+        and getattr(kind, "pairing", pairing) == pairing
         and kind.trained_parts - {"encoder", "pooler"} <= set(parts)
     ]
     return max(found, key=lambda kind: len(kind.trained_parts))() if found else None

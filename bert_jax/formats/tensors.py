@@ -129,7 +129,7 @@ def from_tensors(
         architecture; it names the first few and counts the rest. Or a value is NaN or infinite.
     """
     shapes = flatten_dict(params)
-    tensors = _split_blocks(tensors, entries)
+    tensors = _split_blocks(tensors, entries, source)
     parts = {"encoder"} | _parts_in(tensors, entries)
     arrays, faults = {}, []
     for entry in entries:
@@ -179,12 +179,20 @@ def left_out(tensors: Tensors, entries: Sequence[Entry]) -> tuple[str, ...]:
     return tuple(sorted(set(tensors) - {_BLOCK.sub(r"\1", entry.name) for entry in entries}))
 
 
-def _split_blocks(tensors: Tensors, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """The tensors with each block of rows that has an entry as one of its own."""
+def _split_blocks(tensors: Tensors, entries: Sequence[Entry], source: Path) -> dict[str, np.ndarray]:
+    """The tensors with each block of rows that has an entry as one of its own.
+
+    Raises UserError, which names `source`, if the rows of a tensor do not make up equal blocks.
+    """
     split = dict(tensors)
     for name in (entry.name for entry in entries):
         if (block := _BLOCK.fullmatch(name)) and block[1] in tensors:
             whole, count = tensors[block[1]], int(block[3])
+            if not whole.ndim or len(whole) % count:
+                raise UserError(
+                    f"{source} holds {block[1]} of the shape {list(whole.shape)}; its rows must be {count} "
+                    "blocks of equal size"
+                )
             size = len(whole) // count
             split[name] = whole[size * int(block[2]) :][:size]
             split.pop(block[1], None)

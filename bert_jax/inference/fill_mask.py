@@ -12,6 +12,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import DIRECTIONS, ModelConfig
+from data_pipeline.checks import check_size
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError
 
@@ -22,7 +23,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
     Args:
       model: as returned by `open_model`.
       text: a text with at least one [MASK], or whatever the model's mask token is.
-      top_k: number of tokens for each mask.
+      top_k: number of tokens for each mask, from 1 to all that the model's vocabulary has.
 
     Returns:
       For each [MASK], in order, (token, probability) pairs, the likeliest first. Tokens are spelt as
@@ -30,14 +31,16 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
 
     Raises:
       UserError: the text has no [MASK] or is too long for the model; the model reads in one direction
-        or has no language model head.
+        or has no language model head; `top_k` is another number.
     """
     ids = _encode(model, text)
     mask = special_tokens(model.tokenizer).mask
     positions = np.flatnonzero(ids == special_id(model.tokenizer, mask))
     if not len(positions):
         raise UserError(f"no {mask} in {text!r}; write {mask} where a token is to be guessed")
-    tokens = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    rows = model.config.vocab_size
+    tokens = {index: token for token, index in model.tokenizer.get_vocab().items() if index < rows}
+    check_size("top_k", top_k, len(tokens))
     logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
     logits = logits[: len(positions)]
     # Embedding rows that pad the vocabulary have no token.
@@ -46,7 +49,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
 
 
 def _likeliest(row: np.ndarray, tokens: dict[int, str], top_k: int) -> list[tuple[str, float]]:
-    best = np.argsort(-row, kind="stable")[: min(top_k, len(tokens))]
+    best = np.argsort(-row, kind="stable")[:top_k]
     return [(tokens[int(index)], float(row[index])) for index in best]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bert_jax.formats.configuration import make_model_config
 from bert_jax.formats.tensors import Entry, Parts, Rows, expand, rows_of_parts
 from bert_jax.model_config import Activation, ModelConfig, Pooler
+from data_pipeline.config import Pairing
 from data_pipeline.errors import UserError
 
 # "gelu_new" is the same formula as "gelu_pytorch_tanh", written out in Python.
@@ -57,6 +58,8 @@ class Family:
     """Fields of `config.json` -> those fields of `ModelConfig` that are not as simple as `settings`."""
     further_fields: Callable[[ModelConfig, Mapping[str, int]], Mapping[str, Any]] = lambda model, ids: {}
     """The inverse of `further_settings`; it is also given the ids of special tokens: pad, cls, sep."""
+    pairing: Pairing = "next_sentence"
+    """What the head on pairs was trained to predict."""
     positions_after_padding: bool = False
     """Whether the first position is the one after the id of padding; the table then has rows before it that
     no token reads."""

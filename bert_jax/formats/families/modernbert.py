@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.formats.families.family import ACTIVATIONS, Family, TaskClass, same_classes
-from bert_jax.model_config import Biases, ModelConfig
-from data_pipeline.checks import check_positive
+from bert_jax.model_config import MODEL_SIZES, Biases, ModelConfig
+from data_pipeline.checks import check_above_zero, check_size
 from data_pipeline.errors import UserError
 
 _BIASES: Mapping[Biases, tuple[bool, bool]] = {
@@ -33,8 +33,8 @@ def _layer_types(every: int | None, num_layers: int) -> list[str]:
 def _windows(fields: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """`attention_window` and `global_every`."""
     count, every = fields["num_hidden_layers"], fields["global_attn_every_n_layers"]
-    check_positive("global_attn_every_n_layers", every)
-    check_positive("num_hidden_layers", count)
+    check_size("global_attn_every_n_layers", every)
+    check_size("num_hidden_layers", count, MODEL_SIZES["num_layers"])
     kinds = fields.get("layer_types") or _layer_types(every, count)
     found = [n for n in (1, every, None, *range(2, count)) if _layer_types(n, count) == kinds]
     if not found:
@@ -49,10 +49,15 @@ def _windows(fields: Mapping[str, Any]) -> tuple[int | None, int | None]:
 def _rotary_bases(fields: Mapping[str, Any]) -> list[float]:
     bases = []
     for kind, (older, default) in _BASES.items():
-        told = (fields.get("rope_parameters") or {}).get(kind) or {}
+        of_kinds = fields.get("rope_parameters") or {}
+        told = (of_kinds.get(kind) or {}) if isinstance(of_kinds, dict) else None
+        if not isinstance(told, dict):
+            raise UserError(f"rope_parameters must be an object that has one for {kind}, or none")
         if fields.get("rope_scaling") or told.get("rope_type", "default") != "default":
             raise UserError(f"rotary positions of {kind} are scaled; valid: rope_type 'default'")
-        bases.append(float(told.get("rope_theta", fields.get(older, default))))
+        base = told.get("rope_theta", fields.get(older, default))
+        check_above_zero(f"the rotary base of {kind}", base)
+        bases.append(float(base))
     return bases
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import unicodedata
 from pathlib import Path
 
 import jax
@@ -11,15 +12,17 @@ from tokenizers import Tokenizer
 
 from bert_jax.cli.main import main
 from bert_jax.formats.convert import convert
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import HEADS
 from bert_jax.names import ModelFormat
 from bert_jax.training.checkpoints import load_params
-from data_pipeline.corpus.vocabulary_file import read_vocabulary
+from data_pipeline.corpus.vocabulary_file import Casing, Vocabulary, read_vocabulary
 from data_pipeline.errors import UserError
+from data_pipeline.preparing.vocabulary import train_sentencepiece
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_finetuned import make_trial
-from tests.bert_jax.small_run import TEXTS, make_run
+from tests.bert_jax.small_run import TEXTS, WORDS, make_run
 
 FILES = {
     "README.md",
@@ -63,6 +66,18 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "| steps | 10 of 10 |" in card
     assert "| held-out MLM accuracy | 25.0% |" in card
+
+
+@pytest.mark.parametrize("casing", ["cased", "uncased"])
+def test_decomposed_text_gets_the_tokens_of_sentencepiece(casing: Casing) -> None:
+    composed = "café naïve Ångström Việt ǖ が ぱ 한국어 ½ ﬁ ℃"
+    tokenizer = train_sentencepiece([f"{composed} {WORDS}"] * 20, 150, casing)
+    vocabulary = Vocabulary("sentencepiece", casing, tokenizer._content())
+    exported = make_tokenizer(vocabulary)
+    decomposed = unicodedata.normalize("NFD", composed)
+    assert decomposed != composed
+    for text in (composed, decomposed, *composed.split(), *decomposed.split(), *TEXTS):
+        assert exported.encode(text, add_special_tokens=False).ids == tokenizer.encode(text), text
 
 
 def test_export_is_the_conversion_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -157,6 +172,18 @@ def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(UserError, match="model exists; name a directory that does not"):
         convert(tmp_path / "run", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "command", ["convert", "features --input=a", "minimal-pairs --data=a", "predict --input=a"]
+)
+def test_a_url_is_not_made_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "--model=m", "--output=hf://me/model"]) == 2
+    assert capsys.readouterr().err.startswith("bert-jax: error: --output hf://me/model is not a directory; ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:

@@ -8,14 +8,21 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from bert_jax.formats import huggingface
 from bert_jax.formats.convert import convert
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
-from bert_jax.objectives import LeftToRight, MaskedLM, MaskedLMAndNSP, ReplacedTokenDetection
+from bert_jax.objectives import (
+    LeftToRight,
+    MaskedLM,
+    MaskedLMAndNSP,
+    MaskedLMAndSOP,
+    Objective,
+    ReplacedTokenDetection,
+)
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import encode_pairs, encode_texts, make_task_tokenizer
 from experiments import EXPERIMENTS
@@ -49,6 +56,17 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path, model_type: str) -> None:
     for part in LANGUAGE_MODEL:
         jax.tree.map(np.testing.assert_array_equal, read.params[part], model.params[part])
     assert read.tokenizer.to_str() == model.tokenizer.to_str()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "objective"), [("bert", MaskedLMAndNSP()), ("albert", MaskedLMAndSOP())]
+)
+def test_the_head_on_pairs_is_that_of_the_family(
+    tmp_path: Path, model_type: str, objective: Objective
+) -> None:
+    model = small_model(model_type, objective, (*LANGUAGE_MODEL, "pooler", "next_sentence"))
+    huggingface.write(tmp_path, model)
+    assert open_model(tmp_path).objective == objective
 
 
 def test_the_head_of_a_discriminator_survives_npz(tmp_path: Path) -> None:
@@ -216,6 +234,23 @@ def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
         ("modernbert", {"mlp_bias": True}, r"attention_bias, .* norm_bias must be all true, all false, or"),
         ("modernbert", {"attention_bias": True, "mlp_bias": True, "classifier_bias": True}, "or norm_bias"),
         ("modernbert", {"rope_scaling": {"type": "linear"}}, "full_attention are scaled; valid: rope_type"),
+        *(
+            ("modernbert", {"rope_parameters": value}, "rope_parameters must be an object that has one for")
+            for value in ([1], "default", 3, {"full_attention": "default"}, {"sliding_attention": [1]})
+        ),
+        *(
+            ("modernbert", {"rope_parameters": {"full_attention": {"rope_theta": value}}}, message)
+            for value, message in (
+                ("high", "rotary base of full_attention is 'high'; it must be a number"),
+                ([1], r"rotary base of full_attention is \[1\]; it must be a number"),
+                (0, "rotary base of full_attention is 0; it must be above 0"),
+            )
+        ),
+        (
+            "modernbert",
+            {"num_hidden_layers": 10**9},
+            "num_hidden_layers is 1000000000; it must be a whole number from 1 to 1024",
+        ),
         (
             "modernbert",
             {"layer_types": ["sliding_attention", *["full_attention"] * 3]},
@@ -239,6 +274,23 @@ def test_what_is_not_supported_is_named(tmp_path: Path, model_type: str, fields:
     with pytest.raises(UserError, match=message) as caught:
         open_model(directory)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(), (71, 24), (73, 24)])
+def test_rows_that_make_no_equal_blocks_are_named(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    file = written(tmp_path / "model", "modernbert") / "model.safetensors"
+    name = "model.layers.1.attn.Wqkv.weight"
+    save_file({**load_file(file), name: np.zeros(shape, np.float32)}, file)
+    with pytest.raises(UserError, match=rf"{name} of the shape \[.*\]; its rows must be 3 blocks of equal"):
+        open_model(tmp_path / "model")
+
+
+def test_positions_without_rows_are_named(tmp_path: Path) -> None:
+    file = written(tmp_path / "model", "roberta") / "model.safetensors"
+    name = "roberta.embeddings.position_embeddings.weight"
+    save_file({**load_file(file), name: np.zeros((), np.float32)}, file)
+    with pytest.raises(UserError, match=rf"{name} is \[\] instead of \[40, 24\]"):
+        open_model(tmp_path / "model")
 
 
 def test_modernberts_settings_of_older_versions_are_read(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints of google-research/bert, read and written back with TensorFlow's own code."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from bert_jax.formats import google_tf1
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.objectives import MaskedLM
+from bert_jax.objectives import MaskedLM, ReplacedTokenDetection
+from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
 from tests.bert_jax.formats.family_directories import small_config, small_model
@@ -128,6 +130,14 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
         google_tf1.write(tmp_path, relu)
     with pytest.raises(UserError, match="no BERT with segments none, only learnt"):
         google_tf1.entries(small_config("bert", type_vocab_size=0))
+
+
+def test_a_head_of_another_objective_is_refused_by_name(tmp_path: Path) -> None:
+    rtd = small_model("bert", ReplacedTokenDetection(), ("encoder", "replaced_token"))
+    vocabulary = Vocabulary("wordpiece", "uncased", b"")
+    with pytest.raises(UserError, match="no names for replaced_token of small, which it has learnt"):
+        google_tf1.write(tmp_path, dataclasses.replace(rtd, vocabulary=vocabulary))
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

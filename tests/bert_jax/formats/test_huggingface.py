@@ -418,6 +418,61 @@ def test_berts_own_added_tokens_change_nothing(tmp_path: Path) -> None:
         open_model(directory)
 
 
+NAMED: list[dict[str, Any]] = [
+    {"additional_special_tokens": ["a", "b"]},
+    {"additional_special_tokens": [{"content": "a", "lstrip": False, "normalized": False}], "x_token": "b"},
+    {"extra_special_tokens": {"first": "a", "second": "b"}},
+    {"bos_token": {"__type": "AddedToken", "content": "a", "special": True}, "eos_token": "b"},
+]
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("settings", NAMED)
+@pytest.mark.parametrize("has_tokenizer_file", [False, True])
+def test_special_tokens_that_one_file_names_are_found(
+    tmp_path: Path, file: str, settings: dict, has_tokenizer_file: bool
+) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    if has_tokenizer_file:
+        open_model(directory).tokenizer.save(str(directory / "tokenizer.json"))
+    assert open_model(directory).tokenizer.encode("xab").tokens[1:-1] == ["[UNK]"]
+    further = {"c_token": None, "add_d_token": True, "split_special_tokens": False, "e_token": "[E1]"}
+    (directory / file).write_text(json.dumps({**settings, **further}))
+    model = open_model(directory)
+    encoding = model.tokenizer.encode("xab [E1]", add_special_tokens=False)
+    assert encoding.tokens[:3] == ["x", "a", "b"]
+    assert model.tokenizer.decode(encoding.ids[:3], skip_special_tokens=True) == "x"
+    assert model.tokens_without_embedding == []
+    assert model.vocabulary is None  # whose pieces alone would split texts in another way
+
+
+@pytest.mark.parametrize("content", [{"post_processor": "special_tokens"}, {"model": "type"}])
+def test_a_damaged_tokenizer_file_is_named(tmp_path: Path, content: dict[str, str]) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    spec = json.loads(open_model(directory).tokenizer.to_str())
+    for part, name in content.items():
+        spec[part][name] = {}
+    (directory / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot be read: ") as caught:
+        open_model(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_position_table_without_rows_is_named(tmp_path: Path) -> None:
+    name = "bert.embeddings.position_embeddings.weight"
+    for number, shape in enumerate(((), (3,), (2, 3, 4))):
+        weights = {**stored_weights(), name: np.zeros(shape, np.float32)}
+        with pytest.raises(UserError, match=rf"{name} is \[.*\] instead of \[20, 16\]"):
+            open_model(write_huggingface(tmp_path / str(number), weights))
+
+
+def test_special_tokens_in_another_form_are_refused(tmp_path: Path) -> None:
+    directory = write_huggingface(tmp_path / "hf", stored_weights())
+    (directory / "tokenizer_config.json").write_text(json.dumps({"cls_token": {"content": 1}}))
+    with pytest.raises(UserError, match=r"tokenizer_config\.json names special tokens in another form"):
+        open_model(directory)
+
+
 def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> None:
     directory = write_huggingface(tmp_path / "hf", stored_weights())
     open_model(directory).tokenizer.save(str(directory / "tokenizer.json"))  # which lower-cases

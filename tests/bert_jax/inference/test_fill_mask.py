@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,11 +48,18 @@ def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> Non
     before = bias.copy()
     bias[size:] = 100.0
     try:
-        guesses = fill_mask(model, "the [MASK] sat", top_k=10_000)[0]
+        guesses = fill_mask(model, "the [MASK] sat", top_k=size)[0]
     finally:
         bias[:] = before
     assert len(guesses) == size
     assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 10_000, None])
+def test_more_tokens_than_there_are_or_none_are_refused(model: PretrainedModel, top_k: Any) -> None:
+    size = model.tokenizer.get_vocab_size()
+    with pytest.raises(UserError, match=f"top_k is {top_k}; it must be a whole number from 1 to {size}$"):
+        fill_mask(model, "the [MASK] sat", top_k=top_k)
 
 
 def test_a_work_directory_gives_what_its_export_gives(directory: Path, model: PretrainedModel) -> None:
