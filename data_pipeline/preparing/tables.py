@@ -93,4 +93,4 @@ def _check_field(path: Path, field: str, names: Sequence[str], what: str) -> Non
 
 def _is_text(kind: pa.DataType) -> bool:
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(values) or pa.types.is_large_string(values)
+    return values in (pa.string(), pa.large_string(), pa.string_view())

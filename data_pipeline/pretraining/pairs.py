@@ -244,8 +244,9 @@ def copy_tokens(
     corpus: Corpus, ids: Iterable[NDArray[np.int32]], columns: Ints, starts: Ints, lengths: Ints
 ) -> None:
     """Writes the tokens [starts, starts + lengths) of the corpus into the rows of `ids` from `columns` on."""
-    # Same as Corpus.read, but looks up the shards of all rows at once.
-    shards = np.searchsorted(corpus.shard_starts, starts, side="right") - 1
+    # Same as Corpus.read, but looks up the shards of all rows at once. An empty B may start where the corpus
+    # ends, which the last entry of `shard_starts` would put into no shard.
+    shards = np.searchsorted(corpus.shard_starts[:-1], starts, side="right") - 1
     firsts = starts - corpus.shard_starts[shards]
     spans = zip(shards.tolist(), columns.tolist(), firsts.tolist(), lengths.tolist(), strict=True)
     for row, (shard, column, first, length) in zip(ids, spans, strict=True):

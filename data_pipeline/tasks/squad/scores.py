@@ -1,10 +1,11 @@
 """Exact match and F1 of answers, in percent, by the rules of SQuAD's evaluate-v1.1.py and -v2.0.py."""
 
 import itertools
+import operator
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad.answers import PredictedAnswer
@@ -86,8 +87,9 @@ def best_thresholds(
     """
     result = {}
     for name, measure in (("exact", _exact), ("f1", _f1_or_equal)):
-        score, threshold = _sweep(examples, predictions, null_odds, measure)
-        result[f"best_{name}"] = score
+        totals = _totals(examples, predictions, null_odds, measure)
+        threshold, total = max(totals, key=operator.itemgetter(1))
+        result[f"best_{name}"] = 100 * total / len(examples)
         result[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
     return result
 
@@ -100,7 +102,9 @@ def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[Pred
     """
     odds = {answer.id: answer.null_odds for answer in answers}
     texts = {answer.id: answer.best.text for answer in answers}
-    _, highest_answered = _sweep(examples, texts, odds, _f1_or_equal)
+    # Of equal odds the last total counts: a threshold answers all of these questions or none.
+    totals = dict(_totals(examples, texts, odds, _f1_or_equal))
+    highest_answered, _ = max(totals.items(), key=operator.itemgetter(1))
     if highest_answered is None:
         return min(odds.values()) - 1.0
     lowest_unanswered = min(
@@ -112,25 +116,26 @@ def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[Pred
 Measure = Callable[[str, str], float]
 
 
-def _sweep(
+def _totals(
     examples: Sequence[SquadExample],
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     measure: Measure,
-) -> tuple[float, float | None]:
-    """The best score and its threshold, None for answering nothing; tries the null odds in rising order."""
+) -> Iterator[tuple[float | None, float]]:
+    """Each threshold, in rising order, with the sum of the scores; the first, None, answers nothing.
+
+    As in evaluate-v2.0.py, questions are added one by one, even those of equal odds.
+    """
     scores = _scores(examples, predictions, measure)
     has_answer = {example.id: bool(example.answers) for example in examples}
-    current = best = float(sum(not answer for answer in has_answer.values()))
-    threshold = None
+    total = float(sum(not answer for answer in has_answer.values()))
+    yield None, total
     for name in sorted(null_odds, key=lambda name: null_odds[name]):
         if has_answer[name]:
-            current += scores[name]
+            total += scores[name]
         elif predictions[name]:
-            current -= 1
-        if current > best:
-            best, threshold = current, null_odds[name]
-    return 100 * best / len(scores), threshold
+            total -= 1
+        yield null_odds[name], total
 
 
 def _scores(

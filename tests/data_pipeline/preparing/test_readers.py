@@ -155,6 +155,13 @@ def test_a_parquet_column_must_be_text(tmp_path):
         read(tmp_path / "a.parquet")
 
 
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()], ids=str)
+def test_every_kind_of_parquet_text_is_read(tmp_path, kind):
+    table = pyarrow.table({"text": pyarrow.array(["a", None, "ü"], kind)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == ["a", "ü"]
+
+
 def test_long_documents_are_cut_between_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(cutting, "LONGEST_DOCUMENT", 10)
     (tmp_path / "a.txt").write_text("12345\n67890\nabc\n")

@@ -308,3 +308,6 @@ def test_a_text_of_one_token_has_nothing_to_swap(tmp_path):
     assert (spans.a_length == 1).all()
     assert not spans.b_length.any()
     assert not spans.label.any()
+    sequences = write_sequences(corpus, spans, 16)  # also of the second text, with which the corpus ends
+    assert sequences.input_ids[:2, 1].tolist() == [7, 8]
+    assert (sequences.ends == 3).all()

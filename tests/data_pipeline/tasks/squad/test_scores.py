@@ -160,6 +160,15 @@ def test_no_question_has_the_tuned_threshold_for_its_odds(odds: tuple[float, ...
     assert tune_null_threshold(examples, answers) == threshold
 
 
+def test_questions_of_equal_odds_are_answered_together_or_not_at_all():
+    """Answering only the first of the three would give the best F1, but no threshold does."""
+    golds = [(Answer("king", 0),), (), (), (Answer("king", 0),)]
+    examples = [SquadExample(f"q{n}", "?", "x", gold, not gold) for n, gold in enumerate(golds)]
+    odds = (0.0, 0.0, 0.0, 1.0)
+    answers = [predicted(example.id, "king", o) for example, o in zip(examples, odds, strict=True)]
+    assert f1_at(examples, answers, tune_null_threshold(examples, answers)) == 50
+
+
 def test_the_tuned_threshold_answers_nothing_if_that_is_best():
     examples = [SquadExample("q", "?", "x", (), is_impossible=True)]
     answers = [predicted("q", "king", -5.0)]
