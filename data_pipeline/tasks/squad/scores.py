@@ -78,15 +78,15 @@ def best_thresholds(
 ) -> dict[str, float]:
     """The best scores that a null threshold can give, and these thresholds.
 
-    Questions with null odds up to the threshold are answered. A threshold is 0 if it is best to answer
-    nothing, as in evaluate-v2.0.py.
+    Questions with null odds up to the threshold are answered. As in evaluate-v2.0.py, a threshold is 0 if it
+    is best to answer nothing, and of questions with equal odds the first may be answered without the others.
 
     Returns:
       `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
     """
     result = {}
     for name, measure in (("exact", _exact), ("f1", _f1_or_equal)):
-        score, threshold = _sweep(examples, predictions, null_odds, measure)
+        score, threshold = _sweep(examples, predictions, null_odds, measure, splits_ties=True)
         result[f"best_{name}"] = score
         result[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
     return result
@@ -100,7 +100,7 @@ def tune_null_threshold(examples: Sequence[SquadExample], answers: Sequence[Pred
     """
     odds = {answer.id: answer.null_odds for answer in answers}
     texts = {answer.id: answer.best.text for answer in answers}
-    _, highest_answered = _sweep(examples, texts, odds, _f1_or_equal)
+    _, highest_answered = _sweep(examples, texts, odds, _f1_or_equal, splits_ties=False)
     if highest_answered is None:
         return min(odds.values()) - 1.0
     lowest_unanswered = min(
@@ -117,18 +117,26 @@ def _sweep(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     measure: Measure,
+    *,
+    splits_ties: bool,
 ) -> tuple[float, float | None]:
-    """The best score and its threshold, None for answering nothing; tries the null odds in rising order."""
+    """The best score and its threshold, None for answering nothing; tries the null odds in rising order.
+
+    Args:
+      splits_ties: whether to try also to answer only some of the questions with equal odds.
+    """
     scores = _scores(examples, predictions, measure)
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = float(sum(not answer for answer in has_answer.values()))
     threshold = None
-    for name in sorted(null_odds, key=lambda name: null_odds[name]):
+    names = sorted(null_odds, key=lambda name: null_odds[name])
+    for name, following in itertools.zip_longest(names, names[1:]):
         if has_answer[name]:
             current += scores[name]
         elif predictions[name]:
             current -= 1
-        if current > best:
+        is_tied = following is not None and null_odds[following] == null_odds[name]
+        if current > best and (splits_ties or not is_tied):
             best, threshold = current, null_odds[name]
     return 100 * best / len(scores), threshold
 

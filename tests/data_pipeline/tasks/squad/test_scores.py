@@ -166,6 +166,16 @@ def test_the_tuned_threshold_answers_nothing_if_that_is_best():
     assert answers[0].text(tune_null_threshold(examples, answers)) == ""
 
 
+def test_the_tuned_threshold_answers_all_questions_of_equal_odds_or_none():
+    golds = [(Answer("king", 0),), (), ()]
+    examples = [SquadExample(f"q{n}", "?", "x", gold, not gold) for n, gold in enumerate(golds)]
+    answers = [predicted(example.id, "king", 0.5) for example in examples]
+    tuned = f1_at(examples, answers, tune_null_threshold(examples, answers))
+    assert tuned == pytest.approx(200 / 3)
+    texts, odds = ({e.id: value for e in examples} for value in ("king", 0.5))
+    assert best_thresholds(examples, texts, odds)["best_f1"] == 100  # as evaluate-v2.0.py says
+
+
 def test_what_cannot_be_scored_is_named():
     without = SquadExample("q", "?", "x", (), is_impossible=False)
     with pytest.raises(UserError, match="question q has no answer to score by"):

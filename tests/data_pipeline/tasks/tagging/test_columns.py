@@ -141,7 +141,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, encoding):
 def test_a_tag_that_the_encoding_lacks_is_named(tmp_path):
     columns = Columns(tag=None, encoding="ascii")
     source = write(tmp_path / "f", "Rom\n")
-    with pytest.raises(UserError, match="ascii cannot write 'é' of a tag; convert .*f to UTF-8"):
+    with pytest.raises(UserError, match=r"ascii cannot write 'é' of a tag; convert .*f to UTF-8"):
         write_columns(source, tmp_path / "out", columns, [(Sentence(("Rom",), (), None), ["B-café"])])
     assert not (tmp_path / "out").exists()
 
