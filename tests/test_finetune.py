@@ -166,6 +166,17 @@ def test_where_all_trials_diverge_it_ends_with_an_error(
         assert not (directory / "all-diverging" / "features").exists()
 
 
+def test_a_trial_whose_last_update_ruins_the_model_diverges(
+    directory: Path, capsys: pytest.CaptureFixture
+) -> None:
+    flags = ["--batch-size=256", "--epochs=1", "--learning-rate", "1e30", "1e-3"]
+    assert main(command(directory, *flags, output="ruined")) == 0
+    assert "outputs of the trained model are NaN or infinite" in capsys.readouterr().out
+    found = results(directory, "ruined")
+    assert found["best"]["learning_rate"] == 1e-3
+    assert [row["mean"] is None for row in found["rows"]] == [False, True]
+
+
 def test_a_finished_grid_is_not_trained_again_and_other_settings_are_refused(
     directory: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -126,7 +126,7 @@ def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
 def json_example(record: Record) -> ChoiceExample:
     """The example of one JSON object, in the form that `open_choices` describes."""
     choices = record.texts("choices", _FEWEST_CHOICES)
-    if "question" in record.fields:
+    if not record.is_blank("question"):
         choices = tuple(f"{record.text('question')} {choice}" for choice in choices)
     return ChoiceExample(
         place=record.place,

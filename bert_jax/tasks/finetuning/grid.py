@@ -332,6 +332,11 @@ class Grid:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
             prepared = self._prepared(rows, trial)
-            return predict(program, params, evaluation_batches(prepared, size, self.lengths))
+            batches = evaluation_batches(prepared, size, self.lengths)
+            for numbers, outputs in predict(program, params, batches):
+                # No later step has checked the last update.
+                if not np.isfinite(outputs).all():
+                    raise NonFiniteError("the outputs of the trained model are NaN or infinite")
+                yield numbers, outputs
 
         return apply

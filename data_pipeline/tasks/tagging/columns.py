@@ -130,12 +130,17 @@ def write_columns(
       tagged: the sentences of `source` and their tags.
 
     Raises:
-      UserError: the words of `source` differ from those of the sentences; it was changed meanwhile.
+      UserError: the words of `source` differ from those of the sentences; it was changed meanwhile. The
+        encoding lacks a character of a tag.
     """
     encoding = columns.encoding.removesuffix("-sig")
     end = _line_end(source, columns)
-    with atomically(output) as partial, partial.open("w", encoding=encoding, newline=end) as file:
-        file.writelines(_tagged_lines(source, columns, tagged))
+    try:
+        with atomically(output) as partial, partial.open("w", encoding=encoding, newline=end) as file:
+            file.writelines(_tagged_lines(source, columns, tagged))
+    except UnicodeEncodeError as error:
+        lacking = error.object[error.start]
+        raise UserError(f"{encoding} cannot write {lacking!r} of a tag; convert {source} to UTF-8") from None
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme, places: Sequence[str]) -> tuple[str, ...]:
@@ -306,8 +311,9 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
 
 def _texts(path: Path, encoding: str) -> Iterator[str]:
     with _reading(path, encoding), path.open(encoding=encoding) as file:
-        for line in file:
-            yield line.rstrip("\n")
+        for number, line in enumerate(file):
+            # `predict` reads utf-8, which leaves a byte order mark in the first word.
+            yield line.rstrip("\n").removeprefix("" if number else "\ufeff")
 
 
 @contextlib.contextmanager

@@ -37,6 +37,13 @@ def test_codah_has_no_header_and_no_quoting(tmp_path):
     assert (second.context, second.label, second.place.line) == ("She", 0, 2)
 
 
+@pytest.mark.parametrize("question", [None, ""])
+def test_a_blank_question_is_none(tmp_path, question):
+    line = {"context": "a", "question": question, "choices": ["b", "c"], "label": 1}
+    [example] = read_choices(write(tmp_path / "x.jsonl", json.dumps(line)))
+    assert example.choices == ("b", "c")
+
+
 def test_choices_of_json_may_differ_in_number_and_follow_their_question(tmp_path):
     lines = [
         {"context": "a", "question": "q", "choices": ["b", "c", "d"], "label": 2},

@@ -167,6 +167,11 @@ def test_questions_of_equal_odds_are_answered_together_or_not_at_all():
     odds = (0.0, 0.0, 0.0, 1.0)
     answers = [predicted(example.id, "king", o) for example, o in zip(examples, odds, strict=True)]
     assert f1_at(examples, answers, tune_null_threshold(examples, answers)) == 50
+    texts, null_odds = (
+        {e.id: "king" for e in examples},
+        dict(zip((e.id for e in examples), odds, strict=True)),
+    )
+    assert best_thresholds(examples, texts, null_odds)["best_f1"] == 75  # as evaluate-v2.0.py says
 
 
 def test_the_tuned_threshold_answers_nothing_if_that_is_best():

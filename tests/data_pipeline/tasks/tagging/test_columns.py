@@ -129,6 +129,23 @@ def test_reads_the_encoding_that_is_given(tmp_path):
         Columns(encoding="klingon")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, encoding):
+    path = write(tmp_path / "f", "\ufeff-DOCSTART- O\n\nRom B-X\n")
+    assert read_columns(path, Columns(encoding=encoding)) == (Sentence(("Rom",), ("B-X",), document=1),)
+    named = write(tmp_path / "named", "\ufeffword tag\nRom B-X\n")
+    columns = Columns("word", "tag", encoding=encoding)
+    assert read_columns(named, columns) == (Sentence(("Rom",), ("B-X",), document=None),)
+
+
+def test_a_tag_that_the_encoding_lacks_is_named(tmp_path):
+    columns = Columns(tag=None, encoding="ascii")
+    source = write(tmp_path / "f", "Rom\n")
+    with pytest.raises(UserError, match=r"ascii cannot write 'é' of a tag; convert .*f to UTF-8"):
+        write_columns(source, tmp_path / "out", columns, [(Sentence(("Rom",), (), None), ["B-café"])])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_becomes_iob2(scheme):
     tags = SCHEMES[scheme]
