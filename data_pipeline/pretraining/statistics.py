@@ -160,7 +160,9 @@ def _check_pairs(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
     is_random = np.concatenate([d.spans.label for d in drawn]) == 1
     if source.data.pairing == "sentence_order":
         has_b = np.concatenate([d.spans.b_length for d in drawn]) > 0
-        return [*checks, _binomial("A and B swapped", is_random[has_b], source.data.random_next_prob)]
+        if has_b.any():  # not if each text is a single token
+            checks.append(_binomial("A and B swapped", is_random[has_b], source.data.random_next_prob))
+        return checks
     forced = int(sum(d.spans.is_forced.sum() for d in drawn))
     return [*checks, _binomial("B from another document", is_random, source.data.random_next_prob, forced)]
 

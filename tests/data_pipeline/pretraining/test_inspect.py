@@ -8,10 +8,11 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
+from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.pretraining.batches import make_corpus_source, training_batches
 from data_pipeline.pretraining.statistics import compare, draw_examples, measure
 from experiments import EXPERIMENTS
-from tests.data_pipeline.small_corpus import make_corpus
+from tests.data_pipeline.small_corpus import make_corpus, write_corpus
 from tests.data_pipeline.small_records import write_records
 
 PHASE = Phase(64, 10)
@@ -40,6 +41,12 @@ def drawn(corpus):
 def test_what_the_settings_promise_is_found(corpus, data):
     statistics = measure(make_corpus_source(corpus, data, PHASE), 0, 0, 2000)
     assert [check for check in statistics.checks if not check.is_within] == []
+
+
+def test_texts_of_one_token_have_nothing_to_swap(tmp_path):
+    one_token_each = open_corpus(write_corpus(tmp_path, [[[[7]], [[8]]]]), "train")
+    source = make_corpus_source(one_token_each, DataConfig(pairing="sentence_order"), PHASE)
+    assert "A and B swapped" not in [check.name for check in measure(source, 0, 0, 20).checks]
 
 
 @pytest.mark.parametrize(
