@@ -217,9 +217,9 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
       UserError: the run or checkpoint does not exist or is damaged; its model, optimizer or objective is
         another one, whose arrays would not fit; the new run has no steps left after that step.
     """
-    record = read_record(workdir)
+    before = read_record(workdir)
     step = find_checkpoint(workdir, step)
-    if changed := _changes_of_state(record.experiment, now.experiment):
+    if changed := _changes_of_state(before.experiment, now.experiment):
         raise UserError(
             f"the state of {workdir} does not fit: {'; '.join(changed)}; undo these changes, or start from "
             "its parameters alone by --init-from"
@@ -229,7 +229,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
             f"{saved_steps(workdir)}"
         )
-    return Origin(workdir, step, record)
+    return Origin(workdir, step, before)
 
 
 def check_begins_at_zero(workdir: Path) -> None:
@@ -242,29 +242,31 @@ def check_begins_at_zero(workdir: Path) -> None:
     if (origin := read_record(workdir).branched_from).run:
         raise UserError(
             f"{workdir} holds a run that branched from {origin} and has no checkpoint; give --branch-from "
-            f"to begin it there again, or another --workdir"
+            "to begin it there again, or another --workdir"
         )
 
 
-def check_same_origin(directory: Path, branched_from: BranchPoint, workdir: Path, step: int | None) -> None:
+def check_same_origin(
+    workdir: Path, branched_from: BranchPoint, branch_from: Path, branch_step: int | None
+) -> None:
     """Checks that a run branched from the run that --branch-from names, which may itself be gone.
 
     Args:
-      directory: work directory of the run.
+      workdir: work directory of the run.
       branched_from: `RunRecord.branched_from` of the run.
-      workdir: directory that --branch-from names.
-      step: step that --branch-step names; None matches any.
+      branch_from: directory that --branch-from names.
+      branch_step: step that --branch-step names; None matches any.
 
     Raises:
       UserError: they differ; it names both.
     """
-    name = _name(workdir)
-    if branched_from.run == name and step in (None, branched_from.step):
+    name = _name(branch_from)
+    if branched_from.run == name and branch_step in (None, branched_from.step):
         return
     began = f"branched from {branched_from}" if branched_from.run else "began at step 0"
-    wanted = name if step is None else BranchPoint(name, step)
+    wanted = name if branch_step is None else BranchPoint(name, branch_step)
     raise UserError(
-        f"{directory} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to "
+        f"{workdir} holds a run that {began}, not one from {wanted} of --branch-from; leave that out to "
         f"resume it, or give another --workdir"
     )
 

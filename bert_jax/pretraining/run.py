@@ -18,7 +18,6 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
-from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.pretraining import init_from
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.begin import (
@@ -79,26 +78,42 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     parameters, kind = experiment.objective.num_parameters(experiment.model), jax.devices()[0].device_kind
     _say(f"{parameters / 1e6:.1f} M parameters, {jax.device_count()} x {kind}; compiling the step")
     check_start = functools.partial(record.check_last_start, workdir, begun.start)
-    training = functools.partial(
-        train,
-        program,
-        data,
-        workdir,
-        say=_say,
-        evaluation=evaluation,
-        start=functools.partial(_initial_state, program, experiment, corpus, model) if model else None,
-        evaluate_start=model is not None,
-        clock=clock,
-        profile_steps=args.profile or 0,
-        before_save=lambda: processes.broadcast_from_first(lambda: _before_save(workdir, check_start)),
-        kept=begun.kept,
-    )
-    return _train(
-        workdir,
-        compile_ahead=lambda done: clock.compiled(compile_later_phases(program, experiment, done, _say)),
-        training=training,
-        check_start=check_start,
-    )
+    start = functools.partial(_initial_state, program, experiment, corpus, model) if model else None
+
+    def before_save() -> None:
+        check_start()
+        stand_in.push(workdir)  # a checkpoint in a bucket has the rows of its steps there
+
+    with processes.listen() as interrupt:
+        try:
+            with (
+                out_of_memory_as_user_error("--global-batch-size"),
+                takeover_checked_on_failure(check_start),
+                storage_errors_as_unfinished(),
+            ):
+                done = max(saved_steps(workdir), default=0)
+                clock.compiled(compile_later_phases(program, experiment, done, _say))
+                ending = train(
+                    program,
+                    data,
+                    workdir,
+                    interrupt,
+                    _say,
+                    evaluation=evaluation,
+                    start=start,
+                    evaluate_start=model is not None,
+                    clock=clock,
+                    profile_steps=args.profile or 0,
+                    before_save=functools.partial(processes.broadcast_from_first, before_save),
+                    kept=begun.kept,
+                )
+        except NonFiniteError as error:
+            print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
+            return exit_status.FAILED
+        if ending is Ending.INTERRUPTED:
+            _say(f"{interrupt.signal_name}: saved; run the same command again to resume")
+            return exit_status.SAVED
+    return 0
 
 
 def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, Program, RunRecord]:
@@ -161,11 +176,6 @@ def compile_later_phases(
     return time.perf_counter() - began
 
 
-def _before_save(workdir: Path, check_start: Callable[[], None]) -> None:
-    check_start()
-    stand_in.push(workdir)  # a checkpoint in a bucket has the rows of its steps there
-
-
 def _initial_state(
     program: Program, experiment: Experiment, corpus: Description, model: PretrainedModel
 ) -> TrainState:
@@ -181,48 +191,12 @@ def _initial_state(
     return start_from(program, params, ROWS_OF_TOKENS)
 
 
-def _train(
-    workdir: Path,
-    compile_ahead: Callable[[int], None],
-    training: Callable[[Interrupt], Ending],
-    check_start: Callable[[], None],
-) -> int:
-    """Compiles and trains. Returns the exit status; says why if it is not 0.
-
-    Args:
-      workdir: the work directory.
-      compile_ahead: compiles what the steps after so many need.
-      training: the training loop.
-      check_start: raises UserError if another machine took the run over.
-
-    Raises:
-      UserError: too little memory, or another machine took the run over.
-      Unfinished: a file cannot be written or read.
-    """
-    with processes.listen() as interrupt:
-        try:
-            with (
-                out_of_memory_as_user_error("--global-batch-size"),
-                takeover_checked_on_failure(check_start),
-                storage_errors_as_unfinished(),
-            ):
-                compile_ahead(max(saved_steps(workdir), default=0))
-                ending = training(interrupt)
-        except NonFiniteError as error:
-            print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
-            return exit_status.FAILED
-        if ending is Ending.INTERRUPTED:
-            _say(f"{interrupt.signal_name}: saved; run the same command again to resume")
-            return exit_status.SAVED
-    return 0
-
-
-def _advice_after_nan(directory: Path) -> str:
+def _advice_after_nan(workdir: Path) -> str:
     rate = "a lower --optimizer.learning-rate"
-    if saved_steps(directory):
+    if saved_steps(workdir):
         return (
             "the last good checkpoint is kept; in another --workdir try "
-            f"--branch-from {directory} with {rate} or another --seed"
+            f"--branch-from {stand_in.bucket_of(workdir) or workdir} with {rate} or another --seed"
         )
     return f"in another --workdir try {rate} or more --optimizer.warmup-steps"
 
