@@ -309,6 +309,17 @@ def test_a_killed_process_of_the_same_number_is_cleared_away(server: BucketServe
         assert not leftover.exists()
 
 
+def test_only_leftovers_of_this_machine_are_cleared_away(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "vm")
+    gone, cache = 2**30, place_for("gs://bucket").parent
+    for name in (f"@vm-{gone}", f"@vm-2-{gone}"):
+        (cache / name).mkdir(parents=True)
+    with directory_of_run(RUN):
+        assert {path.name for path in cache.glob("@*")} == {f"@vm-2-{gone}", f"@vm-{os.getpid()}"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Output:
     """Flags of a command."""
