@@ -324,26 +324,22 @@ def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
     if count() == 1:
         value = action()
         return value, [value]
+    mine: dict[str, Any]
     try:
         value = action()
+        mine = {"value": value if isinstance(value, str | int | float | dict | list) else None}
     except RefusedByAllError:
         raise
     except (UserError, OSError) as error:
-        _exchange_ballots({"error": str(error), "may_pass": may_pass(error)})
-        raise
-    shared = value if isinstance(value, str | int | float | dict | list) else None
-    return value, [ballot["value"] for ballot in _exchange_ballots({"value": shared})]
-
-
-def _exchange_ballots(mine: dict[str, Any]) -> list[dict[str, Any]]:
+        mine = {"error": str(error), "may_pass": may_pass(error)}
     ballots = _exchange(mine)
-    errors = [ballot.get("error") for ballot in ballots]
-    for number, error in enumerate(errors):
-        if error is not None:
-            everywhere = len(set(errors)) == 1
+    said = [ballot.get("error") for ballot in ballots]
+    for number, message in enumerate(said):
+        if message is not None:
+            everywhere = len(set(said)) == 1
             kind = UnfinishedByAllError if ballots[number]["may_pass"] else RefusedByAllError
-            raise kind(error if everywhere else f"process {number} of {count()}: {error}")
-    return ballots
+            raise kind(message if everywhere else f"process {number} of {count()}: {message}")
+    return value, [ballot["value"] for ballot in ballots]
 
 
 def _exchange(value: Any) -> list[Any]:
