@@ -216,7 +216,7 @@ def test_an_object_is_replaced_only_by_who_has_seen_it(server: BucketServer) -> 
 
 def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> None:
     directory, lost = bucket.BucketDirectory("gs://bucket/here"), threading.Event()
-    with bucket_lease.hold(directory, on_loss=lost.set, seconds_between_renewals=0.2):
+    with bucket_lease.hold(directory, on_lost=lost.set, seconds_between_renewals=0.2):
         content, generation = directory.read(LEASE_FILE) or (b"", 0)
         gone = {**json.loads(content), "pid": 2**30}
         assert directory.write(LEASE_FILE, json.dumps(gone).encode(), generation)
