@@ -92,7 +92,9 @@ def directory_of_run(url: str) -> Iterator[Path]:
     """
     source, shared = BucketDirectory(url), place_for(url)
     for leftover in _root().glob(f"@{platform.node()}-*"):
-        if not Path("/proc", leftover.name.rpartition("-")[2]).exists():
+        process = leftover.name.removeprefix(f"@{platform.node()}-")
+        # In a shared cache, "@vm-2-123" is of the machine "vm-2", not of "vm".
+        if process.isdigit() and not Path("/proc", process).exists():
             shutil.rmtree(leftover, ignore_errors=True)
     own = _root() / f"@{platform.node()}-{os.getpid()}"
     directory = own / shared.relative_to(_root())

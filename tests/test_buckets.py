@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
 from bert_jax.cli.buckets import run_with_buckets
 from bert_jax.cli.main import main
-from bert_jax.parallel import bucket_lease
+from bert_jax.parallel import bucket_lease, processes
 from bert_jax.parallel.lease_store import LeaseObjects
 from bert_jax.training.checkpoint_files import DIRECTORY
+from bert_jax.training.nonfinite import report_nonfinite
 from data_pipeline import bucket, bucket_client
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.stand_in import (
@@ -214,7 +216,7 @@ def test_an_object_is_replaced_only_by_who_has_seen_it(server: BucketServer) -> 
 
 def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> None:
     directory, lost = bucket.BucketDirectory("gs://bucket/here"), threading.Event()
-    with bucket_lease.hold(directory, on_loss=lost.set, seconds_between_renewals=0.2):
+    with bucket_lease.hold(directory, on_lost=lost.set, seconds_between_renewals=0.2):
         content, generation = directory.read(LEASE_FILE) or (b"", 0)
         gone = {**json.loads(content), "pid": 2**30}
         assert directory.write(LEASE_FILE, json.dumps(gone).encode(), generation)
@@ -307,6 +309,29 @@ def test_a_killed_process_of_the_same_number_is_cleared_away(server: BucketServe
     with directory_of_run(RUN) as directory:
         assert (directory / COMPILED_DIRECTORY).is_dir()
         assert not leftover.exists()
+
+
+def test_each_process_leaves_its_rows_of_a_nan_in_the_bucket(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "is_first", lambda: False)
+    monkeypatch.setattr(processes, "file_suffix", lambda: ".process-1-of-2")
+    with directory_of_run(RUN) as directory:
+        error = report_nonfinite(directory, 5, {"input_ids": np.ones([2, 4], np.int32)}, {})
+    name = "nonfinite/step-5.process-1-of-2.npz"
+    assert str(error).endswith(f"its batch is in {RUN}/{name}")
+    assert list(bucket.BucketDirectory(RUN).list()) == [name]
+
+
+def test_only_leftovers_of_this_machine_are_cleared_away(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "vm")
+    gone, cache = 2**30, place_for("gs://bucket").parent
+    for name in (f"@vm-{gone}", f"@vm-2-{gone}"):
+        (cache / name).mkdir(parents=True)
+    with directory_of_run(RUN):
+        assert {path.name for path in cache.glob("@*")} == {f"@vm-2-{gone}", f"@vm-{os.getpid()}"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -54,6 +54,7 @@ def finetuned(
     name: str = "export",
     data: str = "",
     in_percent: bool = False,
+    better: Literal["higher", "lower"] = "higher",
     metric: str = "accuracy",
     vocabulary: str = "",
     features: Mapping[str, Any] | None = None,
@@ -80,7 +81,7 @@ def finetuned(
             {**of_rate, "seed": seed, "metrics": {metric: value, "macro_f1": 0.25}}
             for seed, value in enumerate(values)
         ]
-    how = dataclasses.asdict(Metric(metric, metric, in_percent=in_percent))
+    how = dataclasses.asdict(Metric(metric, metric, in_percent=in_percent, better=better))
     (directory / "results.json").write_text(json.dumps({"metric": how, "rows": rows, "trials": trials}))
     return directory
 
@@ -330,6 +331,12 @@ def test_percentages_and_shares_have_no_mean(tmp_path: Path, capsys: pytest.Capt
     assert ["export", "0.5000", "88.5000"] in shown(capsys, share, answers)
     assert ["export", "0.5000", "90.5000"] in shown(capsys, share, tags)
     assert ["export", "88.5000", "90.5000", "89.5000"] in shown(capsys, answers, tags)
+
+
+def test_errors_and_accuracies_have_no_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accuracy = finetuned(tmp_path / "cola", "cola", {2e-5: (0.5,)}, "m")
+    error = finetuned(tmp_path / "mine", "mine", {2e-5: (0.25,)}, "m", better="lower", metric="error")
+    assert ["export", "0.5000", "0.2500"] in shown(capsys, accuracy, error)
 
 
 def test_each_data_set_of_a_task_has_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

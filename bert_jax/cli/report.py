@@ -103,9 +103,11 @@ def _print_groups(groups: "Sequence[Group]") -> None:
 def _print_scores(scores: "Sequence[Score]") -> None:
     columns = find_columns(scores)
     lines = by_line(scores, columns)
-    # A mean over tasks is meaningful only if every line has a score in each, and all are on the same scale.
+    # A mean over tasks is meaningful only if every line has a score in each, and all are on the same scale
+    # and better in the same direction.
     has_all = all(len(of_line) == len(columns) for of_line in lines.values())
-    averaged = len(columns) > 1 and has_all and len({score.metric.in_percent for score in scores}) == 1
+    scales = {(score.metric.in_percent, score.metric.better) for score in scores}
+    averaged = len(columns) > 1 and has_all and len(scales) == 1
     rows = []
     for name, of_line in lines.items():
         row = [name, *(_show(of_line.get(column)) for column in columns)]

@@ -19,14 +19,14 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 def hold(
     directory: BucketDirectory,
     *,
-    on_loss: Callable[[], None] = end_process,
+    on_lost: Callable[[], None] = end_process,
     seconds_between_renewals: float = _SECONDS_BETWEEN_RENEWALS,
 ) -> Iterator[None]:
     """Inside the block this process has the directory.
 
     Args:
       directory: that only one process at a time is to work in.
-      on_loss: called in another thread if another process took the directory over; it should end this one,
+      on_lost: called in another thread if another process took the directory over; it should end this one,
         as it does if not given.
       seconds_between_renewals: of its lease.
 
@@ -38,7 +38,7 @@ def hold(
     leases = Leases(store, seconds_between_renewals=seconds_between_renewals)
     name, seen = PurePosixPath(LEASE_FILE), None
     while True:
-        with leases.hold(name, on_loss) as has:
+        with leases.hold(name, on_lost) as has:
             if has:
                 yield
                 return

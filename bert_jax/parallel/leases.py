@@ -71,12 +71,12 @@ class Leases:
         self._seen: dict[str, tuple[tuple[int, str], float]] = {}
 
     @contextlib.contextmanager
-    def hold(self, job: PurePosixPath, on_loss: Callable[[], None] = end_process) -> Iterator[bool]:
+    def hold(self, job: PurePosixPath, on_lost: Callable[[], None] = end_process) -> Iterator[bool]:
         """Inside the block this worker has the job, if it was free: yields whether it was.
 
         Args:
           job: path of the job.
-          on_loss: called in another thread if the lease is lost; it should end the process, as it does if
+          on_lost: called in another thread if the lease is lost; it should end the process, as it does if
             not given.
         """
         name = "--".join(job.parts)
@@ -86,7 +86,7 @@ class Leases:
             return
         held = [number]
         ended = threading.Event()
-        renewals = threading.Thread(target=self._renew_until, args=(name, held, ended, on_loss), daemon=True)
+        renewals = threading.Thread(target=self._renew_until, args=(name, held, ended, on_lost), daemon=True)
         renewals.start()
         try:
             yield True
@@ -138,7 +138,7 @@ class Leases:
         return time.monotonic() > since + self._free
 
     def _renew_until(
-        self, name: str, held: list[int], ended: threading.Event, on_loss: Callable[[], None]
+        self, name: str, held: list[int], ended: threading.Event, on_lost: Callable[[], None]
     ) -> None:
         """Renews a lease, whose number is in `held`, until `ended`."""
         while not ended.wait(self._renewal):
@@ -148,7 +148,7 @@ class Leases:
                 if self._parent in (None, os.getppid()):
                     renewed = self._store.renew(name, held[0], self._lease(ended=False))
                 if renewed is None:
-                    on_loss()
+                    on_lost()
                     return
                 held[0] = renewed
 

@@ -33,15 +33,15 @@ T = TypeVar("T")
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 # INTERNAL may be a bug, which would recur, unless it comes from a barrier or from Gloo (exchange on CPUs).
-_LOSS = re.compile(
+_PEER_LOST = re.compile(
     r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: )", re.DOTALL
 )
 """What a JaxRuntimeError says when another process is gone."""
 
 _CONNECT_VARIABLE, _HEARTBEAT_VARIABLE = "BERT_JAX_CONNECT_SECONDS", "BERT_JAX_HEARTBEAT_SECONDS"
 _CONNECT_SECONDS, _HEARTBEAT_SECONDS = 300, 100
-_meetings = itertools.count()
-"""Numbers of the meetings, which all processes have in the same order; each needs a name of its own."""
+_barriers = itertools.count()
+"""Numbers of the barriers, which all processes have in the same order; each needs a name of its own."""
 _STEPS_KEY = "bert_jax/steps"
 """Where the coordinator keeps the steps of each process."""
 
@@ -74,7 +74,7 @@ def run_distributed(action: Callable[[], int], report: Callable[[BaseException],
     except RefusedByAllError:
         raise
     except BaseException as error:
-        if _is_loss(error):
+        if _is_peer_lost(error):
             _complain(f"lost the other processes of the run ({_first_line(error)}); their logs say why")
             status = MAY_PASS
         else:
@@ -169,7 +169,7 @@ def all_reduce_max(value: float) -> tuple[float, int]:
     return float(values.max()), int(values.argmax())
 
 
-def meet() -> None:
+def barrier() -> None:
     """Waits until all processes are here, through the coordinator and for as long as at the start.
 
     On CPUs the processes that exchange something for the first time wait only 30 s for each other, which a
@@ -178,7 +178,7 @@ def meet() -> None:
     if count() > 1:
         wait = ocp.multihost.get_barrier_sync_fn(processes=set(range(count())))
         wait(
-            key=f"bert_jax/meeting/{next(_meetings)}",
+            key=f"bert_jax/barrier/{next(_barriers)}",
             timeout_ms=1000 * seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS),
         )
 
@@ -275,7 +275,7 @@ def start() -> None:
             heartbeat_timeout_seconds=heartbeat,
         )
     except (RuntimeError, ValueError, IndexError) as error:  # IndexError: an address without a port
-        if _is_loss(error):
+        if _is_peer_lost(error):
             raise Unfinished(f"the processes of --distributed did not meet ({_first_line(error)})") from None
         raise UserError(
             f"the processes of --distributed did not meet ({_first_line(error)}); outside a cluster that jax "
@@ -297,7 +297,7 @@ def _connect() -> None:
         lambda _: np.ones(1, np.int32),
     )
     add = jax.jit(jnp.sum, out_shardings=everywhere).lower(ones).compile()
-    meet()
+    barrier()
     jax.block_until_ready(add(ones))
 
 
@@ -324,26 +324,22 @@ def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
     if count() == 1:
         value = action()
         return value, [value]
+    mine: dict[str, Any]
     try:
         value = action()
+        mine = {"value": value if isinstance(value, str | int | float | dict | list) else None}
     except RefusedByAllError:
         raise
     except (UserError, OSError) as error:
-        _exchange_ballots({"error": str(error), "may_pass": may_pass(error)})
-        raise
-    shared = value if isinstance(value, str | int | float | dict | list) else None
-    return value, [ballot["value"] for ballot in _exchange_ballots({"value": shared})]
-
-
-def _exchange_ballots(mine: dict[str, Any]) -> list[dict[str, Any]]:
+        mine = {"error": str(error), "may_pass": may_pass(error)}
     ballots = _exchange(mine)
-    errors = [ballot.get("error") for ballot in ballots]
-    for number, error in enumerate(errors):
-        if error is not None:
-            everywhere = len(set(errors)) == 1
+    said = [ballot.get("error") for ballot in ballots]
+    for number, message in enumerate(said):
+        if message is not None:
+            everywhere = len(set(said)) == 1
             kind = UnfinishedByAllError if ballots[number]["may_pass"] else RefusedByAllError
-            raise kind(error if everywhere else f"process {number} of {count()}: {error}")
-    return ballots
+            raise kind(message if everywhere else f"process {number} of {count()}: {message}")
+    return value, [ballot["value"] for ballot in ballots]
 
 
 def _exchange(value: Any) -> list[Any]:
@@ -365,10 +361,10 @@ def _number(variable: str) -> int | None:
     return int(text)
 
 
-def _is_loss(error: BaseException) -> bool:
+def _is_peer_lost(error: BaseException) -> bool:
     # What jax raises when a collective operation breaks off, and Orbax when a barrier does.
     return isinstance(error, TimeoutError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and _LOSS.match(str(error)) is not None
+        isinstance(error, jax.errors.JaxRuntimeError) and _PEER_LOST.match(str(error)) is not None
     )
 
 

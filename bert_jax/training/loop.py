@@ -187,7 +187,7 @@ def _compile_and_step(
     began = time.perf_counter()
     if program.run.parallel.mode == "jit" and processes.count() > 1:
         program.lower_train_step(batch).compile()  # kept until the step is called
-        processes.meet()
+        processes.barrier()
     state = program.train_step(state, batch, rate)
     compiled = time.perf_counter()  # the call returns when the step is under way
     jax.block_until_ready(state.step)
