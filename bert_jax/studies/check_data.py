@@ -74,7 +74,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     if lacking:
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
     metrics = {name: data.metrics for (name, _), data in found.items()}
-    for measure in plan.study.measures_at(plan.scale):
+    for measure in plan.study.measures:
         if measure.name in metrics:
             wrong += _check_metric(measure, metrics[measure.name])
     if wrong:
@@ -88,7 +88,7 @@ def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
         raise UserError(
             f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
-    if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures_at(plan.scale)):
+    if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures):
         if not corpus.has_heldout:
             raise UserError(f"{corpus.path} has no held-out documents; prepare it with a larger --holdout")
         if len(split_corpora(corpus.path)) > 1:

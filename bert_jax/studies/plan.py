@@ -86,6 +86,7 @@ class Plan:
     """The jobs of a study, and which of them each cell of its table comes from."""
 
     study: Study
+    """At this scale (`Study.at`)."""
     scale_name: str
     scale: Scale
     experiments: Mapping[str, Experiment]
@@ -121,9 +122,9 @@ def make_plan(
       UserError: a setting is unknown, settings contradict each other, `changes` would undo what an arm is
         about, or an arm's objective trains nothing that a measure could be taken of.
     """
-    arms = study.arms_at(scale)
-    planned = {name: _experiment(study, scale, name, {}) for name in arms}
-    _check_common(study, scale, planned, changes)
+    study = study.at(scale)
+    planned = {name: _experiment(study, scale, name, {}) for name in study.arms}
+    _check_common(study, planned, changes)
     experiments = {
         name: _experiment(study, scale, name, {**_schedule(run, changes), **changes})
         for name, run in planned.items()
@@ -141,7 +142,7 @@ def make_plan(
     known: dict[Experiment, Pretraining] = {}
     jobs: dict[PurePosixPath, Job] = {}
     for seed in range(scale.seeds):
-        for name in arms:
+        for name in study.arms:
             experiment = dataclasses.replace(experiments[name], seed=seed)
             directory = PurePosixPath(name) / f"seed-{seed}"
             run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
@@ -151,19 +152,19 @@ def make_plan(
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
-def _check_common(study: Study, scale: Scale, planned: Mapping[str, Experiment], changes: Changes) -> None:
+def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Changes) -> None:
     """Raises UserError if what changes all arms is what tells them apart, or what their measures rest on."""
     for path in (path for path in changes if path not in _OF_THE_CORPUS):
         values = {name: value_of(experiment, path) for name, experiment in planned.items()}
-        others = [name for name, value in values.items() if value != values[study.base_at(scale)]]
+        others = [name for name, value in values.items() if value != values[study.base]]
         if others:
             raise UserError(
                 f"study {study.name}: arm {others[0]} differs from the base in {path}, so a flag cannot set "
                 f"it for all arms; write a study of your own (--file)"
             )
     if "model.num_layers" in changes:
-        of_arms = {name: arm.finetuning for name, arm in study.arms_at(scale).items()}
-        of_measures = {m.column: m.flags for m in study.measures_at(scale) if isinstance(m, Finetuned)}
+        of_arms = {name: arm.finetuning for name, arm in study.arms.items()}
+        of_measures = {m.column: m.flags for m in study.measures if isinstance(m, Finetuned)}
         for name, flags in {**of_arms, **of_measures}.items():
             if "frozen_layers" in flags:
                 raise UserError(
@@ -181,7 +182,7 @@ def _schedule(planned: Experiment, changes: Changes) -> Changes:
 
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
-    arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
+    arm, where = study.arms[name], f"study {study.name}, arm {name}"
     for path, flag in _SAME_FOR_ALL.items():
         if path in arm.changes or path in scale.changes:
             raise UserError(f"{where}: {path} is the same for all arms; it is given by {flag}")
@@ -202,9 +203,9 @@ def _measure(
     jobs: dict[PurePosixPath, Job],
 ) -> Iterator[Measuring]:
     """The measures of one arm with one seed; those that `jobs` lacks are added to it."""
-    arm = study.arms_at(scale)[name]
+    arm = study.arms[name]
     unique: dict[str, Measure] = {}
-    for measure in study.measures_at(scale):
+    for measure in study.measures:
         unique.setdefault(measure.name, measure)
     where = f"study {study.name}, arm {name}"
     for measure in unique.values():

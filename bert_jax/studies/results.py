@@ -65,6 +65,7 @@ class StudyResults:
     """A study at one scale, complete or not."""
 
     study: Study
+    """At this scale (`Study.at`)."""
     scale_name: str
     scale: Scale
     """With what the command line changed."""

@@ -55,7 +55,7 @@ def run_study(args: RunStudy) -> int:
     if args.status:
         check_directory(args.output, _identity(args))
         return _show_status(args, _plan(args, scale))
-    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.measures_at(scale))
+    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.at(scale).measures)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, _plan(args, scale, describe(corpus)), tasks, place)

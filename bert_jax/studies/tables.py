@@ -84,8 +84,7 @@ class StudyTable:
 
 def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
-    study, scale = results.study, results.scale
-    columns, base = study.measures_at(scale), study.base_at(scale)
+    study, columns, base = results.study, results.study.measures, results.study.base
     cells, by_step, orders = {}, {}, {}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
@@ -99,7 +98,7 @@ def make_table(results: StudyResults) -> StudyTable:
             cells[arm, column.column] = _cell(
                 measured,
                 column,
-                scale.seeds,
+                results.scale.seeds,
                 published.get(arm),
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
@@ -151,7 +150,7 @@ def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
     mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
     if mine and not any(_is_shown(m, column) for m in mine):
         return False
-    measured = results.study.arms_at(results.scale)[arm].measured
+    measured = results.study.arms[arm].measured
     return measured is None or column.name in measured
 
 

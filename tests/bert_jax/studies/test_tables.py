@@ -194,8 +194,8 @@ def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tm
         measured.append(type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": 100.0}))
     column = dataclasses.replace(STUDY.measures[0], metric="pearson")
     of_pearson = results(measured)
-    scale = dataclasses.replace(of_pearson.scale, measures=(column,))
-    cells = make_table(dataclasses.replace(of_pearson, scale=scale)).cells
+    study = dataclasses.replace(of_pearson.study, measures=(column,))
+    cells = make_table(dataclasses.replace(of_pearson, study=study)).cells
     difference, base = cells["mlm", "topic"].difference, cells["base", "topic"].values
     assert difference is not None
     assert difference.num_items == 60
