@@ -18,7 +18,7 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
     Raises:
       UserError: a file is damaged.
     """
-    ended = {job.path: read_ended(directory, job) for job in plan.jobs}
+    ended = {job.path: read_ended(directory / job.path) for job in plan.jobs}
     return StudyResults(
         study=plan.study,
         scale_name=plan.scale_name,
