@@ -6,6 +6,7 @@ share a job, which lies at the first one's path.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import value_of, with_changes
 from bert_jax.study import (
     HELDOUT_LENGTH,
+    Arm,
     Changes,
     Finetuned,
     HeldoutLM,
@@ -73,9 +75,10 @@ class Measuring:
         """Equal for jobs that load the same data with the same flags."""
         return self.measure.name, str(self.flags)
 
-    def equals(self, other: "Measuring") -> bool:
-        """Whether another arm's measure is the same one."""
-        return self.model is other.model and self.settings == other.settings
+    @property
+    def identity(self) -> tuple[PurePosixPath, str]:
+        """The model and the settings; jobs of one identity are done once."""
+        return self.model.path, json.dumps(self.settings, sort_keys=True)
 
 
 Job: TypeAlias = Pretraining | Measuring
@@ -140,6 +143,7 @@ def make_plan(
     runs: dict[tuple[str, int], Pretraining] = {}
     measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
     known: dict[Experiment, Pretraining] = {}
+    first: dict[tuple[PurePosixPath, str], Measuring] = {}
     jobs: dict[PurePosixPath, Job] = {}
     for seed in range(scale.seeds):
         for name in study.arms:
@@ -148,7 +152,9 @@ def make_plan(
             run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
             jobs.setdefault(run.path, run)
             runs[name, seed] = run
-            measured[name, seed] = tuple(_measure(study, scale, name, run, length, directory, jobs))
+            measures = _measures(study, scale, name, run, directory, length)
+            measured[name, seed] = tuple(first.setdefault(job.identity, job) for job in measures)
+            jobs |= {job.path: job for job in measured[name, seed]}
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
@@ -193,44 +199,37 @@ def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Expe
     return with_changes(trained, {**arm.changes, **changes}, where)
 
 
-def _measure(
-    study: Study,
-    scale: Scale,
-    name: str,
-    run: Pretraining,
-    heldout_length: int,
-    directory: PurePosixPath,
-    jobs: dict[PurePosixPath, Job],
+def _measures(
+    study: Study, scale: Scale, name: str, run: Pretraining, directory: PurePosixPath, heldout_length: int
 ) -> Iterator[Measuring]:
-    """The measures of one arm with one seed; those that `jobs` lacks are added to it."""
-    arm = study.arms[name]
+    """The measures of an arm with one seed, as if no other arm shared them."""
+    arm, where = study.arms[name], f"study {study.name}, arm {name}"
     unique: dict[str, Measure] = {}
     for measure in study.measures:
-        unique.setdefault(measure.name, measure)
-    where = f"study {study.name}, arm {name}"
+        if arm.measured is None or measure.name in arm.measured:
+            unique.setdefault(measure.name, measure)
     for measure in unique.values():
-        if arm.measured is not None and measure.name not in arm.measured:
-            continue
-        flags: dict[str, Any] = {}
-        match measure:
-            case Probe():
-                probing = measure.flags_of(run.experiment.model.num_layers)
-                flags = {**measure.flags, **scale.finetuning, **probing}
-            case Finetuned():
-                flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
-            case HeldoutLM():
-                _check_predicts_tokens(where, run.experiment.objective, measure)
-                flags = _length_flag(run.experiment.model.max_position_embeddings, heldout_length)
-            case MinimalPairs():
-                _check_predicts_tokens(where, run.experiment.objective, measure)
+        if isinstance(measure, HeldoutLM | MinimalPairs):
+            _check_predicts_tokens(where, run.experiment.objective, measure)
+        flags = _flags(measure, arm, scale, run.experiment, heldout_length)
         for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
-            job = Measuring(path, run, step, measure, flags)
-            same = (other for other in jobs.values() if isinstance(other, Measuring) and other.equals(job))
-            job = next(same, job)
-            jobs.setdefault(job.path, job)
-            yield job
+            yield Measuring(path, run, step, measure, flags)
+
+
+def _flags(
+    measure: Measure, arm: Arm, scale: Scale, experiment: Experiment, heldout_length: int
+) -> dict[str, Any]:
+    """`Measuring.flags` of a measure of an arm."""
+    match measure:
+        case Probe():
+            return {**measure.flags, **scale.finetuning, **measure.flags_of(experiment.model.num_layers)}
+        case Finetuned():
+            return {**measure.flags, **arm.finetuning, **scale.finetuning}
+        case HeldoutLM():
+            return _length_flag(experiment.model.max_position_embeddings, heldout_length)
+    return {}
 
 
 def _heldout_length(experiments: Iterable[Experiment]) -> int:
