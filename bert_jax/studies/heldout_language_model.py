@@ -45,8 +45,8 @@ class HeldoutScores:
     metrics: dict[str, float]
     """Losses in nats, accuracies from 0 to 1; NaN where nothing was predicted."""
     items: dict[str, np.ndarray]
-    """For each metric, float64 [D, 2]: of each document a sum and a count, whose totals' ratio is the metric;
-    of perplexities those of the loss, exp of whose ratio is the metric."""
+    """Metric -> float64 [D, 2], each document's sum and count. A metric is total sum / total count; a
+    perplexity is exp of that."""
 
 
 def heldout_language_model(

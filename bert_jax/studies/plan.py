@@ -61,7 +61,8 @@ class Measuring:
     """Of the checkpoint."""
     measure: Measure
     flags: Changes
-    """Of `bert-jax finetune`, the measure's with those of scale and arm; the length of held-out sequences."""
+    """Flags of `bert-jax finetune`: the measure's, overridden by the arm's, then the scale's (probes ignore
+    the arm's). For HeldoutLM: max_seq_length."""
 
     @property
     def settings(self) -> dict[str, Any]:

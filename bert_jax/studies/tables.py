@@ -146,7 +146,10 @@ def _verdict(better_less_worse: Difference | None, column: Measure) -> Verdict:
 
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
-    """Whether an arm without a number in a column will have one; what is measured without it never will."""
+    """Whether this cell is still to come.
+
+    The arm has this measure, and it has not already finished without this metric.
+    """
     mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
     if mine and not any(_is_shown(m, column) for m in mine):
         return False
