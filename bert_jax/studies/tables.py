@@ -242,7 +242,8 @@ def _difference(
         return None
     files = [_files([pair[side][0] for pair in both]) for side in (0, 1)]
     if files[0] is not None and files[1] is not None:
-        over_items = _difference_over_items(*files, column.metric, both[0][0][0][0].items_scale)
+        scale = both[0][0][0][0].items_scale.get(column.metric, 1.0)
+        over_items = _difference_over_items(*files, column.metric, scale)
         if over_items is not None:
             return over_items
     values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]
