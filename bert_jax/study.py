@@ -216,49 +216,60 @@ class Study:
     """Arm -> column -> what the paper reports, in the column's unit."""
 
     def __post_init__(self) -> None:
-        what = f"study {self.name}"
         if not self.scales:
-            raise UserError(f"{what} has no scale")
+            raise UserError(f"study {self.name} has no scale")
         for scale in self.scales.values():
-            arms, base = self.arms_at(scale), self.base_at(scale)
-            for name in (self.name, *self.scales, *arms):
-                if not _NAME.fullmatch(name):
-                    raise UserError(f"{what}: {name!r} names a directory; use letters, digits, and _ . + -")
-            if base not in arms:
-                raise UserError(f"{what}: base {base!r} is none of its arms: {', '.join(arms)}")
-            self._check_measures(self.measures_at(scale))
-            names = {measure.name for measure in self.measures_at(scale)}
-            for name, arm in arms.items():
-                if unknown := set(arm.measured or ()) - names:
-                    raise UserError(
-                        f"{what}: arm {name} has measure {min(unknown)!r}; valid: {', '.join(sorted(names))}"
-                    )
+            study = self.at(scale)
+            study._check_arms()
+            study._check_measures()
         if unknown := set(self.published) - set(self.arms):
-            raise UserError(f"{what}: {min(unknown)!r} is none of its arms: {', '.join(self.arms)}")
+            raise UserError(
+                f"study {self.name}: {min(unknown)!r} is none of its arms: {', '.join(self.arms)}"
+            )
 
-    def _check_measures(self, measures: tuple[Measure, ...]) -> None:
+    def at(self, scale: Scale) -> "Study":
+        """The study with what a scale has in place of its arms, base and measures; `scales` keep the rest."""
+        if scale.arms is None and not scale.base and scale.measures is None:
+            return self
+        arms = self.arms if scale.arms is None else scale.arms
+        return dataclasses.replace(
+            self,
+            base=scale.base or self.base,
+            arms=arms,
+            measures=self.measures if scale.measures is None else scale.measures,
+            scales={
+                name: dataclasses.replace(other, arms=None, base="", measures=None)
+                for name, other in self.scales.items()
+            },
+            published={arm: row for arm, row in self.published.items() if arm in arms},
+        )
+
+    def _check_arms(self) -> None:
+        """Raises UserError if a name cannot be a directory's, or an arm or a measure is unknown."""
+        what = f"study {self.name}"
+        for name in (self.name, *self.scales, *self.arms):
+            if not _NAME.fullmatch(name):
+                raise UserError(f"{what}: {name!r} names a directory; use letters, digits, and _ . + -")
+        if self.base not in self.arms:
+            raise UserError(f"{what}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
+        names = {measure.name for measure in self.measures}
+        for name, arm in self.arms.items():
+            if unknown := set(arm.measured or ()) - names:
+                raise UserError(
+                    f"{what}: arm {name} has measure {min(unknown)!r}; valid: {', '.join(sorted(names))}"
+                )
+
+    def _check_measures(self) -> None:
         """Raises UserError if two have one column, or one directory although they differ."""
-        columns = [measure.column for measure in measures]
+        columns = [measure.column for measure in self.measures]
         if double := next((column for column in columns if columns.count(column) > 1), None):
             raise UserError(f"study {self.name}: two measures have the column {double!r}")
-        for measure, other in itertools.combinations(measures, 2):
+        for measure, other in itertools.combinations(self.measures, 2):
             if measure.name == other.name and _of_job(measure) != _of_job(other):
                 raise UserError(
                     f"study {self.name}: {measure.column!r} and {other.column!r} are both named "
                     f"{measure.name}, but differ in more than the metric; give one a variant"
                 )
-
-    def arms_at(self, scale: Scale) -> Mapping[str, Arm]:
-        """The arms of a scale."""
-        return self.arms if scale.arms is None else scale.arms
-
-    def base_at(self, scale: Scale) -> str:
-        """The arm of a scale that the others are compared with."""
-        return scale.base or self.base
-
-    def measures_at(self, scale: Scale) -> tuple[Measure, ...]:
-        """The measures of a scale, one for each column."""
-        return self.measures if scale.measures is None else scale.measures
 
 
 def _of_job(measure: Measure) -> dict[str, Any]:

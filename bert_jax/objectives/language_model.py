@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 # Keeps the mean finite in a batch without predictions (run_pretraining.py:279).
 _WEIGHT_EPSILON = 1e-5
-# Larger losses are reported with the perplexity of this one, 5.5e34; exp overflows a float above 709.
-_LARGEST_LOSS = 80.0
+LARGEST_LOSS = 80.0
+"""Larger losses are reported with the perplexity of this one, 5.5e34; exp overflows a float above 709."""
 
 
 def token_metrics(prefix: str, label: str) -> tuple[Metric, Metric]:
@@ -143,7 +143,7 @@ def token_means(sums: Mapping[str, float], prefix: str, z_loss: float) -> dict[s
     return {
         "loss": loss + z_loss * sums.get("lm_squared_log_z", 0.0) / weight,
         f"{prefix}_loss": loss,
-        f"{prefix}_perplexity": math.exp(min(loss, _LARGEST_LOSS)),
+        f"{prefix}_perplexity": math.exp(min(loss, LARGEST_LOSS)),
         f"{prefix}_accuracy": sums["lm_correct"] / weight,
     }
 

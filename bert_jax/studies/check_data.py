@@ -52,7 +52,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     tokenizer = make_tokenizer(_check_corpus(plan, corpus))
     left: dict[tuple[str, str], Measuring] = {}
     for job in plan.jobs:
-        if isinstance(job, Measuring) and not read_ended(directory, job):
+        if isinstance(job, Measuring) and not read_ended(directory / job.path):
             left.setdefault(job.loading, job)
     found: dict[tuple[str, str], Loaded] = {}
     wrong: list[str] = []
@@ -74,7 +74,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     if lacking:
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
     metrics = {name: data.metrics for (name, _), data in found.items()}
-    for measure in plan.study.measures_at(plan.scale):
+    for measure in plan.study.measures:
         if measure.name in metrics:
             wrong += _check_metric(measure, metrics[measure.name])
     if wrong:
@@ -88,7 +88,7 @@ def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
         raise UserError(
             f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
-    if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures_at(plan.scale)):
+    if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures):
         if not corpus.has_heldout:
             raise UserError(f"{corpus.path} has no held-out documents; prepare it with a larger --holdout")
         if len(split_corpora(corpus.path)) > 1:
@@ -100,7 +100,7 @@ def _check_same_data(plan: Plan, directory: Path, found: Mapping[tuple[str, str]
     """Which data is not what other jobs of a measure were fine-tuned and evaluated on, a line for each."""
     before: dict[tuple[str, str], FineTuningRecord] = {}
     for job in plan.jobs:
-        if isinstance(job, Measuring) and job.loading in found and read_ended(directory, job):
+        if isinstance(job, Measuring) and job.loading in found and read_ended(directory / job.path):
             for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
                 before.setdefault(job.loading, read_record(file.parent))
     for loading, record in before.items():

@@ -1,7 +1,7 @@
 """Reads from a study's directory what it has measured so far."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bert_jax.studies.directory import Ended, read_ended
@@ -18,7 +18,7 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
     Raises:
       UserError: a file is damaged.
     """
-    ended = {job.path: read_ended(directory, job) for job in plan.jobs}
+    ended = {job.path: read_ended(directory / job.path) for job in plan.jobs}
     return StudyResults(
         study=plan.study,
         scale_name=plan.scale_name,
@@ -64,5 +64,8 @@ def _measurements(
     for fields in ended.measurements:
         metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}
         items = directory / job.path / fields["items"] if fields.get("items") else None
-        own = {**fields, "metrics": metrics, "items": items}
+        scale = fields.get("items_scale", {})
+        if not isinstance(scale, Mapping):  # older files have one for all metrics
+            scale = dict.fromkeys(metrics, scale)
+        own = {**fields, "metrics": metrics, "items": items, "items_scale": scale}
         yield Measurement(arm, seed, job.step, job.measure.name, **own)

@@ -152,13 +152,8 @@ def read_study(directory: Path) -> dict[str, Any]:
         raise bad_input(error, path, f"{path} is not a study's; name another directory") from None
 
 
-def read_ended(directory: Path, job: Job) -> Ended | None:
-    """What came of a job; None if it has not ended. Raises UserError if its file is damaged."""
-    return read_job(directory / job.path)
-
-
-def read_job(directory: Path) -> Ended | None:
-    """What came of the job that a directory belongs to; as `read_ended`."""
+def read_ended(directory: Path) -> Ended | None:
+    """What came of a directory's job; None if it has not ended. Raises UserError if its file is damaged."""
     path = directory / JOB_FILE
     if not path.exists():
         return None
@@ -180,7 +175,7 @@ def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
     Args:
       argv: what follows `bert-jax study`.
     """
-    ended = [read_ended(directory, job) for job in plan.jobs]
+    ended = [read_ended(directory / job.path) for job in plan.jobs]
     failed = sum(job is not None and bool(job.error) for job in ended)
     progress = {"command": shlex.join(argv), "jobs": len(ended), "failed": failed, "left": ended.count(None)}
     write_shared(directory, PROGRESS_FILE, progress)
@@ -189,7 +184,7 @@ def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
 def forget_failures(directory: Path, plan: Plan) -> None:
     """Lets the jobs that failed be tried again."""
     for job in plan.jobs:
-        if (ended := read_ended(directory, job)) and ended.error:
+        if (ended := read_ended(directory / job.path)) and ended.error:
             remove_file(directory, f"{job.path}/{JOB_FILE}")
 
 
@@ -201,7 +196,7 @@ def _check_unchanged(directory: Path, job: Job) -> None:
             # The record fills in settings that are newer than it.
             before = flatten(read_record(directory / job.path).experiment)
             changed = differences(before, job.settings, _MAY_CHANGE)
-    elif ended := read_ended(directory, job):
+    elif ended := read_ended(directory / job.path):
         # A file holds lists where settings have tuples.
         changed = differences(ended.settings, json.loads(json.dumps(job.settings)), frozenset())
     if changed:

@@ -28,6 +28,7 @@ import numpy as np
 
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.token_probabilities import token_log_probabilities
+from bert_jax.objectives.language_model import LARGEST_LOSS
 from bert_jax.study import HELDOUT_LENGTH
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.store import describe
@@ -35,8 +36,6 @@ from data_pipeline.errors import UserError
 from data_pipeline.pretraining.heldout_text import MAX_DOCUMENTS, HeldoutText, Masked, read_heldout_text
 
 _SHORTEST = 3
-# exp overflows a float above 709; as in the metrics of training, larger losses have this one's perplexity.
-_LARGEST_LOSS = 80.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,8 +45,8 @@ class HeldoutScores:
     metrics: dict[str, float]
     """Losses in nats, accuracies from 0 to 1; NaN where nothing was predicted."""
     items: dict[str, np.ndarray]
-    """For each metric, float64 [D, 2]: of each document a sum and a count, whose totals' ratio is the metric;
-    of perplexities those of the loss, exp of whose ratio is the metric."""
+    """Metric -> float64 [D, 2], each document's sum and count. A metric is total sum / total count; a
+    perplexity is exp of that."""
 
 
 def heldout_language_model(
@@ -152,4 +151,4 @@ def _by_document(text: HeldoutText, values: np.ndarray, counts: np.ndarray) -> n
 def _metric(name: str, items: np.ndarray) -> float:
     total, count = items.sum(axis=0).tolist()
     ratio = total / count if count else math.nan
-    return math.exp(min(ratio, _LARGEST_LOSS)) if name.endswith("perplexity") else ratio
+    return math.exp(min(ratio, LARGEST_LOSS)) if name.endswith("perplexity") else ratio

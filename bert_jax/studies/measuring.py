@@ -19,6 +19,7 @@ from bert_jax.studies.changes import with_changes
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.plan import Measuring
 from bert_jax.study import Changes, Finetuned, HeldoutLM, MinimalPairs
+from bert_jax.task import Metric
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
@@ -147,25 +148,36 @@ def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:
     status = finetune(args, open_model(args.source.model, args.source.step))
     if status == exit_status.SAVED:
         raise Interrupted
-    metric = load_json(args.output / RESULTS_FILE)["metric"]
-    scale = 1.0 if metric["in_percent"] or metric["better"] == "lower" else 100.0
+    written = load_json(args.output / RESULTS_FILE)
+    metrics = [Metric(**one["metric"]) for one in (written, *written["by_metric"])]
     found = []
     asked = set(args.training.trials())
     for result in read_results(args.output):
         trial = trial_of(result)
         if trial not in asked:  # of an earlier start with other flags
             continue
+        scales = {name: _scale(name, metrics) for name in result["metrics"]}
         items = Path(TRIALS_DIRECTORY) / trial.name / ITEMS_FILE
         found.append(
             {
-                "metrics": {name: scale * value for name, value in result["metrics"].items()},
+                "metrics": {name: scales[name] * value for name, value in result["metrics"].items()},
                 "hyperparameters": trial.name.rpartition("-seed")[0],
                 "finetuning_seed": trial.seed,
                 "layer": trial.layer,
                 "degenerate": result["degenerate"],
                 "diverged": result["diverged"],
                 "items": str(items) if (args.output / items).exists() else None,
-                "items_scale": scale,
+                "items_scale": scales,
             }
         )
     return tuple(found)
+
+
+def _scale(name: str, metrics: Sequence[Metric]) -> float:
+    """What puts the value of a metric, on any split, into the unit of papers.
+
+    One that is none of `metrics` has the scale of the first.
+    """
+    same = [metric for metric in metrics if f"_{name}".endswith(f"_{metric.name}")]
+    metric = max(same, key=lambda metric: len(metric.name), default=metrics[0])
+    return 1.0 if metric.in_percent or metric.better == "lower" else 100.0

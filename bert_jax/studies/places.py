@@ -73,8 +73,8 @@ def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Se
 
     Args:
       plan: of the study.
-      num_workers: how many are asked for, where they are not of several chips; None for as many as there are
-        cores and memory.
+      num_workers: how many; of several chips, at most how many in the measuring round. None: one for each
+        chip, and on a CPU one for each core, as far as memory allows.
       distributed: whether other machines take part in each pretraining.
     """
     chips = find_chips()

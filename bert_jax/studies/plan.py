@@ -6,6 +6,7 @@ share a job, which lies at the first one's path.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.changes import value_of, with_changes
 from bert_jax.study import (
     HELDOUT_LENGTH,
+    Arm,
     Changes,
     Finetuned,
     HeldoutLM,
@@ -59,7 +61,8 @@ class Measuring:
     """Of the checkpoint."""
     measure: Measure
     flags: Changes
-    """Of `bert-jax finetune`, the measure's with those of scale and arm; the length of held-out sequences."""
+    """Flags of `bert-jax finetune`: the measure's, overridden by the arm's, then the scale's (probes ignore
+    the arm's). For HeldoutLM: max_seq_length."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,9 +76,10 @@ class Measuring:
         """Equal for jobs that load the same data with the same flags."""
         return self.measure.name, str(self.flags)
 
-    def equals(self, other: "Measuring") -> bool:
-        """Whether another arm's measure is the same one."""
-        return self.model is other.model and self.settings == other.settings
+    @property
+    def identity(self) -> tuple[PurePosixPath, str]:
+        """The model and the settings; jobs of one identity are done once."""
+        return self.model.path, json.dumps(self.settings, sort_keys=True)
 
 
 Job: TypeAlias = Pretraining | Measuring
@@ -86,6 +90,7 @@ class Plan:
     """The jobs of a study, and which of them each cell of its table comes from."""
 
     study: Study
+    """At this scale (`Study.at`)."""
     scale_name: str
     scale: Scale
     experiments: Mapping[str, Experiment]
@@ -121,9 +126,9 @@ def make_plan(
       UserError: a setting is unknown, settings contradict each other, `changes` would undo what an arm is
         about, or an arm's objective trains nothing that a measure could be taken of.
     """
-    arms = study.arms_at(scale)
-    planned = {name: _experiment(study, scale, name, {}) for name in arms}
-    _check_common(study, scale, planned, changes)
+    study = study.at(scale)
+    planned = {name: _experiment(study, scale, name, {}) for name in study.arms}
+    _check_common(study, planned, changes)
     experiments = {
         name: _experiment(study, scale, name, {**_schedule(run, changes), **changes})
         for name, run in planned.items()
@@ -139,31 +144,34 @@ def make_plan(
     runs: dict[tuple[str, int], Pretraining] = {}
     measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
     known: dict[Experiment, Pretraining] = {}
+    first: dict[tuple[PurePosixPath, str], Measuring] = {}
     jobs: dict[PurePosixPath, Job] = {}
     for seed in range(scale.seeds):
-        for name in arms:
+        for name in study.arms:
             experiment = dataclasses.replace(experiments[name], seed=seed)
             directory = PurePosixPath(name) / f"seed-{seed}"
             run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
             jobs.setdefault(run.path, run)
             runs[name, seed] = run
-            measured[name, seed] = tuple(_measure(study, scale, name, run, length, directory, jobs))
+            measures = _measures(study, scale, name, run, directory, length)
+            measured[name, seed] = tuple(first.setdefault(job.identity, job) for job in measures)
+            jobs |= {job.path: job for job in measured[name, seed]}
     return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
 
 
-def _check_common(study: Study, scale: Scale, planned: Mapping[str, Experiment], changes: Changes) -> None:
+def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Changes) -> None:
     """Raises UserError if what changes all arms is what tells them apart, or what their measures rest on."""
     for path in (path for path in changes if path not in _OF_THE_CORPUS):
         values = {name: value_of(experiment, path) for name, experiment in planned.items()}
-        others = [name for name, value in values.items() if value != values[study.base_at(scale)]]
+        others = [name for name, value in values.items() if value != values[study.base]]
         if others:
             raise UserError(
                 f"study {study.name}: arm {others[0]} differs from the base in {path}, so a flag cannot set "
                 f"it for all arms; write a study of your own (--file)"
             )
     if "model.num_layers" in changes:
-        of_arms = {name: arm.finetuning for name, arm in study.arms_at(scale).items()}
-        of_measures = {m.column: m.flags for m in study.measures_at(scale) if isinstance(m, Finetuned)}
+        of_arms = {name: arm.finetuning for name, arm in study.arms.items()}
+        of_measures = {m.column: m.flags for m in study.measures if isinstance(m, Finetuned)}
         for name, flags in {**of_arms, **of_measures}.items():
             if "frozen_layers" in flags:
                 raise UserError(
@@ -181,7 +189,7 @@ def _schedule(planned: Experiment, changes: Changes) -> Changes:
 
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:
-    arm, where = study.arms_at(scale)[name], f"study {study.name}, arm {name}"
+    arm, where = study.arms[name], f"study {study.name}, arm {name}"
     for path, flag in _SAME_FOR_ALL.items():
         if path in arm.changes or path in scale.changes:
             raise UserError(f"{where}: {path} is the same for all arms; it is given by {flag}")
@@ -192,44 +200,37 @@ def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Expe
     return with_changes(trained, {**arm.changes, **changes}, where)
 
 
-def _measure(
-    study: Study,
-    scale: Scale,
-    name: str,
-    run: Pretraining,
-    heldout_length: int,
-    directory: PurePosixPath,
-    jobs: dict[PurePosixPath, Job],
+def _measures(
+    study: Study, scale: Scale, name: str, run: Pretraining, directory: PurePosixPath, heldout_length: int
 ) -> Iterator[Measuring]:
-    """The measures of one arm with one seed; those that `jobs` lacks are added to it."""
-    arm = study.arms_at(scale)[name]
+    """The measures of an arm with one seed, as if no other arm shared them."""
+    arm, where = study.arms[name], f"study {study.name}, arm {name}"
     unique: dict[str, Measure] = {}
-    for measure in study.measures_at(scale):
-        unique.setdefault(measure.name, measure)
-    where = f"study {study.name}, arm {name}"
+    for measure in study.measures:
+        if arm.measured is None or measure.name in arm.measured:
+            unique.setdefault(measure.name, measure)
     for measure in unique.values():
-        if arm.measured is not None and measure.name not in arm.measured:
-            continue
-        flags: dict[str, Any] = {}
-        match measure:
-            case Probe():
-                probing = measure.flags_of(run.experiment.model.num_layers)
-                flags = {**measure.flags, **scale.finetuning, **probing}
-            case Finetuned():
-                flags = {**measure.flags, **arm.finetuning, **scale.finetuning}
-            case HeldoutLM():
-                _check_predicts_tokens(where, run.experiment.objective, measure)
-                flags = _length_flag(run.experiment.model.max_position_embeddings, heldout_length)
-            case MinimalPairs():
-                _check_predicts_tokens(where, run.experiment.objective, measure)
+        if isinstance(measure, HeldoutLM | MinimalPairs):
+            _check_predicts_tokens(where, run.experiment.objective, measure)
+        flags = _flags(measure, arm, scale, run.experiment, heldout_length)
         for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
-            job = Measuring(path, run, step, measure, flags)
-            same = (other for other in jobs.values() if isinstance(other, Measuring) and other.equals(job))
-            job = next(same, job)
-            jobs.setdefault(job.path, job)
-            yield job
+            yield Measuring(path, run, step, measure, flags)
+
+
+def _flags(
+    measure: Measure, arm: Arm, scale: Scale, experiment: Experiment, heldout_length: int
+) -> dict[str, Any]:
+    """`Measuring.flags` of a measure of an arm."""
+    match measure:
+        case Probe():
+            return {**measure.flags, **scale.finetuning, **measure.flags_of(experiment.model.num_layers)}
+        case Finetuned():
+            return {**measure.flags, **arm.finetuning, **scale.finetuning}
+        case HeldoutLM():
+            return _length_flag(experiment.model.max_position_embeddings, heldout_length)
+    return {}
 
 
 def _heldout_length(experiments: Iterable[Experiment]) -> int:

@@ -153,7 +153,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
             if several_steps(cells)
         },
         "settings": _settings(results, table.base),
-        "has_claims": any(arm.claim for arm in results.study.arms_at(results.scale).values()),
+        "has_claims": any(arm.claim for arm in results.study.arms.values()),
         "costs": _costs(results),
         "shared": _shared(results),
         "captions": _CAPTIONS,
@@ -287,7 +287,7 @@ def _findings(table: StudyTable) -> Iterator[str]:
 
 def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
     """Each arm but the base, in which settings it differs from the base, and what its source claims."""
-    arms, of_scale = results.study.arms_at(results.scale), results.scale.finetuning
+    arms, of_scale = results.study.arms, results.scale.finetuning
     of_arms = {}
     for name, experiment in results.experiments.items():
         settings = {k: v for k, v in flatten(experiment).items() if k not in _NOT_OF_AN_ARM}

@@ -35,8 +35,9 @@ class Measurement:
     items: Path | None = None
     """`.npz` of each metric's outcomes on the dev set's items: name -> [N, ...], what the `Statistic` takes
     that `bert_jax.studies.weighted_metrics.statistic_of` gives."""
-    items_scale: float = 1.0
-    """What the statistic of these outcomes is multiplied by to have the unit of `metrics`."""
+    items_scale: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Metric -> what the statistic of its outcomes is multiplied by to have the unit of `metrics`; without
+    an entry 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,7 @@ class StudyResults:
     """A study at one scale, complete or not."""
 
     study: Study
+    """At this scale (`Study.at`)."""
     scale_name: str
     scale: Scale
     """With what the command line changed."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_job, read_study
+from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_ended, read_study
 from bert_jax.studies.plan import Plan, Pretraining
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.workdir.config_text import differences, flatten
@@ -66,7 +66,7 @@ def _done(study: Path, corpus: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     if read_study(study).get("corpus") != corpus:
         raise UserError(f"--reuse {study} is a study of another corpus; its runs cannot be reused")
     for file in sorted(study.glob(f"*/seed-*/pretraining/{JOB_FILE}")):
-        ended = read_job(file.parent)
+        ended = read_ended(file.parent)
         if ended and not ended.error and saved_steps(file.parent):  # one that was published has none
             yield file.parent, flatten(read_record(file.parent).experiment)
 

@@ -12,9 +12,9 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.changes import given_settings
-from bert_jax.studies.check_data import check_data
+from bert_jax.studies.check_data import Loaded, check_data
 from bert_jax.studies.collect import collect
-from bert_jax.studies.cost import compiled_speed, costs, measured_speed
+from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
     check_directory,
@@ -48,47 +48,69 @@ def run_study(args: RunStudy) -> int:
     Raises:
       UserError: the data cannot be used, the directory is another study's, or settings are impossible.
     """
-    scale = args.study.scales[args.scale]
-    if args.seeds is not None:
-        scale = dataclasses.replace(scale, seeds=args.seeds)
+    identity = {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
     pull_ended(args.output)
     if args.status:
-        check_directory(args.output, _identity(args))
-        return _show_status(args, _plan(args, scale))
-    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.measures_at(scale))
+        check_directory(args.output, identity)
+        return _show_status(args, _plan(args))
+    scale = _scale(args)
+    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.at(scale).measures)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
-        return _work(args, _plan(args, scale, describe(corpus)), tasks, place)
+        return _work(args, identity, _plan(args, describe(corpus)), tasks, place)
     _check_reuse(args)
-    check_directory(args.output, _identity(args))
+    check_directory(args.output, identity)
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
-        claim(args.output, _identity(args))
+        claim(args.output, identity)
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
-    plan = _plan(args, scale, described)
+    plan = _plan(args, described)
     loaded = check_data(plan, args.output, described, tasks)
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
-        if args.topology is None:
-            rounds[0][0].enter()
-        if args.budget_hours is not None:
-            seconds = seconds_of_steps(_without_steps(args, plan), speed)
-            plan = _plan(args, scale, described, steps_in(args.budget_hours, seconds))
-        reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
-        where = args.topology or len(rounds[0])
-        show_plan(plan, args.output, costs(plan, loaded, speed), reusable, where, args.retry)
-        return 0
+        return _show_plan(args, plan, described, loaded, rounds, speed)
+    return _run(args, identity, plan, described, rounds)
+
+
+def _show_plan(
+    args: RunStudy,
+    plan: Plan,
+    corpus: Description,
+    loaded: Mapping[tuple[str, str], Loaded],
+    rounds: Sequence[Sequence[Place]],
+    speed: Speed,
+) -> int:
+    """Prints the jobs and what they cost; returns 0."""
+    if args.topology is None:
+        rounds[0][0].enter()
+    if args.budget_hours is not None:
+        seconds = seconds_of_steps(_without_steps(args, plan), speed)
+        plan = _plan(args, corpus, steps_in(args.budget_hours, seconds))
+    reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
+    where = args.topology or len(rounds[0])
+    show_plan(plan, args.output, costs(plan, loaded, speed), reusable, where, args.retry)
+    return 0
+
+
+def _run(
+    args: RunStudy,
+    identity: Mapping[str, Any],
+    plan: Plan,
+    corpus: Description,
+    rounds: Sequence[Sequence[Place]],
+) -> int:
+    """Starts the workers, and reports when they are done; returns what `run_study` does."""
     if _without_steps(args, plan):
         if status := run_workers(args.argv, (rounds[0][:1],)):
             return status
-        plan = _plan(args, scale, described)
-    reusable = find_reusable(plan, args.output, args.reuse, described.fingerprint)
-    claim(args.output, _identity(args))
+        plan = _plan(args, corpus)
+    reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
+    claim(args.output, identity)
     if args.retry:
         forget_failures(args.output, plan)
-    check_unchanged(args.output, plan, described.fingerprint, described.vocabulary_size)
+    check_unchanged(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
     copy_reusable(args.output, reusable)
     write_progress(args.output, plan, args.argv)
     status = run_workers(args.argv, rounds)
@@ -113,20 +135,21 @@ def _show_status(args: RunStudy, plan: Plan) -> int:
     return exit_status.FAILED if counts["failed"] else 0
 
 
-def _work(args: RunStudy, plan: Plan, tasks: str, place: Place) -> int:
+def _work(args: RunStudy, identity: Mapping[str, Any], plan: Plan, tasks: str, place: Place) -> int:
     """The work of a process that `run_workers` started: it measures the arms' steps if they are not known
     yet, and does jobs otherwise."""
     place.enter()
     if args.budget_hours is not None and (new := _without_steps(args, plan)):
-        keep_steps(new, args.output, _identity(args), args.budget_hours)
+        keep_steps(new, args.output, identity, args.budget_hours)
         return 0
     after_job = _reporter(plan, args.output, args.argv)
     return work(plan, args.output, tasks, place, after_job, leaves=args.leave_when_idle)
 
 
-def _identity(args: RunStudy) -> dict[str, Any]:
-    """What identifies a study in `study.json`."""
-    return {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
+def _scale(args: RunStudy) -> Scale:
+    """The scale with the flags' seeds."""
+    scale = args.study.scales[args.scale]
+    return scale if args.seeds is None else dataclasses.replace(scale, seeds=args.seeds)
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -137,17 +160,11 @@ def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
     return {arm: experiment for arm, experiment in plan.experiments.items() if arm not in known}
 
 
-def _plan(
-    args: RunStudy,
-    scale: Scale,
-    corpus: Description | None = None,
-    steps: Mapping[str, int] | None = None,
-) -> Plan:
+def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str, int] | None = None) -> Plan:
     """The plan on a corpus, whose vocabulary the models have, with what the flags change.
 
     Args:
       args: the flags.
-      scale: with the flags' seeds.
       corpus: None to plan without it, with the size of vocabulary that the directory tells.
       steps: of arms of which the directory has none.
     """
@@ -158,7 +175,7 @@ def _plan(
         changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
-    plan = make_plan(args.study, args.scale, scale, changes, args.budget_flops, of_arms)
+    plan = make_plan(args.study, args.scale, _scale(args), changes, args.budget_flops, of_arms)
     if corpus is not None:
         check_steps(kept, plan, args.output)
     return plan

@@ -101,12 +101,12 @@ def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
 def _owners(plan: Plan, directory: Path) -> dict[PurePosixPath, Owner | None]:
     """Who does each job that has not ended."""
     leases = Leases(directory / LEASES_DIRECTORY)
-    return {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory, job)}
+    return {job.path: leases.owner(job.path) for job in plan.jobs if not read_ended(directory / job.path)}
 
 
 def _state(job: Job, directory: Path, owner: Owner | None) -> tuple[str, str]:
     """done, failed, under way or left; and what the table says of it, given who is at it, as far as known."""
-    ended = read_ended(directory, job)
+    ended = read_ended(directory / job.path)
     if ended:
         return ("failed", f"failed: {ended.error}") if ended.error else ("done", "done")
     progress = _progress(job, directory)

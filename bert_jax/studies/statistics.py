@@ -12,8 +12,8 @@ The first term has the interaction of seed and item in it, which draws of both w
 the interval is the root of the sum times the mean of Student's quantiles for S - 1 and N - 1 degrees of
 freedom, weighted by the terms (Cochran and Cox 1950).
 
-How often 95% intervals held the truth in 600 simulations each, with 300 items, in seven situations in which
-seeds, items or their interaction differ most (`benchmarks/interval_coverage.py`; standard error 0.9%):
+Coverage of 95% intervals: lowest and highest of seven situations, in which seeds, items or their interaction
+differ most (`benchmarks/interval_coverage.py`; 600 simulations each, 300 items, standard error 0.9%):
 
 | seeds | these intervals | percentiles of the multi-bootstrap |
 |---|---|---|
@@ -21,10 +21,10 @@ seeds, items or their interaction differ most (`benchmarks/interval_coverage.py`
 | 5 | 94.8 to 97.0% | 89.8 to 99.7% |
 | 10 | 93.3 to 95.8% | 91.3 to 100% |
 
-Where each seed has one number, Student's paired interval held it in 95.0 to 96.7%, percentiles over 3 seeds
-in 75.8%. Degrees of freedom after Satterthwaite (Hillis 2007) fall to 92% for 3 seeds. No interval is right
-if a seed in ten fails: this one held the truth in 87.0, 77.7 and 73.0% for 3, 5 and 10 seeds, since many
-samples have no failure in them.
+Where each seed has one number, Student's paired interval covers the truth in 95.0 to 96.7%, percentiles over
+3 seeds in 75.8%. Degrees of freedom after Satterthwaite (Hillis 2007) fall to 92% for 3 seeds. No interval is
+right if a seed in ten fails: this one covers the truth in 87.0, 77.7 and 73.0% for 3, 5 and 10 seeds, since
+many samples have no failure in them.
 
 Shapes: S seeds, N items, R resamples.
 """
@@ -41,6 +41,7 @@ from bert_jax.studies.weighted_metrics import Statistic, mean
 FEWEST_SEEDS = 3
 """With fewer there is no interval."""
 
+_CONFIDENCE = 0.95
 _WEIGHTS_AT_ONCE = 1 << 23
 
 
@@ -72,7 +73,6 @@ def paired_difference(
     treatment: np.ndarray,
     statistic: Statistic = mean,
     *,
-    confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> Difference:
@@ -85,7 +85,6 @@ def paired_difference(
         or [S], the metric of each seed, which gives Student's paired interval over seeds.
       treatment: the same of the other arm.
       statistic: of each seed; the arms' metrics are its means over seeds.
-      confidence: of the interval.
       num_resamples: draws of the items; of `mean`s the covariance is computed without.
       seed: of these draws.
 
@@ -113,18 +112,18 @@ def paired_difference(
         elif num_items is not None:
             draws = [differences(weights) for weights in _resamples(num_items, num_resamples, seed)]
             of_items = _of_two_seeds(np.cov(np.concatenate(draws), rowvar=False))
-        half = _half_width(by_seed, of_items, num_items, confidence)
+        half = _half_width(by_seed, of_items, num_items)
         interval = float(by_seed.mean() - half), float(by_seed.mean() + half)
     return Difference(float(by_seed.mean()), interval, num_seeds, num_items)
 
 
-def least_distinguishable(stdev: float, num_seeds: int, confidence: float = 0.95) -> float:
+def least_distinguishable(stdev: float, num_seeds: int) -> float:
     """How far apart the means of two arms must be for the interval of their difference to exclude 0.
 
     Half of that interval, where both arms vary from seed to seed with the standard deviation `stdev`, and
     independently of each other. What test items add is left out.
     """
-    return _student(confidence, num_seeds) * stdev * math.sqrt(2 / num_seeds)
+    return _student(num_seeds) * stdev * math.sqrt(2 / num_seeds)
 
 
 def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:
@@ -143,16 +142,16 @@ def _of_two_seeds(covariances_SS: np.ndarray) -> float:
     return max(float(between / (seeds * (seeds - 1))), 0.0)
 
 
-def _half_width(by_seed: np.ndarray, of_items: float, num_items: int | None, confidence: float) -> float:
+def _half_width(by_seed: np.ndarray, of_items: float, num_items: int | None) -> float:
     of_seeds = by_seed.var(ddof=1) / len(by_seed)
     variance = of_seeds + of_items
     if not variance:
         return 0.0
-    weighted = of_seeds * _student(confidence, len(by_seed))
+    weighted = of_seeds * _student(len(by_seed))
     if num_items:
-        weighted += of_items * _student(confidence, num_items)
+        weighted += of_items * _student(num_items)
     return float(weighted / np.sqrt(variance))
 
 
-def _student(confidence: float, size: int) -> float:
-    return float(stats.t.ppf((1 + confidence) / 2, size - 1))
+def _student(size: int) -> float:
+    return float(stats.t.ppf((1 + _CONFIDENCE) / 2, size - 1))

@@ -84,8 +84,7 @@ class StudyTable:
 
 def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
-    study, scale = results.study, results.scale
-    columns, base = study.measures_at(scale), study.base_at(scale)
+    study, columns, base = results.study, results.study.measures, results.study.base
     cells, by_step, orders = {}, {}, {}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
@@ -99,7 +98,7 @@ def make_table(results: StudyResults) -> StudyTable:
             cells[arm, column.column] = _cell(
                 measured,
                 column,
-                scale.seeds,
+                results.scale.seeds,
                 published.get(arm),
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
@@ -147,11 +146,14 @@ def _verdict(better_less_worse: Difference | None, column: Measure) -> Verdict:
 
 
 def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
-    """Whether an arm without a number in a column will have one; what is measured without it never will."""
+    """Whether this cell is still to come.
+
+    The arm has this measure, and it has not already finished without this metric.
+    """
     mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
     if mine and not any(_is_shown(m, column) for m in mine):
         return False
-    measured = results.study.arms_at(results.scale)[arm].measured
+    measured = results.study.arms[arm].measured
     return measured is None or column.name in measured
 
 
@@ -240,7 +242,8 @@ def _difference(
         return None
     files = [_files([pair[side][0] for pair in both]) for side in (0, 1)]
     if files[0] is not None and files[1] is not None:
-        over_items = _difference_over_items(*files, column.metric, both[0][0][0][0].items_scale)
+        scale = both[0][0][0][0].items_scale.get(column.metric, 1.0)
+        over_items = _difference_over_items(*files, column.metric, scale)
         if over_items is not None:
             return over_items
     values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]

@@ -39,7 +39,9 @@ def f1(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def macro_f1(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The `Statistic` mean F1 of the classes that are predicted or right where the weight is not 0.
+    """The `Statistic` macro F1.
+
+    Mean F1 over the classes that occur, predicted or true, among items of nonzero weight.
 
     Args:
       outcomes: classes [S, N, 2], predictions and targets.

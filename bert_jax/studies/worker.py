@@ -106,7 +106,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
     pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED
     for job in sorted(plan.jobs, key=lambda job: not place.has(job)):
-        if read_ended(directory, job):
+        if read_ended(directory / job.path):
             continue
         if found == _ENDED:
             found = _UNDER_WAY
@@ -116,7 +116,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
             if not attempt.enter_context(leases.hold(job.path)) or workdir.is_in_use(directory / job.path):
                 continue
             pull_files(directory, f"{job.path}/{JOB_FILE}")
-            if read_ended(directory, job):  # another worker ended it just before
+            if read_ended(directory / job.path):  # another worker ended it just before
                 continue
             if not place.has(job):
                 return _OF_OTHERS
@@ -129,7 +129,7 @@ def _is_ready(job: Job, directory: Path) -> bool:
     """Whether the model of a measure is pretrained. If that failed, so has the measure."""
     if isinstance(job, Pretraining):
         return True
-    ended = read_ended(directory, job.model)
+    ended = read_ended(directory / job.model.path)
     if ended and ended.error:
         write_ended(directory, job, Ended(job.settings, 0.0, "", error="its model could not be pretrained"))
         return False

@@ -28,9 +28,10 @@ def golden_study(name: str) -> str:
     lines += [f"published {arm} {dict(row)}" for arm, row in study.published.items()]
     of_base = flatten(EXPERIMENTS["base"])
     for scale_name, scale in study.scales.items():
-        lines += ["", f"scale {scale_name}, {scale.seeds} seeds, base {study.base_at(scale)}"]
-        lines += [f"  column {measure}" for measure in study.measures_at(scale)]
-        for job in make_plan(study, scale_name, scale, {}).jobs:
+        plan = make_plan(study, scale_name, scale, {})
+        lines += ["", f"scale {scale_name}, {scale.seeds} seeds, base {plan.study.base}"]
+        lines += [f"  column {measure}" for measure in plan.study.measures]
+        for job in plan.jobs:
             if "seed-0" not in job.path.parts:
                 continue
             settings = job.settings

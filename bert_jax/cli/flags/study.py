@@ -60,7 +60,8 @@ def parse(argv: Sequence[str]) -> RunStudy:
     if scale not in study.scales:
         raise UserError(f"study {name} has no scale {scale!r}; valid: {', '.join(study.scales)}")
     # The values of the base at this scale are the defaults of its flags.
-    values = make_plan(study, scale, study.scales[scale], {}).experiments[study.base_at(study.scales[scale])]
+    plan = make_plan(study, scale, study.scales[scale], {})
+    values = plan.experiments[plan.study.base]
     default = RunStudy(study=study, output=tyro.MISSING_NONPROP, scale=scale, experiment=values)
     about = f"{inspect.getdoc(RunStudy)}\n\nScales: {', '.join(study.scales)}."
     read = parse_flags(

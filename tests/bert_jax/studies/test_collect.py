@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bert_jax.studies.collect import collect
+from bert_jax.studies.directory import Ended, write_ended
 from bert_jax.studies.plan import make_plan
 from bert_jax.training.metric_log import METRICS_FILE
 from tests.bert_jax.studies.small_study import STUDY
@@ -35,3 +36,13 @@ def test_a_pretraining_that_ended_no_better_than_guessing_is_known(
     (tmp_path / path / METRICS_FILE).write_text("".join(lines))
     found = {run.arm: run.only_guesses for run in collect(plan, tmp_path).runs}
     assert found == {arm: only_guesses and arm == "base" for arm in found}
+
+
+@pytest.mark.parametrize("scale", [100.0, {"accuracy": 100.0}])
+def test_older_files_have_one_scale_for_all_metrics(tmp_path: Path, scale: object) -> None:
+    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    (job,) = plan.measured["base", 0]
+    fields = {"metrics": {"accuracy": 50.0}, "items": "items.npz", "items_scale": scale}
+    write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu", (fields,)))
+    (found,) = (one for one in collect(plan, tmp_path).measurements if one.arm == "base")
+    assert found.items_scale == {"accuracy": 100.0}

@@ -14,6 +14,9 @@ from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
 from bert_jax.studies.plan import Measuring, Pretraining
 from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.tasks import classify
+from bert_jax.tasks.finetuning.labelled_data import MACRO_F1, SCORERS, scorers
+from bert_jax.tasks.finetuning.results import read_results
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import TEXTS, make_run, trainable_params
@@ -124,6 +127,26 @@ def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         run(directory, "masked", MinimalPairs("BLiMP", "accuracy", "nowhere.jsonl"), "missing")
     assert not (directory / "missing").exists()
+
+
+@pytest.mark.parametrize("chosen_by", ["accuracy", "macro_f1"])
+def test_each_metric_has_the_scale_of_its_own(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen_by: str
+) -> None:
+    error = dataclasses.replace(MACRO_F1, better="lower")
+    monkeypatch.setattr(classify, "_LABEL_SCORERS", {**scorers("accuracy"), error: SCORERS[MACRO_F1]})
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "the cats sat\tx\na dog saw\ty\n" * 2)
+    flags = {"learning_rate": (1e-3,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
+    pretrained = Pretraining(PurePosixPath("masked"), Experiment())
+    what = Finetuned("topic", "accuracy", "classify", str(tmp_path))
+    path = PurePosixPath(f"by-{chosen_by}")
+    job = Measuring(path, pretrained, 10, what, {**flags, "metric": chosen_by})
+    (found,) = measure(job, directory, str(directory))
+    (result,) = read_results(directory / path)
+    scales = {"accuracy": 100, "macro_f1": 1, "test_accuracy": 100, "test_macro_f1": 1}
+    assert found["metrics"] == {name: scales[name] * value for name, value in result["metrics"].items()}
+    assert found["items_scale"] == scales
 
 
 def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Path) -> None:

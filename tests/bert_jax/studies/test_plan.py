@@ -240,6 +240,16 @@ def test_a_wrong_study_says_what_is_wrong(changes: dict[str, object], message: s
         dataclasses.replace(STUDY, **changes)  # type: ignore[arg-type]
 
 
+def test_a_study_at_a_scale_has_its_arms_and_what_is_published_of_them() -> None:
+    scale = STUDY.scales["three_jobs"]
+    study = STUDY.at(scale)
+    assert study.arms == scale.arms
+    assert (study.base, study.measures) == ("base", STUDY.measures)
+    assert study.published == {"base": STUDY.published["base"]}
+    assert study.at(study.scales["three_jobs"]) == study
+    assert STUDY.at(STUDY.scales["tiny"]) is STUDY
+
+
 def test_two_sets_of_pairs_have_a_directory_each() -> None:
     pairs = MinimalPairs("x", "accuracy"), MinimalPairs("y", "accuracy", "sling", variant="sling")
     study = dataclasses.replace(STUDY, measures=pairs, published={})

@@ -23,4 +23,4 @@ def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
     corpus = {"data.corpus": first.data.corpus, "model.vocab_size": first.model.vocab_size}
     plan = make_plan(study, "small", scale, corpus)
     check_unchanged(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
-    assert [job.path for job in plan.jobs if not read_ended(tmp_path, job)] == []
+    assert [job.path for job in plan.jobs if not read_ended(tmp_path / job.path)] == []

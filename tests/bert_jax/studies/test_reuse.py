@@ -43,7 +43,7 @@ def test_a_run_of_equal_settings_is_copied_whole(tmp_path: Path) -> None:
     copy_reusable(tmp_path / "new", reusable)
     assert (tmp_path / "new" / BASE / "checkpoints/8/arrays").read_bytes() == b"parameters"
     (job,) = (job for job in moved.jobs if job.path == BASE)
-    ended = read_ended(tmp_path / "new", job)
+    ended = read_ended(tmp_path / "new" / job.path)
     assert ended
     assert ended.seconds == 7.0
     assert (other / BASE / "job.json").exists()

@@ -191,11 +191,13 @@ def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tm
         file = tmp_path / f"{m.arm}-{m.seed}-{m.finetuning_seed}.npz"
         np.savez(file, accuracy=outcomes[:, 0] > 0, pearson=outcomes)
         metrics = {"accuracy": 0.0, "pearson": 100 * stats.pearsonr(*outcomes.T).statistic}
-        measured.append(type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": 100.0}))
+        measured.append(
+            type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": {"pearson": 100.0}})
+        )
     column = dataclasses.replace(STUDY.measures[0], metric="pearson")
     of_pearson = results(measured)
-    scale = dataclasses.replace(of_pearson.scale, measures=(column,))
-    cells = make_table(dataclasses.replace(of_pearson, scale=scale)).cells
+    study = dataclasses.replace(of_pearson.study, measures=(column,))
+    cells = make_table(dataclasses.replace(of_pearson, study=study)).cells
     difference, base = cells["mlm", "topic"].difference, cells["base", "topic"].values
     assert difference is not None
     assert difference.num_items == 60
@@ -211,7 +213,9 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
         file = tmp_path / f"{m.arm}-{m.seed}-{m.finetuning_seed}.npz"
         np.savez(file, accuracy=right)
         metrics = {"accuracy": 100 * right.mean()}
-        measured.append(type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": 100.0}))
+        measured.append(
+            type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": {"accuracy": 100.0}})
+        )
     cell = make_table(results(measured)).cells["mlm", "topic"]
     assert cell.difference is not None
     assert cell.difference.num_items == 200
