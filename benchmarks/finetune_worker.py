@@ -112,7 +112,6 @@ def train_ours(job: Job) -> Trained:
             TrainingData(training=lambda step: job.batches(step, lengths, packing), identity={}),
             Path(directory),
             Interrupt(),
-            lambda line: None,
             start=functools.partial(start_from, program, pretrained.params),
         )
         seconds = time.perf_counter() - compiled

@@ -93,10 +93,10 @@ def test_it_is_taken_from_the_flag(
 
 def test_a_flag_may_say_another_gelu_than_is_assumed(corpus: Path, google: Path) -> None:
     given = parse(further(Path("w"), corpus, google, "--model.activation", "gelu_exact")[1:])
-    args, opened = open_initial(given, print)
+    args, opened = open_initial(given)
     assert opened is not None
     assert opened.config.activation == args.experiment.model.activation == "gelu_exact"
-    args, _ = open_initial(parse(further(Path("w"), corpus, google)[1:]), print)
+    args, _ = open_initial(parse(further(Path("w"), corpus, google)[1:]))
     assert args.experiment.model.activation == "gelu_tanh"
 
 
@@ -237,14 +237,15 @@ def test_rows_to_spare_are_the_models(longer: Path, model: Path, corpus: Path) -
     assert describe_new_rows(open_model(model), 20, describe(str(corpus)).vocabulary) == []
 
 
-def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> None:
-    said: list[str] = []
-    check_vocabulary(open_model(model), describe(str(corpus)), said.append)
-    assert said == []
+def test_tokens_that_the_corpus_lacks_are_noted(
+    corpus: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_vocabulary(open_model(model), describe(str(corpus)))
+    assert capsys.readouterr().out == ""
     opened = open_model(model)
     opened.tokenizer.add_tokens(["corona", "virus"])
-    check_vocabulary(opened, describe(str(corpus)), said.append)
-    (note,) = said
+    check_vocabulary(opened, describe(str(corpus)))
+    (note,) = capsys.readouterr().out.splitlines()
     assert "lacks 2 tokens of first, 'corona', 'virus'; the run's tokenizer will not have them" in note
 
 
@@ -267,15 +268,20 @@ def test_tokens_that_the_corpus_lacks_are_noted(corpus: Path, model: Path) -> No
     ],
 )
 def test_a_tokenizer_that_is_more_than_a_vocabulary_must_cut_alike(
-    rules: dict[str, bool], message: str | None, corpus: Path, model: Path
+    rules: dict[str, bool],
+    message: str | None,
+    corpus: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     opened = dataclasses.replace(open_model(model), vocabulary=None)
     opened.tokenizer.normalizer = normalizers.BertNormalizer(**rules)
     if message is None:
-        check_vocabulary(opened, describe(str(corpus)), pytest.fail)
+        check_vocabulary(opened, describe(str(corpus)))
+        assert capsys.readouterr().out == ""
         return
     with pytest.raises(UserError, match=f"cut by other rules than those of first .*: {message}"):
-        check_vocabulary(opened, describe(str(corpus)), pytest.fail)
+        check_vocabulary(opened, describe(str(corpus)))
 
 
 def test_what_does_not_fit_is_one_line(

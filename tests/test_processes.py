@@ -247,7 +247,7 @@ def run():
     place = jax.NamedSharding(jax.make_mesh((4,), ("all",)), jax.P("all"))
     values = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
     array = jax.make_array_from_callback(values.shape, place, lambda index: values[index])
-    checkpoints = Checkpoints(Path(sys.argv[1]), Kept(2), print)
+    checkpoints = Checkpoints(Path(sys.argv[1]), Kept(2))
     try:
         checkpoints.save(10, {"array": array})
         checkpoints.wait()

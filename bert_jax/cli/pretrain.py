@@ -23,7 +23,7 @@ def run(args: Pretrain) -> int:
 
 
 def _run(args: Pretrain) -> int:
-    args, model = processes.run_on_all(lambda: open_initial(args, _say))
+    args, model = processes.run_on_all(lambda: open_initial(args))
     status = pretrain(args, model)
     if status == 0:
         status = processes.broadcast_from_first(lambda: _show(args.workdir))
@@ -39,7 +39,3 @@ def _show(workdir: Path) -> int:
         interrupt.answer("SIGINT: training is finished and saved; run the same command again to show it\n")
         return SAVED
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)

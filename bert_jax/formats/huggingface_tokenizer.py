@@ -11,6 +11,13 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from bert_jax.formats.huggingface_added_tokens import (
+    SETTINGS_FILE,
+    SPECIAL_FILE,
+    add_listed_tokens,
+    add_named_tokens,
+    added_contents,
+)
 from bert_jax.model_config import ModelConfig
 from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, found_casing, make_byte_bpe
 from data_pipeline.corpus.special_tokens import special_tokens
@@ -31,9 +38,6 @@ from data_pipeline.errors import UserError
 from data_pipeline.json_text import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
-_SETTINGS_FILE = "tokenizer_config.json"
-_ADDED_FILE = "added_tokens.json"
-_SPECIAL_FILE = "special_tokens_map.json"
 # Classes accepted for a directory with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
 # uses MeCab, for example.
 _CLASSES = tuple(
@@ -97,7 +101,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
         tokenizer = _load(directory / TOKENIZER_FILE)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        _add_named(directory, tokenizer)
+        add_named_tokens(directory, tokenizer)
         _follow_settings(directory, tokenizer)
         return tokenizer, _find_vocabulary(directory, tokenizer)
     file = directory / FILES["wordpiece"]
@@ -112,9 +116,9 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
     vocabulary = Vocabulary("wordpiece", "uncased" if rules["do_lower_case"] else "cased", content)
     tokenizer = make_tokenizer(vocabulary)
     tokenizer.normalizer = _bert_normalizer(rules)
-    _add_tokens(directory, tokenizer)
-    _add_named(directory, tokenizer)
-    is_whole = _added_contents(tokenizer) <= {*SPECIAL_TOKENS} and _is_plain_wordpiece(tokenizer)
+    add_listed_tokens(directory, tokenizer)
+    add_named_tokens(directory, tokenizer)
+    is_whole = added_contents(tokenizer) <= {*SPECIAL_TOKENS} and _is_plain_wordpiece(tokenizer)
     return tokenizer, vocabulary if is_whole else None
 
 
@@ -134,7 +138,7 @@ def write_tokenizer(
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     longest = {"model_max_length": model.max_position_embeddings}
     config = {**_class_settings(vocabulary, model), **known, **longest}
-    for name, content in ((_SETTINGS_FILE, config), (_SPECIAL_FILE, known)):
+    for name, content in ((SETTINGS_FILE, config), (SPECIAL_FILE, known)):
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
         (directory / vocabulary.file_name).write_bytes(vocabulary.content)
@@ -183,7 +187,7 @@ def _follow_settings(directory: Path, tokenizer: Tokenizer) -> None:
     adds [CLS] and [SEP]. Settings that the file lacks take BertTokenizer's defaults if it has do_lower_case,
     and otherwise stay as they are in `tokenizer.json`.
     """
-    file = directory / _SETTINGS_FILE
+    file = directory / SETTINGS_FILE
     told = read_object(file) if file.is_file() else {}
     if told.get("tokenizer_class") not in (None, *_CLASSES):
         return
@@ -214,86 +218,6 @@ def _bert_normalizer(settings: Mapping[str, Any], clean_text: bool = True) -> no
     )
 
 
-def _add_tokens(directory: Path, tokenizer: Tokenizer) -> None:
-    """Adds the tokens that the files beside a `vocab.txt` list with their ids."""
-    added = {index: token for index, token in _read_added(directory) if token.content not in SPECIAL_TOKENS}
-    for index, token in sorted(added.items(), key=lambda item: item[0]):
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-        found = tokenizer.token_to_id(token.content)
-        if found != index:
-            raise UserError(
-                f"{directory} has the added token {token.content!r} with id {index}; after its "
-                f"{FILES['wordpiece']} and the tokens before it, it would get {found}"
-            )
-
-
-def _add_named(directory: Path, tokenizer: Tokenizer) -> None:
-    """Makes the tokenizer recognise in text the special tokens that the files beside it name.
-
-    Those that the vocabulary lacks are left out: the model has learnt no embedding for them.
-    """
-    known = _added_contents(tokenizer)
-    named = (token for token in _read_named(directory) if token.content not in known)
-    tokenizer.add_special_tokens([one for one in named if tokenizer.token_to_id(one.content) is not None])
-
-
-def _added_contents(tokenizer: Tokenizer) -> set[str]:
-    """The texts of the tokens that are recognised before a text is split."""
-    return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-
-
-def _read_named(directory: Path) -> list[AddedToken]:
-    """The special tokens under keys such as cls_token and additional_special_tokens; files that transformers
-    wrote since its version 5 have them in `tokenizer_config.json` alone."""
-    named = []
-    for file in (directory / _SETTINGS_FILE, directory / _SPECIAL_FILE):
-        told = read_object(file) if file.is_file() else {}
-        values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
-        try:
-            named += [_added_token(**{**fields, "special": True}) for fields in _tokens_in(values)]
-        except TypeError:
-            raise UserError(f"{file} names special tokens in another form than transformers writes") from None
-    return named
-
-
-def _tokens_in(value: Any) -> list[dict[str, Any]]:
-    """The fields of the tokens in a value: one, or several in a list or by names. Flags such as add_bos_token
-    have none."""
-    if isinstance(value, str):
-        return [{"content": value}]
-    if isinstance(value, dict):
-        return [value] if "content" in value else _tokens_in(list(value.values()))
-    return [fields for item in value for fields in _tokens_in(item)] if isinstance(value, list) else []
-
-
-def _read_added(directory: Path) -> list[tuple[int, AddedToken]]:
-    """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
-    settings, older = (
-        read_object(file) if file.is_file() else {}
-        for file in (directory / _SETTINGS_FILE, directory / _ADDED_FILE)
-    )
-    file = directory / (_SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
-    try:
-        if "added_tokens_decoder" in settings:
-            listed = settings["added_tokens_decoder"].items()
-            return [(int(index), _added_token(**fields)) for index, fields in listed]
-        specials = {token.content for token in _read_named(directory)}
-        return [
-            (int(index), AddedToken(content, special=content in specials, normalized=content not in specials))
-            for content, index in older.items()
-        ]
-    except UserError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{file} lists added tokens in another form than transformers writes") from None
-
-
-def _added_token(content: str, special: bool = False, **flags: Any) -> AddedToken:
-    names = ("single_word", "lstrip", "rstrip", "normalized")
-    known = {"normalized": not special, **{name: flags[name] for name in names if name in flags}}
-    return AddedToken(content, special=special, **known)
-
-
 def _read_settings(directory: Path) -> dict[str, bool]:
     """The settings for a `vocab.txt` that `tokenizer_config.json` gives; empty if there is no such file.
 
@@ -302,14 +226,14 @@ def _read_settings(directory: Path) -> dict[str, bool]:
     """
     told = {}
     # Older models name the class only in config.json.
-    for file in (directory / "config.json", directory / _SETTINGS_FILE):
+    for file in (directory / "config.json", directory / SETTINGS_FILE):
         told = read_object(file) if file.is_file() else {}
         name = told.get("tokenizer_class")
         if name is not None and name not in _CLASSES:
             raise UserError(
                 f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be BertTokenizer"
             )
-    return _check_settings(directory / _SETTINGS_FILE, told)
+    return _check_settings(directory / SETTINGS_FILE, told)
 
 
 def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
@@ -330,7 +254,7 @@ def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None
         return as_vocabulary(tokenizer)
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
-    if not _added_contents(tokenizer) <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
+    if not added_contents(tokenizer) <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
         return None
     if [ids[piece] for piece in pieces] != list(range(len(ids))):
         return None

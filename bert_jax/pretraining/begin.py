@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +135,6 @@ def begin_or_resume(
     corpus: Description,
     branch_from: Path | None,
     branch_step: int | None,
-    say: Callable[[str], None],
 ) -> Begun:
     """Records this start in the work directory, by process 0.
 
@@ -146,7 +144,6 @@ def begin_or_resume(
       corpus: the run's.
       branch_from: work directory of the run to branch from; None for none.
       branch_step: step of the checkpoint to branch from; None for the newest.
-      say: prints one line.
 
     Raises:
       UserError: the work directory holds another run, or a branch that has no checkpoint to resume from; or
@@ -159,22 +156,20 @@ def begin_or_resume(
             record.check_same_run(workdir, before, now, steps[-1])
             if branch_from is not None:
                 check_same_origin(workdir, before.branched_from, branch_from, branch_step)
-            recorded = _resume(workdir, before, now, say)
+            recorded = _resume(workdir, before, now)
         else:
             origin = None
             if branch_from is None:
                 check_begins_at_zero(workdir)
             else:
                 origin = find_origin(branch_from, branch_step, now)
-            recorded = _begin(workdir, corpus, origin, now, say)
+            recorded = _begin(workdir, corpus, origin, now)
         return to_json(Begun(recorded.starts[-1], recorded.kept))
 
     return from_json(Begun, processes.broadcast_from_first(record_start))
 
 
-def _begin(
-    workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord, say: Callable[[str], None]
-) -> RunRecord:
+def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord) -> RunRecord:
     """Makes the work directory that of a run: its record, its tokenizer, the checkpoint it branches from."""
     if record.begun_on_other_corpus(workdir, now):
         directory.remove_tokenizer(workdir)
@@ -185,12 +180,12 @@ def _begin(
     record.write_record(workdir, now)
     directory.copy_tokenizer(corpus.path, workdir)
     if origin is not None:  # last, so that a start killed before this point is repeated in full
-        say("; ".join([f"branched from {origin.point}", *origin.differences(now)]))
+        print("; ".join([f"branched from {origin.point}", *origin.differences(now)]), flush=True)
         copy_state(origin, workdir)
     return now
 
 
-def _resume(workdir: Path, before: RunRecord, now: RunRecord, say: Callable[[str], None]) -> RunRecord:
+def _resume(workdir: Path, before: RunRecord, now: RunRecord) -> RunRecord:
     """Adds this start to the record of the run; says what changed since its last."""
     kept = record.checkpoints_to_keep(before, now.experiment)
     for line in (
@@ -198,7 +193,7 @@ def _resume(workdir: Path, before: RunRecord, now: RunRecord, say: Callable[[str
         *record.describe_kept(kept, now.experiment),
         *describe_code_changes(before.starts[-1], now.starts[-1]),
     ):
-        say(line)
+        print(line, flush=True)
     starts = (*before.starts, *now.starts)
     now = dataclasses.replace(now, branched_from=before.branched_from, starts=starts, kept=kept)
     record.write_record(workdir, now)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax.model_config import ModelConfig
@@ -63,23 +62,23 @@ def make_documentation_corpus(corpus: Path, vocab_size: int) -> None:
         sys.exit(status)
 
 
-def check_vocabulary_size(corpus: Description, rows: int, say: Callable[[str], None]) -> None:
+def check_vocabulary_size(corpus: Description, rows: int) -> None:
     """Compares the size of a corpus's vocabulary with the model's; notes one that is over 10% smaller.
 
     Args:
       corpus: the corpus of a run.
       rows: number of the model's word embeddings.
-      say: prints one line.
 
     Raises:
       UserError: the vocabulary has more ids than the model has embedding rows.
     """
     ids = corpus.vocabulary_size
     if ids is None:
-        say(
+        print(
             f"note: {corpus.path} does not tell its vocabulary, without which the model cannot be exported; "
             f"put the {FILES['wordpiece']} that the TFRecords were made with into "
-            f"{records_directory(corpus.path)}"
+            f"{records_directory(corpus.path)}",
+            flush=True,
         )
         return
     if ids > rows:
@@ -88,7 +87,9 @@ def check_vocabulary_size(corpus: Description, rows: int, say: Callable[[str], N
             f"pass --model.vocab-size {ids}"
         )
     if ids < 0.9 * rows:
-        say(f"note: model.vocab_size is {rows}, the vocabulary of {corpus.path} has {ids} entries")
+        print(
+            f"note: model.vocab_size is {rows}, the vocabulary of {corpus.path} has {ids} entries", flush=True
+        )
 
 
 def check_same_vocabulary(corpus: Description, workdir: Path, record: RunRecord) -> None:
@@ -138,27 +139,30 @@ def make_data(program: Program, experiment: Experiment, corpus: Description) -> 
     return data
 
 
-def note_unusual(experiment: Experiment, say: Callable[[str], None]) -> None:
+def note_unusual(experiment: Experiment) -> None:
     """Notes a warm-up that does not end, a rotary base without effect, and phases with clearly fewer slots
     than the masking rate wants."""
     warmup = experiment.optimizer.warmup_steps
     if warmup >= experiment.num_train_steps:
-        say(
+        print(
             f"note: the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
-            f"--optimizer.warmup-steps is {warmup:,}"
+            f"--optimizer.warmup-steps is {warmup:,}",
+            flush=True,
         )
     model = experiment.model
     if model.positions != "rotary" and model.rotary_base != ModelConfig.rotary_base:
-        say(
+        print(
             f"note: --model.rotary-base {model.rotary_base:g} has no effect, as --model.positions is "
-            f"{model.positions}"
+            f"{model.positions}",
+            flush=True,
         )
     rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
         if 0 < slots < _FEW_SLOTS * wanted:
-            say(
+            print(
                 f"note: of {phase.max_seq_length} tokens at most {slots} are predicted, "
                 f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "
-                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all"
+                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all",
+                flush=True,
             )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tokenizers import Tokenizer
 
@@ -31,12 +31,11 @@ _OF_NO_ARRAY: Mapping[Positions, tuple[str, ...]] = {
 """The settings of positions that a run may give its own values, as no array of the model depends on them."""
 
 
-def open_initial(args: Pretrain, say: Callable[[str], None]) -> tuple[Pretrain, PretrainedModel | None]:
+def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
     """Reads the model of --init-from, gives the experiment its shape, and checks that the corpus fits it.
 
     Args:
       args: the flags.
-      say: prints one line.
 
     Returns:
       The flags with the model's shape, and the model; without --init-from the flags as they are, and None.
@@ -56,7 +55,7 @@ def open_initial(args: Pretrain, say: Callable[[str], None]) -> tuple[Pretrain, 
         model = model.with_activation(experiment.model.activation)
     corpus = describe(experiment.data.corpus)
     experiment = take_shape(experiment, args.given, model, corpus.vocabulary_size or 0)
-    check_vocabulary(model, corpus, say)
+    check_vocabulary(model, corpus)
     return dataclasses.replace(args, experiment=experiment), model
 
 
@@ -99,7 +98,7 @@ def take_shape(
     return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
 
 
-def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[[str], None]) -> None:
+def check_vocabulary(model: PretrainedModel, corpus: Description) -> None:
     """Checks that the corpus's vocabulary is the model's, possibly with tokens appended.
 
     Raises:
@@ -108,7 +107,9 @@ def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[
     """
     ours, theirs = corpus.vocabulary, model.vocabulary
     if ours is None:
-        say(f"note: {corpus.path} does not tell its vocabulary; it must be that of {model.name}")
+        print(
+            f"note: {corpus.path} does not tell its vocabulary; it must be that of {model.name}", flush=True
+        )
         return
     tokenizer = make_tokenizer(ours)
     tokens, expected = tokenizer.get_vocab(), _vocabulary_of(model)
@@ -124,9 +125,10 @@ def check_vocabulary(model: PretrainedModel, corpus: Description, say: Callable[
             f"{_way_to_prepare(model)}"
         )
     if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
-        say(
+        print(
             f"note: {corpus.path} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's "
-            f"tokenizer will not have them"
+            f"tokenizer will not have them",
+            flush=True,
         )
 
 

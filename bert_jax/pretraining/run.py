@@ -7,7 +7,6 @@ All processes of a run pass through the same functions. `processes.run_on_all` m
 import functools
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -69,14 +68,16 @@ def pretrain(args: Pretrain, model: PretrainedModel | None = None) -> int:
 def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     """Checks, records and trains, in a work directory that no other run uses meanwhile."""
     workdir, experiment = args.workdir, args.experiment
-    clock = StartClock(_say, args.began)
+    clock = StartClock(args.began)
     directory.keep_compiled(workdir)
     corpus, program, now = processes.run_on_all(lambda: _open_corpus(args, model))
     check_same_input(now)
     data, evaluation = processes.run_on_all(lambda: _open_batches(program, experiment, corpus))
-    begun = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step, _say)
+    begun = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step)
     parameters, kind = experiment.objective.num_parameters(experiment.model), jax.devices()[0].device_kind
-    _say(f"{parameters / 1e6:.1f} M parameters, {jax.device_count()} x {kind}; compiling the step")
+    print(
+        f"{parameters / 1e6:.1f} M parameters, {jax.device_count()} x {kind}; compiling the step", flush=True
+    )
     check_start = functools.partial(record.check_last_start, workdir, begun.start)
     start = functools.partial(_initial_state, program, experiment, corpus, model) if model else None
 
@@ -92,13 +93,12 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
                 storage_errors_as_unfinished(),
             ):
                 done = max(saved_steps(workdir), default=0)
-                clock.compiled(compile_later_phases(program, experiment, done, _say))
+                clock.compiled(compile_later_phases(program, experiment, done))
                 ending = train(
                     program,
                     data,
                     workdir,
                     interrupt,
-                    _say,
                     evaluation=evaluation,
                     start=start,
                     evaluate_start=model is not None,
@@ -111,7 +111,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
             print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
             return exit_status.FAILED
         if ending is Ending.INTERRUPTED:
-            _say(f"{interrupt.signal_name}: saved; run the same command again to resume")
+            print(f"{interrupt.signal_name}: saved; run the same command again to resume", flush=True)
             return exit_status.SAVED
     return 0
 
@@ -120,9 +120,9 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
     corpus = find_corpus(args.workdir, experiment, args.distributed)
-    note_unusual(experiment, _say)
+    note_unusual(experiment)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
-    check_vocabulary_size(corpus, experiment.model.vocab_size, _say)
+    check_vocabulary_size(corpus, experiment.model.vocab_size)
     return corpus, program, make_record(args.name, experiment, corpus, model)
 
 
@@ -134,13 +134,11 @@ def _open_batches(
     data = make_data(program, experiment, corpus)
     if corpus.has_heldout:
         return data, make_evaluation(program, experiment, corpus.path)
-    _say(f"note: {corpus.path} has no held-out documents, so there is no evaluation")
+    print(f"note: {corpus.path} has no held-out documents, so there is no evaluation", flush=True)
     return data, None
 
 
-def compile_later_phases(
-    program: Program, experiment: Experiment, step: int, say: Callable[[str], None]
-) -> float:
+def compile_later_phases(program: Program, experiment: Experiment, step: int) -> float:
     """Compiles the step for each shape of batch that is new after `step`; jax keeps it until it is needed.
 
     Larger batches take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
@@ -151,7 +149,6 @@ def compile_later_phases(
       program: the compiled task.
       experiment: its settings.
       step: steps done.
-      say: prints one line.
 
     Returns:
       How many seconds that took.
@@ -169,7 +166,10 @@ def compile_later_phases(
         shapes = task.abstract_batch(stretch.phase, rows, experiment.data.max_instances_per_row)
         if shapes not in known and step < stretch.start:
             length = stretch.phase.max_seq_length
-            say(f"compiling the step for {stretch.batch_size} x {length}, from step {stretch.start} on")
+            print(
+                f"compiling the step for {stretch.batch_size} x {length}, from step {stretch.start} on",
+                flush=True,
+            )
             batch = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
             program.lower_train_step(program.put(batch)).compile()
         known.append(shapes)
@@ -186,7 +186,7 @@ def _initial_state(
         *init_from.describe_new_rows(model, config.vocab_size, corpus.vocabulary),
         *init_from.describe_positions(model, config),
     ):
-        _say(line)
+        print(line, flush=True)
     params = with_repeated_positions(model.params, config.max_position_embeddings)
     return start_from(program, params, ROWS_OF_TOKENS)
 
@@ -199,7 +199,3 @@ def _advice_after_nan(workdir: Path) -> str:
             f"--branch-from {stand_in.bucket_of(workdir) or workdir} with {rate} or another --seed"
         )
     return f"in another --workdir try {rate} or more --optimizer.warmup-steps"
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)

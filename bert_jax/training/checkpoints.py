@@ -28,18 +28,16 @@ class Checkpoints:
     count: a network file system's cache may show the others a checkpoint that is gone, or not yet a new one.
     """
 
-    def __init__(self, workdir: Path, kept: Kept, say: Callable[[str], None]) -> None:
+    def __init__(self, workdir: Path, kept: Kept) -> None:
         """
         Args:
           workdir: the directory of the run.
           kept: which checkpoints stay when a newer one is finished.
-          say: prints a line.
         """
         _hush_orbax()
         self._workdir = workdir
         self._files = files_of(workdir)
         self._kept = kept
-        self._say = say
         self._steps: list[int] = processes.broadcast_from_first(self._tidy)
         self._saving: int | None = None
         self._in_the_way: set[int] = set()
@@ -62,7 +60,7 @@ class Checkpoints:
         if fault:
             if processes.count() > 1:
                 raise self._unfinished(fault)
-            self._say(f"{self._describe(fault)}; trying that of step {step}")
+            print(f"{self._describe(fault)}; trying that of step {step}", flush=True)
         self._saving = step
         if error := self._attempt(lambda: self._begin_save(step, state)):
             raise self._unfinished(error)
@@ -135,9 +133,10 @@ class Checkpoints:
         except (OSError, UserError) as error:
             if step not in self._in_the_way:
                 self._in_the_way.add(step)
-                self._say(
+                print(
                     f"note: the checkpoint of step {step} in {self._files.place} cannot be deleted "
-                    f"({_gist(error)}); each save tries again"
+                    f"({_gist(error)}); each save tries again",
+                    flush=True,
                 )
             return False
         return True
@@ -161,7 +160,7 @@ class Checkpoints:
                 ) from error
             if fault is None:
                 return step
-            self._say(f"checkpoint of step {step} is damaged ({fault}); trying the one before")
+            print(f"checkpoint of step {step} is damaged ({fault}); trying the one before", flush=True)
             self._files.put_aside(step)
         if self._steps:
             raise UserError(

@@ -67,7 +67,6 @@ def train(
     data: TrainingData,
     workdir: Path,
     interrupt: Interrupt,
-    say: Callable[[str], None],
     *,
     evaluation: Evaluation | None = None,
     start: Callable[[], TrainState] | None = None,
@@ -88,7 +87,6 @@ def train(
       data: its batches.
       workdir: where checkpoints, `metrics.jsonl` and TensorBoard curves go.
       interrupt: asked after every step whether to save and stop.
-      say: prints one line.
       evaluation: measures held-out data every `eval_every` steps; None for no evaluation.
       start: makes the state at step 0; None: `program.init`.
       evaluate_start: whether to evaluate that state, before the first step.
@@ -106,17 +104,17 @@ def train(
     run, last = program.run, program.run.num_train_steps
     rate = make_schedule(run.optimizer, last)
     kept = kept or Kept.asked_for_by(run)
-    with contextlib.closing(Checkpoints(workdir, kept, say)) as checkpoints:
+    with contextlib.closing(Checkpoints(workdir, kept)) as checkpoints:
         state = checkpoints.restore_newest(program.abstract_state())
         if state is None:
             state = (start or program.init)()
         else:
-            say(f"resuming from step {int(state.step)} of {last}")
+            print(f"resuming from step {int(state.step)} of {last}", flush=True)
         first = int(state.step)
         work_left = data.work_left or (lambda step: last - step)
         num_recorded = profile_steps if processes.is_first() else 0
         with (
-            contextlib.closing(StepTrace(workdir / TENSORBOARD_DIRECTORY, first, num_recorded, say)) as trace,
+            contextlib.closing(StepTrace(workdir / TENSORBOARD_DIRECTORY, first, num_recorded)) as trace,
             contextlib.closing(TrainingLog(workdir, program, first, work_left, clock)) as log,
             contextlib.closing(Prefetch(data.training(first), program.put)) as batches,
             watch(first) as watchdog,
@@ -170,7 +168,7 @@ def train(
                     _evaluate(evaluation, state, step, log, watchdog)
                 if stopping:
                     checkpoints.wait()
-                    say(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save")
+                    print(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save", flush=True)
                     return Ending.INTERRUPTED
     return Ending.FINISHED
 

@@ -13,9 +13,8 @@ _NOTHING_NOTED = {"seconds_saving": 0.0}
 class StartClock:
     """Measures how long a start takes until its first step is done, and how much of that is compiling."""
 
-    def __init__(self, say: Callable[[str], None], began: float) -> None:
-        """Measures from `began`, a value of `time.perf_counter`; `say` prints one line."""
-        self._say = say
+    def __init__(self, began: float) -> None:
+        """Measures from `began`, a value of `time.perf_counter`."""
         self._began = began
         self._compiling = 0.0
 
@@ -30,7 +29,7 @@ class StartClock:
     def stop(self, stopwatch: "Stopwatch") -> None:
         """Called when the first step is done: prints both times and notes them for the first row."""
         seconds = time.perf_counter() - self._began
-        self._say(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling")
+        print(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling", flush=True)
         stopwatch.note("seconds_to_first_step", seconds)
         stopwatch.note("seconds_compiling", self._compiling)
 

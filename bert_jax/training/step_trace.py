@@ -1,7 +1,6 @@
 """A recording of a few steps by jax's profiler, for XProf (TensorBoard's "profile") and Perfetto."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -13,20 +12,18 @@ _STEPS_BEFORE = 2
 class StepTrace:
     """Records a number of steps, beginning with the third step after a start, until it is closed."""
 
-    def __init__(self, directory: Path, first_step: int, count: int, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, first_step: int, count: int) -> None:
         """
         Args:
           directory: where recordings go.
           first_step: steps done before this start.
           count: steps to record; with 0 this does nothing.
-          say: prints one line.
         """
         self._directory = directory
         self._count = count
         self._begin = first_step + _STEPS_BEFORE
         self._end = self._begin + count
         self._step = first_step
-        self._say = say
 
     def between_steps(self, step: int, newest: jax.Array) -> float:
         """Begins or ends the recording if that is due.
@@ -54,7 +51,7 @@ class StepTrace:
         if not self._count:
             return
         if self._step < self._begin:
-            self._say("note: the run ended before there was a step to record")
+            print("note: the run ended before there was a step to record", flush=True)
         elif self._step < self._end:
             self._step += 1  # the step that followed
             self._finish()
@@ -62,7 +59,8 @@ class StepTrace:
     def _finish(self) -> None:
         jax.profiler.stop_trace()
         recording = max((self._directory / "plugins" / "profile").iterdir())
-        self._say(
+        print(
             f"recorded steps {self._begin + 1} to {self._step} in {recording}; see them in TensorBoard "
-            f"(pip install xprof), or open its trace.json.gz on https://ui.perfetto.dev"
+            f"(pip install xprof), or open its trace.json.gz on https://ui.perfetto.dev",
+            flush=True,
         )

@@ -52,9 +52,9 @@ def learn(
 def resumes(program: Program, state: TrainState) -> bool:
     """Whether the next step, which may have another number of slots, is the same from a checkpoint."""
     with tempfile.TemporaryDirectory() as directory:
-        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
+        with contextlib.closing(Checkpoints(Path(directory), Kept(1))) as checkpoints:
             checkpoints.save(1, state)
-        with contextlib.closing(Checkpoints(Path(directory), Kept(1), print)) as checkpoints:
+        with contextlib.closing(Checkpoints(Path(directory), Kept(1))) as checkpoints:
             restored = checkpoints.restore_newest(program.abstract_state())
     batch = put(program, 1, PREDICTIONS)
     after, resumed = (

@@ -63,7 +63,7 @@ def make_trial(
     )
     write_record(directory, record)
     write_json(directory / RESULT_FILE, {})
-    checkpoints = Checkpoints(directory, Kept(1), print)
+    checkpoints = Checkpoints(directory, Kept(1))
     checkpoints.save(1, {"params": params})
     checkpoints.close()
     return config, params

@@ -106,7 +106,7 @@ def make_run(
     write_record(workdir, RunRecord("tiny", experiment, "fingerprint"))
     row = {"step": 10, "split": "heldout", "mlm_accuracy": 0.25, "mlm_perplexity": 7.0}
     (workdir / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    checkpoints = Checkpoints(workdir, Kept(3), print)
+    checkpoints = Checkpoints(workdir, Kept(3))
     checkpoints.save(10, {"params": make_params(experiment.model)})
     checkpoints.close()
     return experiment, tokenizer

@@ -44,7 +44,6 @@ class FeatureCache:
         fingerprint: str,
         config: ModelConfig,
         layers: tuple[int, ...],
-        say: Callable[[str], None],
         alone: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
         """
@@ -54,7 +53,6 @@ class FeatureCache:
           fingerprint: of the model that it belongs to.
           config: its settings in this grid, such as the dtype.
           layers: those that the head sees.
-          say: called with a line before features are computed.
           alone: keeps other processes of the grid out of a block, so that one computes them for all.
         """
         self.directory = directory / DIRECTORY
@@ -62,7 +60,6 @@ class FeatureCache:
         self._config = config
         self._layers = tuple(layer % (config.num_layers + 1) for layer in layers)
         self._identity = (fingerprint, self._layers, asdict(config))
-        self._say = say
         self._alone = alone
         self._known: dict[str, Rows] = {}
 
@@ -110,12 +107,16 @@ class FeatureCache:
             self.directory.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self.directory).free
             if size > _MOST_OF_THE_DISK * free:
-                self._say(
+                print(
                     f"note: the encoder's features would take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB "
-                    "are free; every step computes them anew"
+                    "are free; every step computes them anew",
+                    flush=True,
                 )
                 return rows
-            self._say(f"computing the encoder's features of {len(rows):,} rows once, {size / 1e9:,.2f} GB")
+            print(
+                f"computing the encoder's features of {len(rows):,} rows once, {size / 1e9:,.2f} GB",
+                flush=True,
+            )
             with atomically(file) as partial:
                 self._compute(rows, sizes, np.memmap(partial, dtype, "w+", shape=shape))
         ends = np.cumsum(sizes)

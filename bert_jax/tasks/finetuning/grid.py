@@ -108,10 +108,9 @@ class Grid:
         config = self.head.encoder_config
         if self.base.rates.frozen_layers != config.num_layers:
             return None
-        say = functools.partial(print, flush=True)
         encoder, layers = self.model.params["encoder"], self.base.features.layers
         alone = functools.partial(self.turns.alone, "features")
-        return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, say, alone)
+        return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, alone)
 
     def _prepared(self, rows: Rows, trial: Trial) -> Rows:
         return self.with_features(rows, trial.layer) if self.with_features else rows
@@ -216,7 +215,6 @@ class Grid:
             TrainingData(training=lambda step: training(first_step=step), identity=identity),
             self.outcomes.directory_of(trial),
             interrupt,
-            functools.partial(print, flush=True),
             evaluation=lambda params, _: self.data.evaluate(self._apply(trial, program, params)),
             start=functools.partial(start_from, program, self.model.params),
         )

@@ -44,13 +44,14 @@ def compilations() -> Iterator[list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["jit", "pmap"])
-def test_a_later_phase_begins_without_compiling(mode: ParallelMode, shared_programs: dict) -> None:
+def test_a_later_phase_begins_without_compiling(
+    mode: ParallelMode, shared_programs: dict, capsys: pytest.CaptureFixture[str]
+) -> None:
     shared_programs.clear()
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
     program = make_program(TASK, experiment)
-    said: list[str] = []
-    assert compile_later_phases(program, experiment, 9, said.append) > 0
-    assert said == ["compiling the step for 4 x 12, from step 10 on"]
+    assert compile_later_phases(program, experiment, 9) > 0
+    assert capsys.readouterr().out == "compiling the step for 4 x 12, from step 10 on\n"
 
     batch = {
         name: np.zeros(leaf.shape, leaf.dtype)
@@ -63,19 +64,18 @@ def test_a_later_phase_begins_without_compiling(mode: ParallelMode, shared_progr
 
 
 @pytest.mark.slow
-def test_each_size_of_batch_is_compiled_once_and_ahead() -> None:
+def test_each_size_of_batch_is_compiled_once_and_ahead(capsys: pytest.CaptureFixture[str]) -> None:
     data = dataclasses.replace(
         EXPERIMENT.data, batch_schedule=((0.2, 0.5), (0.3, 1.0), (0.4, 0.5), (0.75, 0.5))
     )
     experiment = dataclasses.replace(EXPERIMENT, data=data)
-    program, said = make_program(TASK, experiment), list[str]()
-    compile_later_phases(program, experiment, 0, said.append)
+    compile_later_phases(make_program(TASK, experiment), experiment, 0)
     steps = {4: "4 x 8", 10: "2 x 12", 15: "4 x 12"}
+    said = capsys.readouterr().out.splitlines()
     assert said == [f"compiling the step for {shape}, from step {step} on" for step, shape in steps.items()]
 
 
 @pytest.mark.parametrize("step", [10, 15, 20])
-def test_a_phase_that_has_begun_is_not_compiled_ahead(step: int) -> None:
-    said: list[str] = []
-    compile_later_phases(make_program(TASK, EXPERIMENT), EXPERIMENT, step, said.append)
-    assert said == []
+def test_a_phase_that_has_begun_is_not_compiled_ahead(step: int, capsys: pytest.CaptureFixture[str]) -> None:
+    compile_later_phases(make_program(TASK, EXPERIMENT), EXPERIMENT, step)
+    assert capsys.readouterr().out == ""

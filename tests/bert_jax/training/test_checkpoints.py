@@ -30,15 +30,15 @@ ABSTRACT = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, shardin
 
 
 def save(workdir: Path, *steps: int) -> None:
-    checkpoints = Checkpoints(workdir, Kept(2), print)
+    checkpoints = Checkpoints(workdir, Kept(2))
     for step in steps:
         checkpoints.save(step, state(step))
     checkpoints.close()
 
 
-def restore(workdir: Path, say: Callable[[str], None] = print) -> int | None:
+def restore(workdir: Path) -> int | None:
     """The step restored, after comparing every array with what was saved."""
-    checkpoints = Checkpoints(workdir, Kept(2), say)
+    checkpoints = Checkpoints(workdir, Kept(2))
     restored = checkpoints.restore_newest(ABSTRACT)
     checkpoints.close()
     if restored is None:
@@ -69,7 +69,7 @@ def test_the_newest_is_restored_and_old_ones_are_deleted(tmp_path: Path) -> None
 
 def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     for steps in ((10, 20, 30, 40), (50, 60, 65, 70)):
-        checkpoints = Checkpoints(tmp_path, Kept(2, (20, 30)), print)
+        checkpoints = Checkpoints(tmp_path, Kept(2, (20, 30)))
         for step in steps:
             checkpoints.save(step, state(step))
         checkpoints.close()
@@ -78,19 +78,19 @@ def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_deleted_is_noted_once_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(path: Path) -> None:
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
 
-    said: list[str] = []
-    checkpoints = Checkpoints(tmp_path, Kept(1), said.append)
+    checkpoints = Checkpoints(tmp_path, Kept(1))
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint_files.shutil, "rmtree", refuse)
         for step in (10, 20, 30):
             checkpoints.save(step, state(step))
         checkpoints.wait()
         assert saved_steps(tmp_path) == [10, 20, 30]
+    said = capsys.readouterr().out.splitlines()
     assert [line.split(" in ")[0] for line in said] == [
         "note: the checkpoint of step 10",
         "note: the checkpoint of step 20",
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_cannot_be_deleted_is_noted_once_and_tried_again(
     checkpoints.save(40, state(40))
     checkpoints.close()
     assert saved_steps(tmp_path) == [40]
-    assert len(said) == 2
+    assert capsys.readouterr().out == ""
 
 
 def data_files(checkpoint: Path) -> list[Path]:
@@ -119,13 +119,14 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink])
-def test_a_damaged_file_means_the_checkpoint_before(damage: Callable, tmp_path: Path) -> None:
+def test_a_damaged_file_means_the_checkpoint_before(
+    damage: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(tmp_path, 10, 20)
     damage(data_files(tmp_path / DIRECTORY / "20")[0])
-    said: list[str] = []
-    assert restore(tmp_path, said.append) == 10
-    assert len(said) == 1
-    assert "step 20 is damaged" in said[0]
+    assert restore(tmp_path) == 10
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "step 20 is damaged" in line
     assert (tmp_path / "damaged-checkpoints" / "20").is_dir()
 
 
@@ -181,7 +182,7 @@ def test_a_checkpoint_that_another_process_put_aside_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, 10, 20)
-    checkpoints = Checkpoints(tmp_path, Kept(2), print)
+    checkpoints = Checkpoints(tmp_path, Kept(2))
     # Process 0 found step 20 damaged; this process's listing, over a network, still has it.
     monkeypatch.setattr(processes, "broadcast_from_first", lambda _: 10)
     restored = checkpoints.restore_newest(ABSTRACT)
@@ -212,7 +213,7 @@ def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    checkpoints = Checkpoints(tmp_path, Kept(2), print)
+    checkpoints = Checkpoints(tmp_path, Kept(2))
 
     def save_and_wait() -> None:
         checkpoints.save(20, state(20, size=100_000))
@@ -229,9 +230,10 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> None:
-    said: list[str] = []
-    checkpoints = Checkpoints(tmp_path, Kept(2), said.append)
+def test_a_disk_that_has_room_again_gets_the_next_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path, Kept(2))
     checkpoints.save(5, state(5))
     checkpoints.save(10, state(10))
     with files_no_larger_than(50_000):
@@ -241,7 +243,8 @@ def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> 
             time.sleep(0.01)
     checkpoints.save(30, state(30))
     assert saved_steps(tmp_path) == [10, 30]
-    assert [line.split(" in ")[0] for line in said] == ["saving the checkpoint of step 20"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("saving the checkpoint of step 20 in ")
     checkpoints.save(40, state(40))
     checkpoints.close()
     assert saved_steps(tmp_path) == [30, 40]
@@ -250,15 +253,16 @@ def test_a_disk_that_has_room_again_gets_the_next_checkpoint(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Path) -> None:
-    said: list[str] = []
-    checkpoints = Checkpoints(tmp_path, Kept(2), said.append)
+def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path, Kept(2))
     checkpoints.save(10, state(10))
     with files_no_larger_than(50_000):
         checkpoints.save(20, state(20, size=100_000))
         with pytest.raises(Unfinished, match=r"step 30 .* that of step 10 is kept"):
             checkpoints.save(30, state(30, size=100_000))
-    (line,) = said
+    (line,) = capsys.readouterr().out.splitlines()
     assert "step 20" in line
     assert line.endswith("that of step 10 is kept; trying that of step 30")
 
@@ -268,7 +272,7 @@ def test_a_disk_that_stays_full_ends_the_run_at_the_next_checkpoint(tmp_path: Pa
     [(errno.ENOSPC, "make room and run"), (errno.EDQUOT, "make room and run"), (errno.EIO, "run")],
 )
 def test_room_is_asked_for_only_where_there_is_none(tmp_path: Path, number: int, advice: str) -> None:
-    checkpoints = Checkpoints(tmp_path, Kept(2), print)
+    checkpoints = Checkpoints(tmp_path, Kept(2))
     said = str(checkpoints._unfinished(OSError(number, os.strerror(number))))
     assert said.endswith(f"there is no earlier one; {advice} the same command again")
     checkpoints.close()

@@ -52,7 +52,7 @@ def test_a_checkpoint_changes_no_bit(objective: str, encoder: str, optimizer: st
     ).with_objective(OBJECTIVES[objective]())
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     batch = program.put(make_batches()[1])
-    checkpoints = Checkpoints(tmp_path, Kept(1), print)
+    checkpoints = Checkpoints(tmp_path, Kept(1))
 
     state, states = program.init(), []
     for step in range(4):
@@ -64,7 +64,7 @@ def test_a_checkpoint_changes_no_bit(objective: str, encoder: str, optimizer: st
     assert not np.array_equal(*embeddings)
 
     checkpoints.close()
-    checkpoints = Checkpoints(tmp_path, Kept(1), print)
+    checkpoints = Checkpoints(tmp_path, Kept(1))
     resumed = checkpoints.restore_newest(program.abstract_state())
     checkpoints.close()
     assert resumed is not None

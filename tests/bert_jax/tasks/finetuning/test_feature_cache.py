@@ -37,11 +37,10 @@ def params_of(kind: str, config: FineTuningConfig) -> dict[str, Any]:
 
 def cache_in(
     directory: Path, encoder: Any, *, fingerprint: str = "a", layers: tuple[int, ...] = (-1,), **settings: Any
-) -> tuple[FeatureCache, list[str]]:
-    said: list[str] = []
+) -> FeatureCache:
     model: ModelConfig = dataclasses.replace(MODEL, **settings)
     alone = contextlib.nullcontext
-    return FeatureCache(directory, encoder, fingerprint, model, layers, said.append, alone), said
+    return FeatureCache(directory, encoder, fingerprint, model, layers, alone)
 
 
 @pytest.mark.parametrize("packing", [None, Packing(length=40, max_rows=4)], ids=["padded", "packed"])
@@ -52,7 +51,7 @@ def test_every_head_learns_from_them_what_it_learns_from_the_encoder(
     """With dropout: a frozen encoder has none."""
     config = frozen()
     head, params = HEADS[kind](config), params_of(kind, config)
-    cache, _ = cache_in(tmp_path, params["encoder"])
+    cache = cache_in(tmp_path, params["encoder"])
     results = []
     for rows in (make_rows(kind), cache(make_rows(kind))):
         (batch,) = training_batches(rows, batch_size=ROWS, seed=0, first_step=0, num_steps=1, packing=packing)
@@ -67,7 +66,7 @@ def test_every_head_learns_from_them_what_it_learns_from_the_encoder(
 def test_of_several_layers_each_has_its_place(combine: Combination, tmp_path: Path) -> None:
     config = frozen((0, -1), combine)
     head, params = HEADS["tagging"](config), params_of("tagging", config)
-    cache, _ = cache_in(tmp_path, params["encoder"], layers=(0, -1))
+    cache = cache_in(tmp_path, params["encoder"], layers=(0, -1))
     losses = [
         head.numerators(head.module.apply({"params": params}, batch, deterministic=True), batch)["loss"]
         for rows in (make_rows("tagging"), cache(make_rows("tagging")))
@@ -76,10 +75,12 @@ def test_of_several_layers_each_has_its_place(combine: Combination, tmp_path: Pa
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-def test_a_trial_on_one_layer_gets_its_features_alone(tmp_path: Path) -> None:
+def test_a_trial_on_one_layer_gets_its_features_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = frozen((1,), "each")
     head, params = HEADS["tagging"](config), params_of("tagging", config)
-    cache, said = cache_in(tmp_path, params["encoder"], layers=(0, 1))
+    cache = cache_in(tmp_path, params["encoder"], layers=(0, 1))
     rows = make_rows("tagging")
     losses = [
         head.numerators(head.module.apply({"params": params}, batch, deterministic=True), batch)["loss"]
@@ -88,23 +89,26 @@ def test_a_trial_on_one_layer_gets_its_features_alone(tmp_path: Path) -> None:
     ]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert not np.array_equal(features(cache(rows, 0)), features(cache(rows, 1)))
-    assert len(said) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def features(rows: Rows) -> np.ndarray:
     return np.concatenate(rows.tokens[FEATURES])
 
 
-def test_they_are_computed_once_for_each_model_layer_and_dtype(tmp_path: Path) -> None:
+def test_they_are_computed_once_for_each_model_layer_and_dtype(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     encoder = params_of("tagging", frozen())["encoder"]
-    first, said = cache_in(tmp_path, encoder)
+    first = cache_in(tmp_path, encoder)
     assert first(make_rows("tagging")) is first(make_rows("tagging"))
-    assert [line.split(" rows")[0] for line in said] == ["computing the encoder's features of 6"]
-    again, said = cache_in(tmp_path, encoder)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("computing the encoder's features of 6 rows")
+    again = cache_in(tmp_path, encoder)
     np.testing.assert_array_equal(
         features(again(make_rows("tagging"))), features(first(make_rows("tagging")))
     )
-    assert not said
+    assert capsys.readouterr().out == ""
     others: list[dict[str, Any]] = [
         {"fingerprint": "b"},
         {"layers": (0,)},
@@ -112,9 +116,9 @@ def test_they_are_computed_once_for_each_model_layer_and_dtype(tmp_path: Path) -
         {"dtype": "bfloat16"},
     ]
     for other in others:
-        cache, said = cache_in(tmp_path, encoder, **other)
+        cache = cache_in(tmp_path, encoder, **other)
         cache(make_rows("tagging"))
-        assert len(said) == 1
+        assert len(capsys.readouterr().out.splitlines()) == 1
     assert features(cache(make_rows("tagging"))).dtype == "bfloat16"
     assert len(list(first.directory.iterdir())) == 5
     first.clear()
@@ -122,7 +126,7 @@ def test_they_are_computed_once_for_each_model_layer_and_dtype(tmp_path: Path) -
 
 
 def test_a_pass_that_was_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, _ = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
+    cache = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
     compute = FeatureCache._compute
 
     def half(self: FeatureCache, *args: Any) -> None:
@@ -135,10 +139,12 @@ def test_a_pass_that_was_interrupted_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(cache.directory.iterdir()) == []
 
 
-def test_without_space_every_step_computes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, said = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
+def test_without_space_every_step_computes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**4, 0, 10**3))
     rows = make_rows("tagging")
     assert cache(rows) is rows
-    assert "every step computes them anew" in said[0]
+    assert "every step computes them anew" in capsys.readouterr().out
