@@ -26,7 +26,7 @@ from bert_jax.objectives import objective_name
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
 from bert_jax.studies.measuring import measure
-from bert_jax.studies.plan import Job, Plan, Pretraining, make_plan
+from bert_jax.studies.plan import Job, Plan, PretrainingJob, make_plan
 from bert_jax.workdir.directory import keep_compiled
 from data_pipeline.corpus.store import describe
 from experiments import STUDIES
@@ -108,7 +108,7 @@ def do_part(args: argparse.Namespace) -> None:
     keep_compiled(args.output)
     for job in plan_of(args).jobs:
         if seed_of(job) % WORKERS == args.part:
-            if isinstance(job, Pretraining):
+            if isinstance(job, PretrainingJob):
                 name, workdir = str(job.path), args.output / job.path
                 pretrain(Pretrain(name, workdir, objective_name(job.experiment.objective), job.experiment))
             else:
@@ -116,7 +116,7 @@ def do_part(args: argparse.Namespace) -> None:
 
 
 def seed_of(job: Job) -> int:
-    return (job if isinstance(job, Pretraining) else job.model).experiment.seed
+    return (job if isinstance(job, PretrainingJob) else job.model).experiment.seed
 
 
 def run(commands: Sequence[Sequence[str]], num_jobs: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.studies.directory import read_ended
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
-from bert_jax.studies.plan import Measuring, Plan
+from bert_jax.studies.plan import MeasuringJob, Plan
 from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.flags import Finetune
@@ -44,15 +44,15 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     """Reads the tasks of what is left to measure.
 
     Returns:
-      `Measuring.loading` -> its data.
+      `MeasuringJob.loading` -> its data.
 
     Raises:
       UserError: some cannot be read; the message names all of them.
     """
     tokenizer = make_tokenizer(_check_corpus(plan, corpus))
-    left: dict[tuple[str, str], Measuring] = {}
+    left: dict[tuple[str, str], MeasuringJob] = {}
     for job in plan.jobs:
-        if isinstance(job, Measuring) and not read_ended(directory / job.path):
+        if isinstance(job, MeasuringJob) and not read_ended(directory / job.path):
             left.setdefault(job.loading, job)
     found: dict[tuple[str, str], Loaded] = {}
     wrong: list[str] = []
@@ -100,7 +100,7 @@ def _check_same_data(plan: Plan, directory: Path, found: Mapping[tuple[str, str]
     """Which data is not what other jobs of a measure were fine-tuned and evaluated on, a line for each."""
     before: dict[tuple[str, str], FineTuningRecord] = {}
     for job in plan.jobs:
-        if isinstance(job, Measuring) and job.loading in found and read_ended(directory / job.path):
+        if isinstance(job, MeasuringJob) and job.loading in found and read_ended(directory / job.path):
             for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
                 before.setdefault(job.loading, read_record(file.parent))
     for loading, record in before.items():
@@ -139,7 +139,7 @@ def _is_there(tasks: str, data: str) -> bool:
     return is_tfds(path) or Path(path).exists()
 
 
-def _arguments(job: Measuring, directory: Path, tasks: str) -> Finetune[Any]:
+def _arguments(job: MeasuringJob, directory: Path, tasks: str) -> Finetune[Any]:
     assert isinstance(job.measure, Finetuned)
     return finetune_arguments(
         job.measure.task,
@@ -150,7 +150,7 @@ def _arguments(job: Measuring, directory: Path, tasks: str) -> Finetune[Any]:
     )
 
 
-def _load(job: Measuring, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
+def _load(job: MeasuringJob, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
     args = _arguments(job, directory, tasks)
     check_directories(args)
     args.training.trials()  # raises if their hyperparameters are impossible

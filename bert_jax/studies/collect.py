@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bert_jax.studies.directory import Ended, read_ended
-from bert_jax.studies.plan import Measuring, Plan, Pretraining
+from bert_jax.studies.plan import MeasuringJob, Plan, PretrainingJob
 from bert_jax.studies.results import Measurement, PretrainedRun, StudyResults
 from bert_jax.task import only_guesses
 from bert_jax.training.accounting import flops_done
@@ -40,7 +40,9 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
     )
 
 
-def _pretrained(directory: Path, arm: str, seed: int, run: Pretraining, ended: Ended | None) -> PretrainedRun:
+def _pretrained(
+    directory: Path, arm: str, seed: int, run: PretrainingJob, ended: Ended | None
+) -> PretrainedRun:
     rows = read_rows(directory / run.path / METRICS_FILE)
     step = max((row["step"] for row in rows), default=0)
     heldout = [row for row in rows if row["split"] == "heldout"]
@@ -59,7 +61,7 @@ def _pretrained(directory: Path, arm: str, seed: int, run: Pretraining, ended: E
 
 
 def _measurements(
-    directory: Path, arm: str, seed: int, job: Measuring, ended: Ended
+    directory: Path, arm: str, seed: int, job: MeasuringJob, ended: Ended
 ) -> Iterator[Measurement]:
     for fields in ended.measurements:
         metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}

@@ -16,7 +16,7 @@ from bert_jax.model.size import encoder_flops
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.studies.check_data import Loaded
-from bert_jax.studies.plan import Measuring, Plan, Pretraining
+from bert_jax.studies.plan import MeasuringJob, Plan, PretrainingJob
 from bert_jax.study import Finetuned
 from bert_jax.tpu.report import TooLarge, compile_step
 from bert_jax.tpu.topology import Slice
@@ -40,7 +40,7 @@ _BYTES_PER_VALUE = 4
 _COPIES_IN_A_CHECKPOINT = 3
 
 
-def _finetuning_flops(job: Measuring, data: Loaded) -> float:
+def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
     """Of all trials, counted on real tokens: padding and what the head does are left out."""
     training, model = data.arguments.training, job.model.experiment.model
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
@@ -151,19 +151,19 @@ def costs(plan: Plan, loaded: Mapping[tuple[str, str], Loaded], speed: Speed) ->
 
     Args:
       plan: of the study.
-      loaded: `Measuring.loading` -> its data, as `check_data` returns it.
+      loaded: `MeasuringJob.loading` -> its data, as `check_data` returns it.
       speed: of pretraining; fine-tuning is taken to be as fast as the first phase.
     """
     found = {}
     for job in plan.jobs:
         match job:
-            case Pretraining(experiment=run):
+            case PretrainingJob(experiment=run):
                 kept = run.keep_checkpoints
                 if run.keep_every:
                     kept += run.num_train_steps // run.keep_every
                 disk = kept * _checkpoint_bytes(run)
                 cost = Cost(run_flops(run), pretraining_seconds(run, speed), disk)
-            case Measuring(measure=Finetuned(), model=Pretraining(experiment=run)):
+            case MeasuringJob(measure=Finetuned(), model=PretrainingJob(experiment=run)):
                 data = loaded.get(job.loading)
                 flops = _finetuning_flops(job, data) if data else 0.0
                 cost = Cost(flops, flops / speed(run, run.data.phases[0]), _checkpoint_bytes(run))

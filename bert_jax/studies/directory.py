@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.studies.plan import Job, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.grid import ITEMS_FILE
@@ -191,7 +191,7 @@ def forget_failures(directory: Path, plan: Plan) -> None:
 def _check_unchanged(directory: Path, job: Job) -> None:
     """Raises UserError if a job was begun or done with other settings."""
     changed: list[str] = []
-    if isinstance(job, Pretraining):
+    if isinstance(job, PretrainingJob):
         if (directory / job.path / CONFIG_FILE).exists():
             # The record fills in settings that are newer than it.
             before = flatten(read_record(directory / job.path).experiment)

@@ -17,7 +17,7 @@ from bert_jax.inference.sentence_scores import sentence_scores
 from bert_jax.names import SentenceScoring
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.heldout_language_model import heldout_language_model
-from bert_jax.studies.plan import Measuring
+from bert_jax.studies.plan import MeasuringJob
 from bert_jax.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.task import Metric
 from bert_jax.tasks import TASKS
@@ -76,7 +76,7 @@ def finetune_arguments(
     )
 
 
-def measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
+def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
     """Does a measure; what it did before an interruption is not done again.
 
     Args:

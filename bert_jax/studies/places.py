@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel.chips import find_chips
-from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.studies.plan import Job, Plan, PretrainingJob
 
 Jobs: TypeAlias = Literal["all", "pretrainings", "measures"]
 
@@ -43,7 +43,7 @@ class Place:
 
     def has(self, job: Job) -> bool:
         """Whether such a job is done here."""
-        return self.jobs in ("all", "pretrainings" if isinstance(job, Pretraining) else "measures")
+        return self.jobs in ("all", "pretrainings" if isinstance(job, PretrainingJob) else "measures")
 
     def enter(self) -> None:
         """Makes this process compute on the place's core alone."""

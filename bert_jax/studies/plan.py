@@ -38,7 +38,7 @@ _SAID_OTHERWISE = ("flags", "variant", "every")
 
 
 @dataclasses.dataclass(frozen=True)
-class Pretraining:
+class PretrainingJob:
     """One arm pretrained with one seed."""
 
     path: PurePosixPath
@@ -52,11 +52,11 @@ class Pretraining:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Measuring:
+class MeasuringJob:
     """One measure of one pretrained model."""
 
     path: PurePosixPath
-    model: Pretraining
+    model: PretrainingJob
     step: int
     """Of the checkpoint."""
     measure: Measure
@@ -82,7 +82,7 @@ class Measuring:
         return self.model.path, json.dumps(self.settings, sort_keys=True)
 
 
-Job: TypeAlias = Pretraining | Measuring
+Job: TypeAlias = PretrainingJob | MeasuringJob
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,9 +97,9 @@ class Plan:
     """Arm -> its settings, with seed 0."""
     jobs: tuple[Job, ...]
     """Each after those that it needs."""
-    runs: Mapping[tuple[str, int], Pretraining]
+    runs: Mapping[tuple[str, int], PretrainingJob]
     """(arm, seed) -> its pretraining."""
-    measured: Mapping[tuple[str, int], tuple[Measuring, ...]]
+    measured: Mapping[tuple[str, int], tuple[MeasuringJob, ...]]
     """(arm, seed) -> its measures."""
 
 
@@ -141,16 +141,16 @@ def make_plan(
         if name in experiments:
             experiments[name] = with_steps(experiments[name], number)
     length = _heldout_length(experiments.values())
-    runs: dict[tuple[str, int], Pretraining] = {}
-    measured: dict[tuple[str, int], tuple[Measuring, ...]] = {}
-    known: dict[Experiment, Pretraining] = {}
-    first: dict[tuple[PurePosixPath, str], Measuring] = {}
+    runs: dict[tuple[str, int], PretrainingJob] = {}
+    measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
+    known: dict[Experiment, PretrainingJob] = {}
+    first: dict[tuple[PurePosixPath, str], MeasuringJob] = {}
     jobs: dict[PurePosixPath, Job] = {}
     for seed in range(scale.seeds):
         for name in study.arms:
             experiment = dataclasses.replace(experiments[name], seed=seed)
             directory = PurePosixPath(name) / f"seed-{seed}"
-            run = known.setdefault(experiment, Pretraining(directory / "pretraining", experiment))
+            run = known.setdefault(experiment, PretrainingJob(directory / "pretraining", experiment))
             jobs.setdefault(run.path, run)
             runs[name, seed] = run
             measures = _measures(study, scale, name, run, directory, length)
@@ -201,8 +201,8 @@ def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Expe
 
 
 def _measures(
-    study: Study, scale: Scale, name: str, run: Pretraining, directory: PurePosixPath, heldout_length: int
-) -> Iterator[Measuring]:
+    study: Study, scale: Scale, name: str, run: PretrainingJob, directory: PurePosixPath, heldout_length: int
+) -> Iterator[MeasuringJob]:
     """The measures of an arm with one seed, as if no other arm shared them."""
     arm, where = study.arms[name], f"study {study.name}, arm {name}"
     unique: dict[str, Measure] = {}
@@ -216,13 +216,13 @@ def _measures(
         for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
-            yield Measuring(path, run, step, measure, flags)
+            yield MeasuringJob(path, run, step, measure, flags)
 
 
 def _flags(
     measure: Measure, arm: Arm, scale: Scale, experiment: Experiment, heldout_length: int
 ) -> dict[str, Any]:
-    """`Measuring.flags` of a measure of an arm."""
+    """`MeasuringJob.flags` of a measure of an arm."""
     match measure:
         case Probe():
             return {**measure.flags, **scale.finetuning, **measure.flags_of(experiment.model.num_layers)}

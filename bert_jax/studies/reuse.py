@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_ended, read_study
-from bert_jax.studies.plan import Plan, Pretraining
+from bert_jax.studies.plan import Plan, PretrainingJob
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.workdir.config_text import differences, flatten
 from bert_jax.workdir.record import read_record
@@ -39,7 +39,7 @@ def find_reusable(
     done = [run for other in others for run in _done(other, corpus)]
     found: dict[PurePosixPath, Path] = {}
     for job in plan.jobs:
-        if isinstance(job, Pretraining) and not (directory / job.path).exists():
+        if isinstance(job, PretrainingJob) and not (directory / job.path).exists():
             same = (path for path, settings in done if _serves(settings, job.settings))
             if path := next(same, None):
                 found[job.path] = path

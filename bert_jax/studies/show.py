@@ -14,7 +14,7 @@ from rich.table import Table
 from bert_jax.parallel.leases import Leases, Owner
 from bert_jax.studies.cost import Cost
 from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
-from bert_jax.studies.plan import Job, Plan, Pretraining
+from bert_jax.studies.plan import Job, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
 from bert_jax.workdir.grid import trials_done
@@ -62,7 +62,7 @@ def show_plan(
 def _columns(job: Job, cost: Cost) -> tuple[str, ...]:
     """Steps, FLOPs, time and disk, of which a measure may have none."""
     return (
-        f"{job.experiment.num_train_steps:,}" if isinstance(job, Pretraining) else "",
+        f"{job.experiment.num_train_steps:,}" if isinstance(job, PretrainingJob) else "",
         f"{cost.flops:.2g}" if cost.flops else "",
         duration(cost.seconds) if cost.flops else "",
         _size(cost.disk) if cost.disk else "",
@@ -120,7 +120,7 @@ def _progress(job: Job, directory: Path) -> str:
 
     Empty before the first row, and for other measures.
     """
-    if not isinstance(job, Pretraining):
+    if not isinstance(job, PretrainingJob):
         return _trials(directory / job.path)
     rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
     if not rows:

@@ -33,7 +33,7 @@ from bert_jax.studies.directory import (
 )
 from bert_jax.studies.measuring import Interrupted, measure
 from bert_jax.studies.places import Place
-from bert_jax.studies.plan import Job, Measuring, Plan, Pretraining
+from bert_jax.studies.plan import Job, MeasuringJob, Plan, PretrainingJob
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from data_pipeline.errors import UserError, may_pass
@@ -127,7 +127,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
 
 def _is_ready(job: Job, directory: Path) -> bool:
     """Whether the model of a measure is pretrained. If that failed, so has the measure."""
-    if isinstance(job, Pretraining):
+    if isinstance(job, PretrainingJob):
         return True
     ended = read_ended(directory / job.model.path)
     if ended and ended.error:
@@ -143,12 +143,12 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
     error = ""
     _say(f"{job.path}: begun")
     try:
-        pull_part(directory, str(job.path), leaves_checkpoints=isinstance(job, Pretraining))
+        pull_part(directory, str(job.path), leaves_checkpoints=isinstance(job, PretrainingJob))
         with _log(directory / job.path):
             match job:
-                case Pretraining():
+                case PretrainingJob():
                     status = _pretrain(job, plan, directory)
-                case Measuring():
+                case MeasuringJob():
                     found, status = _measure(job, directory, tasks), 0
     except (Interrupted, KeyboardInterrupt):
         return exit_status.SAVED
@@ -180,7 +180,7 @@ def _describe(problem: Exception, directory: Path) -> str:
     return f"{type(problem).__name__}: {problem}; {LOG_FILE} has the traceback"
 
 
-def _pretrain(job: Pretraining, plan: Plan, directory: Path) -> int:
+def _pretrain(job: PretrainingJob, plan: Plan, directory: Path) -> int:
     arm = job.path.parts[0]
     return pretrain(
         Pretrain(
@@ -193,7 +193,7 @@ def _pretrain(job: Pretraining, plan: Plan, directory: Path) -> int:
     )
 
 
-def _measure(job: Measuring, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
+def _measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
     """Measures a model, which another machine may have pretrained; what it leaves is for all machines."""
     pull_part(directory, str(job.model.path), leaves_checkpoints=True)
     try:

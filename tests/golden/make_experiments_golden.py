@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bert_jax.cli.experiments import describe
-from bert_jax.studies.plan import Pretraining, make_plan
+from bert_jax.studies.plan import PretrainingJob, make_plan
 from bert_jax.workdir.config_text import flatten
 from experiments import EXPERIMENTS, STUDIES
 
@@ -35,7 +35,7 @@ def golden_study(name: str) -> str:
             if "seed-0" not in job.path.parts:
                 continue
             settings = job.settings
-            if isinstance(job, Pretraining):
+            if isinstance(job, PretrainingJob):
                 settings = {path: value for path, value in settings.items() if of_base.get(path) != value}
             lines += [f"  {job.path}", *(f"    {path} = {value!r}" for path, value in settings.items())]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from bert_jax.formats.model_source import ModelSource
 from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.cost import Cost, costs
 from bert_jax.studies.measuring import finetune_arguments
-from bert_jax.studies.plan import Measuring, make_plan
+from bert_jax.studies.plan import MeasuringJob, make_plan
 from bert_jax.study import Arm, HeldoutLM
 from bert_jax.training.accounting import run_flops
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
@@ -41,7 +41,7 @@ def found() -> dict[str, Cost]:
             fingerprints=("", ""),
         )
         for job in plan.jobs
-        if isinstance(job, Measuring) and job.measure is TOPIC
+        if isinstance(job, MeasuringJob) and job.measure is TOPIC
     }
     return {str(path): cost for path, cost in costs(plan, loaded, lambda *_: SPEED).items()}
 

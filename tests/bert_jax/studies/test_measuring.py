@@ -12,7 +12,7 @@ from bert_jax.inference.sentence_scores import sentence_scores
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
-from bert_jax.studies.plan import Measuring, Pretraining
+from bert_jax.studies.plan import MeasuringJob, PretrainingJob
 from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
 from bert_jax.tasks import classify
 from bert_jax.tasks.finetuning.labelled_data import MACRO_F1, SCORERS, scorers
@@ -53,8 +53,8 @@ def run(directory: Path, model: str, what: Measure, path: str) -> tuple[dict, di
     """The measurement, and the items in its file."""
     experiment = Experiment()
     data = dataclasses.replace(experiment.data, corpus=str(directory / "corpus"))
-    pretrained = Pretraining(PurePosixPath(model), dataclasses.replace(experiment, data=data))
-    job = Measuring(PurePosixPath(path), pretrained, 10, what, {})
+    pretrained = PretrainingJob(PurePosixPath(model), dataclasses.replace(experiment, data=data))
+    job = MeasuringJob(PurePosixPath(path), pretrained, 10, what, {})
     (found,) = measure(job, directory, str(directory))
     with np.load(directory / path / found["items"]) as items:
         return found, dict(items)
@@ -102,8 +102,8 @@ def test_a_probe_computes_the_features_once_and_measures_each_layer_alone(
     flags = {"learning_rate": (0.5,), "batch_size": (4,), "epochs": (1.0,), "max_seq_length": 8}
 
     def probed(path: str, **more: object) -> list[dict]:
-        pretrained = Pretraining(PurePosixPath("masked"), experiment)
-        job = Measuring(PurePosixPath(path), pretrained, 10, probe, {**flags, **probe.flags_of(1), **more})
+        pretrained = PretrainingJob(PurePosixPath("masked"), experiment)
+        job = MeasuringJob(PurePosixPath(path), pretrained, 10, probe, {**flags, **probe.flags_of(1), **more})
         return list(measure(job, directory, str(directory)))
 
     together = probed("probe")
@@ -138,10 +138,10 @@ def test_each_metric_has_the_scale_of_its_own(
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "the cats sat\tx\na dog saw\ty\n" * 2)
     flags = {"learning_rate": (1e-3,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
-    pretrained = Pretraining(PurePosixPath("masked"), Experiment())
+    pretrained = PretrainingJob(PurePosixPath("masked"), Experiment())
     what = Finetuned("topic", "accuracy", "classify", str(tmp_path))
     path = PurePosixPath(f"by-{chosen_by}")
-    job = Measuring(path, pretrained, 10, what, {**flags, "metric": chosen_by})
+    job = MeasuringJob(path, pretrained, 10, what, {**flags, "metric": chosen_by})
     (found,) = measure(job, directory, str(directory))
     (result,) = read_results(directory / path)
     scales = {"accuracy": 100, "macro_f1": 1, "test_accuracy": 100, "test_macro_f1": 1}
@@ -156,9 +156,9 @@ def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Pat
         rows = ["the cats sat\tmany", "a dog saw the cat\tone"] * 4
         (topic / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     what = Finetuned("topic", "accuracy", "classify", "mats")
-    pretrained = Pretraining(PurePosixPath("masked"), Experiment())
+    pretrained = PretrainingJob(PurePosixPath("masked"), Experiment())
     for rate in (1e-3, 2e-3):
         flags = {"learning_rate": (rate,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
-        job = Measuring(PurePosixPath("trained"), pretrained, 10, what, flags)
+        job = MeasuringJob(PurePosixPath("trained"), pretrained, 10, what, flags)
         (found,) = measure(job, directory, str(directory))
         assert found["hyperparameters"] == f"lr{rate:g}-batch4-epochs1"

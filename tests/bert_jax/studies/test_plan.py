@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDetection
-from bert_jax.studies.plan import Measuring, Pretraining, make_plan, with_budget, with_steps
+from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
@@ -21,7 +21,7 @@ def paths(study: Study, scale: str) -> list[str]:
 def test_a_job_comes_after_those_that_it_needs_and_seeds_come_one_after_the_other() -> None:
     plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
     place = {job.path: number for number, job in enumerate(plan.jobs)}
-    measures = [job for job in plan.jobs if isinstance(job, Measuring)]
+    measures = [job for job in plan.jobs if isinstance(job, MeasuringJob)]
     assert measures
     assert all(place[job.model.path] < place[job.path] for job in measures)
     seeds = [int(job.path.parts[1].removeprefix("seed-")) for job in plan.jobs]
@@ -31,7 +31,7 @@ def test_a_job_comes_after_those_that_it_needs_and_seeds_come_one_after_the_othe
 def test_arms_of_one_experiment_share_its_pretraining() -> None:
     plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
     assert plan.runs["ltr", 1] is plan.runs["ltr_bilstm", 1]
-    runs = [job for job in plan.jobs if isinstance(job, Pretraining)]
+    runs = [job for job in plan.jobs if isinstance(job, PretrainingJob)]
     assert len(runs) == 3 * 2
     assert plan.measured["ltr", 1] != plan.measured["ltr_bilstm", 1]
 

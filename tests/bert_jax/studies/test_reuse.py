@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended, write_ended
-from bert_jax.studies.plan import Plan, Pretraining, make_plan
+from bert_jax.studies.plan import Plan, PretrainingJob, make_plan
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.study import Changes
 from bert_jax.workdir.record import RunRecord, write_record
@@ -25,7 +25,7 @@ def done(directory: Path, corpus: str, plan: Plan) -> Path:
     claim(directory, {"study": "tiny", "scale": "one"})
     check_unchanged(directory, plan, corpus, 30)
     for job in plan.jobs:
-        if isinstance(job, Pretraining) and job.path in (BASE, LTR):
+        if isinstance(job, PretrainingJob) and job.path in (BASE, LTR):
             error = "NaN" if job.path == LTR else ""
             (directory / job.path).mkdir(parents=True)
             write_record(directory / job.path, RunRecord(job.path.parts[0], job.experiment, corpus))

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.parallel.leases import Leases
 from bert_jax.studies.directory import LEASES_DIRECTORY, Ended, write_ended
-from bert_jax.studies.plan import Measuring, Pretraining, make_plan
+from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan
 from bert_jax.studies.show import show_status
 from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.grid import RESULT_FILE, TRIALS_DIRECTORY, write_trials
@@ -22,8 +22,8 @@ def never() -> None:
 
 def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
-    base, mlm, ltr = (job for job in plan.jobs if isinstance(job, Pretraining))
-    tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, Measuring))
+    base, mlm, ltr = (job for job in plan.jobs if isinstance(job, PretrainingJob))
+    tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, MeasuringJob))
     write_ended(tmp_path, base, Ended(base.settings, 3.0, "1 x cpu"))
     write_ended(tmp_path, failed, Ended(failed.settings, 3.0, "1 x cpu", error="no such file [/x]"))
     rows = [
