@@ -77,8 +77,8 @@ check_commit() {
       grep -oE '"commit": "[^"]+"' | tail -n 1 | cut -d '"' -f 4) ||
       fail "cannot read $workdir/config.json, which names the run's commit; pass --commit"
   elif [ -z "$commit" ]; then
-    changed=$(git -C "$here" status --porcelain bert_jax data_pipeline experiments tpu_host.sh 2>/dev/null |
-      sed 's/^...//' | paste -sd ' ') || true
+    changed=$(git -C "$here" status --porcelain bert_jax data_pipeline experiments tpu_host.sh \
+      setup.cfg pyproject.toml constraints.txt 2>/dev/null | sed 's/^...//' | paste -sd ' ') || true
     [ -z "$changed" ] || say "note: the hosts get HEAD, without what is not committed: $changed" >&2
   fi
   commit=$(git -C "$here" rev-parse --verify --quiet "${commit:-HEAD}^{commit}" 2>/dev/null || echo "$commit")

@@ -73,12 +73,11 @@ class Trained:
 
 def train_ours(job: Job) -> Trained:
     """The loop, the step and the batches of `bert-jax finetune`."""
-    from bert_jax.tasks.finetuning.predict import predict
-
     from bert_jax.config import OptimizerConfig
     from bert_jax.finetuning_config import FineTuningConfig, Trial
     from bert_jax.formats.open_model import open_model
     from bert_jax.parallel.interrupt import Interrupt
+    from bert_jax.tasks.finetuning.outputs import predict
     from bert_jax.tasks.finetuning.packing import find_packing
     from bert_jax.tasks.finetuning.trials import trial_config
     from bert_jax.training.checkpoints import load_params
@@ -302,7 +301,7 @@ def main() -> None:
 
     metrics = job.data.evaluate(timed)
     result = {
-        "metric": job.data.metrics[0],
+        "metric": job.data.metrics[0].name,
         "metrics": metrics,
         "steps": job.num_steps,
         "train_seconds": trained.seconds,

@@ -79,9 +79,12 @@ class BucketDirectory:
 
     def exists(self) -> bool:
         """Whether there is an object in it, or one of its name."""
+        return bool(self.list()) or self.own_object() is not None
+
+    def own_object(self) -> Object | None:
+        """The object of the directory's own name; None if there is none."""
         parent, _, name = self.url.rpartition("/")
-        is_bucket = parent == "gs:/"
-        return bool(self.list()) or not (is_bucket or BucketDirectory(parent).find(name) is None)
+        return None if parent == "gs:/" else BucketDirectory(parent).find(name)
 
     def find(self, name: str) -> Object | None:
         """One object, or None if it does not exist."""

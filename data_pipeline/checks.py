@@ -29,9 +29,15 @@ def _check_number(name: str, value: Any) -> None:
         raise UserError(f"{name} is {value!r}; it must be a number")
 
 
+def _check_whole(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not isinstance(value, numbers.Integral):
+        raise UserError(f"{name} is {value!r}; it must be a whole number")
+
+
 def check_positive(name: str, value: int) -> None:
     """Raises UserError unless a setting is at least 1 and an int32."""
-    _check_number(name, value)
+    _check_whole(name, value)
     if value < 1:
         raise UserError(f"{name} is {value}; it must be at least 1")
     if value > LARGEST:
@@ -69,6 +75,6 @@ def check_dropout_rate(name: str, value: float) -> None:
 
 def check_seed(name: str, value: int) -> None:
     """Raises UserError unless a setting is a uint32."""
-    _check_number(name, value)
+    _check_whole(name, value)
     if not 0 <= value < 2**32:
         raise UserError(f"{name} is {value}; it must be from 0 to {2**32 - 1}")

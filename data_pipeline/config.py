@@ -21,7 +21,7 @@ INSTALLED_DOCUMENTATION = "installed-documentation"
 SMALLEST_WEIGHT = 0.001
 """Smallest fraction of the rows that may come from a corpus: one in a block of the mixture."""
 
-_SPECIAL_TOKENS_OF_A_PAIR = 3
+_SHORTEST = 5  # [CLS] A [SEP] B [SEP]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Phase:
     """Fraction of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
 
     def __post_init__(self) -> None:
-        if self.max_seq_length <= _SPECIAL_TOKENS_OF_A_PAIR + 1:
-            raise UserError(f"max_seq_length is {self.max_seq_length}; it must be at least 5")
+        if self.max_seq_length < _SHORTEST:
+            raise UserError(f"max_seq_length is {self.max_seq_length}; it must be at least {_SHORTEST}")
         if not 0 <= self.max_predictions_per_seq < self.max_seq_length:
             raise UserError(
                 f"max_predictions_per_seq is {self.max_predictions_per_seq}; "

@@ -74,7 +74,7 @@ def fetch(url: str, kind: Kind = "") -> Path:
     if not found:
         return _fetch_object(source, target)
     if target.is_file():
-        target.unlink()
+        target.unlink(missing_ok=True)  # another process may fetch the same
     _copy_here(source, found, target, any(name.startswith(f"{CHECKPOINTS_DIRECTORY}/") for name in found))
     return target
 
@@ -245,17 +245,17 @@ def _copy_here(
     wanted = {name: one for name, one in found.items() if _is_copied(name, leaves_checkpoints)}
     for name, path in _files(target, leaves_checkpoints).items():
         if name not in wanted:
-            path.unlink()  # another start may have removed it from the bucket
+            path.unlink(missing_ok=True)  # another start may have removed it from the bucket
     source.download(target, wanted)
     if leaves_checkpoints:
         write_json(target / _COPIED, _hashes(target))
 
 
 def _fetch_object(source: BucketDirectory, target: Path) -> Path:
-    parent, _, name = source.url.rpartition("/")
-    found = BucketDirectory(parent).find(name) if parent != "gs:/" else None
+    found = source.own_object()
     if found is None:
         raise UserError(f"there is nothing at {source.url}; name a directory or an object that exists")
+    parent, _, name = source.url.rpartition("/")
     BucketDirectory(parent).download(target.parent, {name: found})
     return target
 

@@ -83,7 +83,7 @@ class Pod:
             "JAX_NUM_PROCESSES": str(count),
             "JAX_PROCESS_ID": str(number),
             # How long the others wait for a process that is killed before all have met.
-            "BERT_JAX_CONNECT_SECONDS": "120",
+            "BERT_JAX_CONNECT_SECONDS": self._environment.get("BERT_JAX_CONNECT_SECONDS", "120"),
             "BERT_JAX_HEARTBEAT_SECONDS": os.environ.get("BERT_JAX_HEARTBEAT_SECONDS", "10"),
         }
         with self.logs[number].open("ab") as log:

@@ -35,13 +35,16 @@ def bert_jax(*args: str, chips: int) -> str:
     return done.stdout
 
 
-def test_each_process_sees_one_chip() -> None:
+def test_each_process_sees_one_chip(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").touch()  # a file of the user, which is not the package
     ask = (
         "import os; from bert_jax.parallel.chips import find_chips; found = find_chips(); "
         "os.environ.update(found.environments[1]); "
         "import jax; print(found.platform, len(found.environments), jax.device_count())"
     )
-    said = subprocess.check_output([sys.executable, "-c", ask], env=with_chips(CHIPS), text=True)
+    said = subprocess.check_output(
+        [sys.executable, "-P", "-c", ask], env=with_chips(CHIPS), text=True, cwd=tmp_path
+    )
     assert said.split() == ["cpu", str(CHIPS), "1"]
 
 

@@ -217,7 +217,7 @@ def test_wrong_command_lines(
 
 def test_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = error_of(arguments(tmp_path / "new" / "w", tmp_path / "nowhere"), capsys)
-    assert str(tmp_path / "nowhere") in line
+    assert f"{tmp_path / 'nowhere'} is not a corpus; give a directory made by" in line
     assert not (tmp_path / "new").exists(), "a refused run left something behind"
 
 
@@ -250,7 +250,6 @@ def test_vocabulary_larger_than_the_model(
 ) -> None:
     line = error_of(arguments(tmp_path / "w", corpus, "--model.vocab-size", "19"), capsys)
     assert not (tmp_path / "w").exists(), "a refused run left something behind"
-    assert "20" in line
     assert "--model.vocab-size 20" in line
 
 
@@ -275,12 +274,11 @@ def test_a_corpus_that_is_the_work_directory(
     assert {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()} == before
 
 
-def test_batch_that_devices_cannot_share(
+def test_a_mesh_that_the_devices_cannot_form(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--parallel.accumulation-steps", "7", "--global-batch-size", "7", "--parallel.fsdp", "16"]
-    line = error_of(arguments(tmp_path / "w", corpus, *flags), capsys)
-    assert "fsdp" in line
+    line = error_of(arguments(tmp_path / "w", corpus, "--parallel.fsdp", "16"), capsys)
+    assert "parallel.fsdp x parallel.tensor is 16, which does not divide" in line
 
 
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -463,7 +461,7 @@ def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "metrics.jsonl", "tensorboard", "checkpoints"])
-def test_what_is_no_runs_is_left_alone(
+def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(
     name: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workdir = tmp_path / "w"

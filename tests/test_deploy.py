@@ -3,8 +3,10 @@
 `.ci/run` reads them with the tools' own parsers, too (`tests/deploy_parsers.py`).
 """
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,17 @@ def test_jobset_does_not_run_again_what_would_fail_again() -> None:
     (reaction,) = jobset["spec"]["failurePolicy"]["rules"]
     assert (rule["action"], reaction["action"]) == ("FailJob", "FailJobSet")
     assert job["backoffLimit"] == 0, "all hosts start again together, never one alone"
+
+
+def test_machines_of_skypilot_know_their_place(tmp_path: Path) -> None:
+    task = yaml.safe_load((DEPLOY / "skypilot_gpu.yaml").read_text(encoding="utf-8"))
+    program = tmp_path / "bert-jax" / "venv" / "bin" / "bert-jax"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/bash\necho "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"\n', encoding="utf-8"
+    )
+    program.chmod(0o755)
+    given = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
+    environment = {**task["envs"], "HOME": str(tmp_path), "PATH": os.environ["PATH"], **given}
+    shown = subprocess.check_output(["bash", "-c", task["run"]], env=environment, text=True)
+    assert shown == "10.0.0.1:8476 2 1\n"

@@ -94,7 +94,7 @@ def test_trials_that_diverge_are_worst_by_every_metric(grid: Path) -> None:
     assert results(grid)["best"]["trial"] == FIRST
 
 
-def test_one_that_the_task_lacks_is_refused(grid: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_metric_that_the_task_lacks_is_refused(grid: Path, capsys: pytest.CaptureFixture) -> None:
     assert finetune(grid, "2e-3", "--metric=f1") == 2
     assert "--metric is 'f1'; valid: accuracy, macro_f1, matthews" in capsys.readouterr().err
     assert len(list((grid / "out" / "trials").iterdir())) == 1

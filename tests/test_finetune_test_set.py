@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.finetuning_config import FineTuningConfig
+from bert_jax.formats.open_model import open_model
 from bert_jax.tasks import TASKS, tagging
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -135,6 +137,19 @@ def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
     assert (tmp_path / "out" / "best" / "metrics.jsonl").read_bytes() == curve
 
 
+def test_the_best_probe_of_an_earlier_start_predicts_a_new_test_set(model: Path, tmp_path: Path) -> None:
+    """Its layer may be one whose features the later start does not compute."""
+    write(tmp_path, "classify", "")
+    (tmp_path / "test.tsv").unlink()
+    layers = range(open_model(model).config.num_layers + 1)
+    flags = ["--frozen-layers", str(layers[-1]), "--features.combine=each", "--features.layers"]
+    metrics(model, tmp_path, "classify", *flags, str(layers[0]), str(layers[-1]))
+    best = json.loads((tmp_path / "out" / "results.json").read_text())["best"]["layer"]
+    (other,) = {layers[0], layers[-1]} - {best}
+    (tmp_path / "test.tsv").write_text(TEXTS)
+    assert "test_accuracy" in metrics(model, tmp_path, "classify", *flags, str(other))
+
+
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
     _, dev, suffix = DATA[task]
@@ -148,13 +163,15 @@ def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) 
     }
     assert load(tmp_path, task, dev.replace(*changed[task])).test_fingerprint != with_one
     (tmp_path / f"test{suffix}").unlink()
-    settings: Any = TASKS[task].settings()
-    data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer", "$", "#"))
-    assert data.test_fingerprint == ""
+    assert read(tmp_path, task).test_fingerprint == ""
 
 
 def load(directory: Path, task: str, test: str) -> Any:
     write(directory, task, test)
+    return read(directory, task)
+
+
+def read(directory: Path, task: str) -> Any:
     settings: Any = TASKS[task].settings()
     return settings.load(task, str(directory), read_model_tokenizer(directory / "tokenizer", "$", "#"))
 
@@ -170,6 +187,13 @@ def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Pa
     assert data.evaluate(apply) == pytest.approx(metrics)
     of_test = {f"test_{name}": value for name, value in metrics.items()}
     assert data.finish(apply, tmp_path).metrics == pytest.approx(metrics | of_test)
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_metrics_that_may_choose_the_best_trial_are_shown(tmp_path: Path, task: str) -> None:
+    data = load(tmp_path, task, DATA[task][1])
+    head = TASKS[task].settings().head(task, FineTuningConfig())
+    assert {metric.name for metric in data.metrics} <= {metric.name for metric in head.metrics}
 
 
 def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_gelu_that_the_directory_does_not_say_is_named(
 
 
 @pytest.mark.parametrize("gelu", ["gelu_tanh", pytest.param("gelu_exact", marks=pytest.mark.slow)])
-def test_it_is_taken_from_the_flag(
+def test_the_gelu_is_taken_from_the_flag(
     gelu: str, corpus: Path, google: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(further(tmp_path / "w", corpus, google, "--model.activation", gelu, *ONE_STEP)) == 0

@@ -1,4 +1,7 @@
-"""Every test is run by `.ci/run`; what needs an extra that is missing is skipped, unless it was asked for."""
+"""Every test is run by `.ci/run`, except those that need BERT_JAX_POD_KILLS or BERT_JAX_TEST_DATA.
+
+What needs an extra that is missing is skipped, unless it was asked for.
+"""
 
 import configparser
 import itertools

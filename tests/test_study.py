@@ -249,7 +249,7 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
         ),
         (
             'dataclasses.replace(TOPIC, flags={"epochs": (0.0,)})',
-            "epochs",
+            "epochs is 0; it must be above 0 and finite",
         ),
         (
             'dataclasses.replace(TOPIC, flags={"metric": "f7"})',

@@ -52,15 +52,20 @@ def run(args: Compile) -> int:
 
 def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | None:
     """Returns the report for one batch size; prints that it does not fit, and returns None, if so."""
-    phase, chips = args.experiment.data.phases[args.phase], len(where.devices)
-    rows = args.experiment.largest_batch(phase) if batch_per_chip is None else batch_per_chip * chips
-    batch = rows / chips
-    _say(f"compiling {args.name} for {where.name}, {batch:g} sequences a chip")
+    phase, devices = args.experiment.data.phases[args.phase], len(where.devices)
+    rows = args.experiment.largest_batch(phase) if batch_per_chip is None else batch_per_chip * devices
+    batch = f"{rows / devices:g} sequences a {_device(where)}"
+    _say(f"compiling {args.name} for {where.name}, {batch}")
     try:
         return compile_step(args.experiment.with_batches_of(rows), phase, where)
     except TooLarge as error:
-        _say(f"{batch:g} sequences a chip do not fit: {error}")
+        _say(f"{batch} do not fit: {error}")
         return None
+
+
+def _device(where: Slice) -> str:
+    """What has its own share of the batch: a chip, or one of the two devices of TPU7x's chips."""
+    return "chip" if where.chip.devices == 1 else "device"
 
 
 def _say(line: str) -> None:
@@ -69,8 +74,9 @@ def _say(line: str) -> None:
 
 def _print(args: Compile, where: Slice, report: Report) -> None:
     console = Console(highlight=False)
-    count, chips = where.chip.devices, f"{math.prod(where.sides)} chips"
-    device, chips = ("chip", chips) if count == 1 else ("device", f"{chips} of {count} devices")
+    device, chips = _device(where), f"{math.prod(where.sides)} chips"
+    if device != "chip":
+        chips += f" of {where.chip.devices} devices"
     console.print(
         f"{args.name} on {where.name}: {chips}, {report.batch:g} x {report.length} a {device}, "
         f"compiled in {report.compile_seconds:.0f} s"

@@ -34,7 +34,7 @@ def run(args: Convert) -> None:
         print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a {mask}."')
 
 
-def _describe(model: "PretrainedModel") -> str:
+def _describe(model: PretrainedModel) -> str:
     """One line on a model: what it consists of, what it lacks and which parts were left out."""
     config = model.config
     casing = f"{model.vocabulary.casing}, " if model.vocabulary else ""

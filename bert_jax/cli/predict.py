@@ -5,7 +5,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from bert_jax.cli.flags.predict import Predict
 from bert_jax.tasks.finetuning.predictor import Predictor
-from bert_jax.training.failures import too_little_memory_named
+from bert_jax.training.failures import out_of_memory_with_advice
 from data_pipeline.checks import check_positive
 from data_pipeline.directories import check_new_file, directory_of
 from data_pipeline.errors import UserError
@@ -31,14 +31,14 @@ def run(args: Predict) -> None:
     predictor = Predictor(
         args.model, args.batch_size, lambda count: display.advance(done, count), args.encoding
     )
-    with too_little_memory_named("make --batch-size smaller"), directory_of(args.output), display:
+    with out_of_memory_with_advice("make --batch-size smaller"), directory_of(args.output), display:
         count = predictor.predict_file(args.input, args.output)
     print(f"{count:,} {'example' if count == 1 else 'examples'}: {args.output}")
     if predictor.cut_warning:
         print(f"warning: {predictor.cut_warning}")
 
 
-def _count_on_terminal() -> "Progress":
+def _count_on_terminal() -> Progress:
     """A running count of sequences. Files are read in parts, so their total is unknown."""
     columns = TextColumn("{task.completed:,.0f} sequences"), TimeElapsedColumn()
     console = Console(stderr=True)

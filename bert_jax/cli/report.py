@@ -57,7 +57,7 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
             raise not_finished(directory)
 
 
-def _write_files(args: Report, groups: "Sequence[Group]", scores: "Sequence[Score]") -> None:
+def _write_files(args: Report, groups: Sequence[Group], scores: Sequence[Score]) -> None:
     if args.csv:
         _write_csv(args.csv, pretraining.table(groups) if groups else finetuning.table(scores))
         print(f"wrote {args.csv}")
@@ -77,7 +77,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _print_groups(groups: "Sequence[Group]") -> None:
+def _print_groups(groups: Sequence[Group]) -> None:
     scores = [group.metrics() for group in groups]
     metrics = list(dict.fromkeys(metric for of_group in scores for metric in of_group))
     rows = [
@@ -100,7 +100,7 @@ def _print_groups(groups: "Sequence[Group]") -> None:
         print(f"note: {line}")
 
 
-def _print_scores(scores: "Sequence[Score]") -> None:
+def _print_scores(scores: Sequence[Score]) -> None:
     columns = find_columns(scores)
     lines = by_line(scores, columns)
     # A mean over tasks is meaningful only if every line has a score in each, and all are on the same scale
@@ -121,7 +121,7 @@ def _print_scores(scores: "Sequence[Score]") -> None:
     _print_table("development set", ["model", *headings, *(["mean\nof tasks"] if averaged else [])], rows)
 
 
-def _show(cell: "Cell | None") -> str:
+def _show(cell: Cell | None) -> str:
     """Mean and deviation over pretraining seeds, then over fine-tuning seeds, then the paper's number."""
     if cell is None:
         return ""
@@ -140,7 +140,7 @@ def _show(cell: "Cell | None") -> str:
     return "\n".join([*lines, *([] if published is None else [f"paper {published:.4f}"])])
 
 
-def _published(score: "Score") -> float | None:
+def _published(score: Score) -> float | None:
     """What a paper reports for a score's experiment as it is, in the unit of its metric; None if nothing."""
     known = score.pretraining
     if known is None or score.variant or known.experiment not in EXPERIMENTS:

@@ -34,7 +34,7 @@ _CLASS_OF_HEAD = {
     "next_sentence": "BertForNextSentencePrediction",
     "replaced_token": "ElectraForPreTraining",
 }
-"""The classes of models that have one head of no objective of their own."""
+"""Head -> BERT's name of the class for a model without an objective that has this head."""
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertLMHeadModel", "ElectraForPreTraining")
 """Classes of pretrained models to which a pooler would be an unexpected key."""
 _POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")

@@ -75,7 +75,8 @@ def rows_of_parts(
     Raises:
       UserError: the format has no such part.
     """
-    for setting in missing_parts(parts, model):
+    if missing := missing_parts(parts, model):
+        setting = missing[0]
         known = ", ".join(map(str, parts[setting]))
         raise UserError(
             f"{project} has no {family} with {setting} {getattr(model, setting)}, only {known}; "

@@ -39,7 +39,7 @@ _PADDED_AXES: dict[Output, tuple[int, ...]] = {
     "attention_maps": (2, 3),
 }
 _TOKENS_IN_A_BATCH = 4096
-_TEXTS_IN_A_WINDOW = 64
+_TEXTS_IN_A_PART = 64
 # A pair with more characters than this for each position is truncated before its texts are joined.
 _LONG_PAIR = 8
 
@@ -96,7 +96,7 @@ class Bert:
         if isinstance(texts, str):
             raise UserError("encode takes a list of texts, not one string")
         outputs = self._default_outputs() if outputs is None else tuple(outputs)
-        parts = list(self.encode_windows(texts, outputs, layers))
+        parts = list(self.encode_parts(texts, outputs, layers))
         cut = sum(part.cut for part in parts)
         if cut:
             longest = self.pretrained.config.max_position_embeddings
@@ -109,7 +109,7 @@ class Bert:
             joined["pooled_output"] = np.array(joined["pooled_output"], np.float32).reshape(-1, width)
         return Encoded(cut=cut, **joined)
 
-    def encode_windows(
+    def encode_parts(
         self, texts: Iterable[Text], outputs: Sequence[Output], layers: Sequence[int] | None = None
     ) -> Iterator[Encoded]:
         """Like `encode`, for any number of texts: yields the results of 64 texts at a time, in order.
@@ -131,8 +131,8 @@ class Bert:
             self.pretrained.require("pooler", "the pooled output")
         kept = tuple(range(depth + 1) if layers is None else layers)
         remaining = iter(texts)
-        while window := list(itertools.islice(remaining, _TEXTS_IN_A_WINDOW)):
-            yield self._encode_window(self._tokenize(window), names, kept)
+        while part := list(itertools.islice(remaining, _TEXTS_IN_A_PART)):
+            yield self._encode_part(self._tokenize(part), names, kept)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
         """The likeliest (token, probability) pairs for each [MASK] of a text; see `inference.fill_mask`."""
@@ -146,7 +146,7 @@ class Bert:
         longest = self.pretrained.config.max_position_embeddings
         return tokenize(self.pretrained.tokenizer, self._tokenizer, longest, texts)
 
-    def _encode_window(
+    def _encode_part(
         self, encodings: list[Encoding], outputs: tuple[Output, ...], layers: tuple[int, ...]
     ) -> Encoded:
         for encoding in encodings:

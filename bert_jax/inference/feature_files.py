@@ -57,8 +57,8 @@ def write_features(
     """
     counts: collections.Counter[str] = collections.Counter()
     with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
-        windows = model.encode_windows(_read_texts(texts, source), ("hidden_states",), layers)
-        _WRITERS[output.suffix](file, _pooled(windows, layers, pooling, counts), pooling)
+        parts = model.encode_parts(_read_texts(texts, source), ("hidden_states",), layers)
+        _WRITERS[output.suffix](file, _pooled(parts, layers, pooling, counts), pooling)
     return Counts(counts["texts"], counts["cut"])
 
 
@@ -70,13 +70,13 @@ def check_output(output: Path) -> None:
 
 
 def _pooled(
-    windows: Iterator[Encoded], layers: Sequence[int], pooling: Pooling, counts: collections.Counter[str]
+    parts: Iterator[Encoded], layers: Sequence[int], pooling: Pooling, counts: collections.Counter[str]
 ) -> Iterator[Part]:
-    for window in windows:
-        counts.update(texts=len(window.tokens), cut=window.cut)
-        states = window.hidden_states or []
+    for part in parts:
+        counts.update(texts=len(part.tokens), cut=part.cut)
+        states = part.hidden_states or []
         vectors = {f"layer_{n}": [_pool(text[i], pooling) for text in states] for i, n in enumerate(layers)}
-        yield window.tokens, vectors
+        yield part.tokens, vectors
 
 
 def _pool(x_TD: np.ndarray, pooling: Pooling) -> np.ndarray:

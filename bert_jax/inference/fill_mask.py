@@ -31,7 +31,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
 
     Raises:
       UserError: the text has no [MASK] or is too long for the model; the model reads in one direction
-        or has no language model head; `top_k` is another number.
+        or has no language model head; `top_k` is out of range.
     """
     ids = _encode(model, text)
     mask = special_tokens(model.tokenizer).mask

@@ -47,15 +47,13 @@ class Context(NamedTuple):
 
     def at(self, columns: jax.Array) -> "Context":
         """The same for the queries in some columns of the row, int [B, Q]."""
-        queries = jnp.take_along_axis(jnp.broadcast_to(self.keys, self._shape(columns)), columns, axis=1)
+        shape = (columns.shape[0], self.keys.shape[-1])
+        queries = jnp.take_along_axis(jnp.broadcast_to(self.keys, shape), columns, axis=1)
         if self.bias.shape[2] == 1:
             return self._replace(queries=queries)
         # Causal, packed or in a window: the bias depends on the query.
         bias = jnp.take_along_axis(self.bias, columns[:, None, :, None], axis=2)
         return Context(bias, queries, self.keys)
-
-    def _shape(self, columns: jax.Array) -> tuple[int, int]:
-        return columns.shape[0], self.keys.shape[-1]
 
 
 def attention_bias(

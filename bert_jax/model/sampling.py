@@ -13,7 +13,6 @@ from bert_jax.model.positions import positions_of
 from bert_jax.model.threefry import threefry2x32
 from bert_jax.task import Batch
 
-_ROUNDS = 13
 # 2^32 divided by the golden ratio: its multiples lie far from each other.
 _STRIDE = 0x9E3779B9
 
@@ -33,7 +32,7 @@ def sample(logits_BPV: jax.Array, batch: Batch, key: jax.Array) -> jax.Array:
     slots_BP1 = _hash_slots(batch)[..., None]
     tokens_V = jax.lax.iota(jnp.uint32, logits_BPV.shape[-1])
     slots_BPV, tokens_BPV = jnp.broadcast_arrays(slots_BP1, tokens_V)
-    bits, _ = threefry2x32((key0, key1), (slots_BPV, tokens_BPV), _ROUNDS)
+    bits, _ = threefry2x32((key0, key1), (slots_BPV, tokens_BPV))
     # 23 bits and a half: never 0 or 1, of which the logarithms below are infinite.
     uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2.0**-23
     return jnp.argmax(logits_BPV - jnp.log(-jnp.log(uniform)), axis=-1).astype(jnp.int32)
@@ -60,7 +59,7 @@ def _hash_sequences(batch: Batch, columns: jax.Array) -> jax.Array:
     """uint32 [B, Q] of the tokens, in their order, of the sequences to which the columns [B, Q] belong."""
     ids, positions = batch["input_ids"], _positions(batch)
     zero = jnp.uint32(0)
-    tokens, _ = threefry2x32((zero, zero), (ids.astype(jnp.uint32), positions.astype(jnp.uint32)), _ROUNDS)
+    tokens, _ = threefry2x32((zero, zero), (ids.astype(jnp.uint32), positions.astype(jnp.uint32)))
     counts_BQT = jnp.broadcast_to(batch["input_mask"][:, None, :] > 0, (*columns.shape, ids.shape[-1]))
     instances = instances_of(batch)
     if instances is not None:

@@ -26,7 +26,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         place = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
         column = column + place * jnp.uint32(math.prod(shape[axis + 1 :]))
     # The second word of a block is not used: computing it is cheaper than moving it to other elements.
-    return threefry2x32((key0, key1), (row, column), _ROUNDS)[0]
+    return threefry2x32((key0, key1), (row, column))[0]
 
 
 def keep(
@@ -48,14 +48,14 @@ def keep(
     head, row, column = (jax.lax.broadcasted_iota(jnp.uint32, words_of_keys, axis) for axis in range(3))
     if first_query is not None:
         column = column + first_query
-    words = threefry2x32((key0, key1), ((first_head + head) * (length // 4) + row, column), _ROUNDS)
+    words = threefry2x32((key0, key1), ((first_head + head) * (length // 4) + row, column))
     # The upper and the lower 16 bits of a word, as signed numbers: the chip cannot compare unsigned ones.
     draws = [draw.astype(jnp.int32) for word in words for draw in (word, word << jnp.uint32(16))]
     return jnp.concatenate(draws, axis=1) >= (dropped << 16) - (1 << 31)
 
 
 def threefry2x32(
-    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array], rounds: int
+    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array], rounds: int = _ROUNDS
 ) -> tuple[jax.Array, jax.Array]:
     """Two random words, uint32 of the counters' shape, from two words of key (Salmon et al. 2011, "Parallel
     random numbers: as easy as 1, 2, 3")."""

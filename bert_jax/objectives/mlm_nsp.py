@@ -61,18 +61,20 @@ class MaskedLMAndNSP(MaskedLM):
     def numerators(self, outputs: Logits, batch: Batch) -> Sums:
         is_instance = packed_rows.instance_weights(batch)
         loss, correct = cross_entropy.cross_entropy(outputs[1], batch["next_sentence_labels"])
-        of_pairs = {"loss": (loss * is_instance).sum(), "correct": (correct * is_instance).sum()}
-        sums = super().numerators(outputs, batch)
-        return sums | {f"{self.pair}_{name}": value for name, value in of_pairs.items()}
+        of_pairs = {
+            f"{self.pair}_loss": (loss * is_instance).sum(),
+            f"{self.pair}_correct": (correct * is_instance).sum(),
+        }
+        return super().numerators(outputs, batch) | of_pairs
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         return super().loss(sums, totals) + sums[f"{self.pair}_loss"] / jnp.maximum(totals["examples"], 1.0)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         row, examples = super().means(sums), max(sums["examples"], 1.0)
-        means = {name: sums[f"{self.pair}_{name}"] / examples for name in ("loss", "correct")}
-        of_pairs = {f"{self.pair}_loss": means["loss"], f"{self.pair}_accuracy": means["correct"]}
-        return {**row, **of_pairs, "loss": row["loss"] + means["loss"]}
+        loss, correct = (sums[f"{self.pair}_{name}"] / examples for name in ("loss", "correct"))
+        of_pairs = {f"{self.pair}_loss": loss, f"{self.pair}_accuracy": correct}
+        return {**row, **of_pairs, "loss": row["loss"] + loss}
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         counts = np.asarray(packed_rows.instance_weights(batch)) > 0  # type: ignore[arg-type]

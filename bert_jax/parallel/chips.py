@@ -39,7 +39,7 @@ def find_chips() -> Chips:
     flags = os.environ.get("XLA_FLAGS", "")
     if os.environ.get("JAX_PLATFORMS") == "cpu" and "device_count" not in flags:
         return Chips("cpu", ({},))
-    said = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True).stdout.split()
+    said = subprocess.run([sys.executable, "-P", "-c", _ASK], capture_output=True, text=True).stdout.split()
     platform, count = (said[0], int(said[1])) if said else ("cpu", 1)
     if platform == "cpu":  # several if XLA_FLAGS says so; the last of two values counts
         return Chips(platform, ({"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=1"},) * count)

@@ -66,7 +66,8 @@ class Leases:
         """
         self._parent = os.getppid() if ends_with_parent else None
         self._store = store_of(place) if isinstance(place, Path) else place
-        self._renewal, self._free = seconds_between_renewals, seconds_until_free
+        self._seconds_between_renewals = seconds_between_renewals
+        self._seconds_until_free = seconds_until_free
         self._owner = this_owner()
         self._seen: dict[str, tuple[tuple[int, str], float]] = {}
 
@@ -135,13 +136,13 @@ class Leases:
         if before != newest:
             self._seen[name] = newest, time.monotonic()
             return False
-        return time.monotonic() > since + self._free
+        return time.monotonic() > since + self._seconds_until_free
 
     def _renew_until(
         self, name: str, held: list[int], ended: threading.Event, on_lost: Callable[[], None]
     ) -> None:
         """Renews a lease, whose number is in `held`, until `ended`."""
-        while not ended.wait(self._renewal):
+        while not ended.wait(self._seconds_between_renewals):
             # A full disk, or storage that is gone for a moment, is left to the next time.
             with contextlib.suppress(OSError, UserError):
                 renewed = None

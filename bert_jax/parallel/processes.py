@@ -318,8 +318,8 @@ def _vote(action: Callable[[], T]) -> tuple[T, list[Any]]:
     """Runs an action in every process; returns its local result, and a list of the results of all processes
     (None for those that are not JSON values). Raises RefusedByAllError in all if it failed in one of several.
 
-    All exchanges of JSON values use the same ballots, so a process still learns of another's failure if
-    that happened in a different exchange.
+    Every exchange sends the same kind of message, a value or an error, so a process learns of another's
+    failure even if that happened in a different exchange.
     """
     if count() == 1:
         value = action()

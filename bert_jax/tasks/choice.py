@@ -29,7 +29,7 @@ from bert_jax.tasks.finetuning.head import (
 )
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY, LabelledData, scorers
 from bert_jax.tasks.finetuning.outputs import outputs_of
-from bert_jax.tasks.finetuning.predict_records import RECORDS_AT_ONCE, in_parts, predict_records
+from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.tasks.choice import (
     CHOICE_FIELDS,
@@ -106,7 +106,7 @@ class Settings(Flags, TaskSettings):
         test = find_split(Path(data), "test")
         return {"train": train, "dev": dev, **({"test": read(test)} if test else {})}
 
-    def head(self, task: str, config: FineTuningConfig) -> "Choice":
+    def head(self, task: str, config: FineTuningConfig) -> Choice:
         """A score for each choice."""
         return Choice(config, (ACCURACY,))
 
@@ -125,8 +125,7 @@ class Settings(Flags, TaskSettings):
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"context", "choices"}, optionally with "question"."""
         records = as_records(examples, CHOICE_FIELDS)
-        read = [json_example(record.without("label")) for record in records]
-        return [one for part in in_parts(iter(read), RECORDS_AT_ONCE) for one in self._predict(part, model)]
+        return list(self._predict([json_example(record.without("label")) for record in records], model))
 
     def _predict(self, examples: Sequence[ChoiceExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
         rows = choice_rows(examples, model.plain_tokenizer, self.max_seq_length)

@@ -169,7 +169,7 @@ class Settings(Flags, TaskSettings):
             {name: encode_queries(split, plain, self.max_seq_length) for name, split in splits.items()},
         )
 
-    def head(self, task: str, config: FineTuningConfig) -> "Ranking":
+    def head(self, task: str, config: FineTuningConfig) -> Ranking:
         """A vector for each text."""
         return (Triplet if self.loss == "triplet" else InBatch)(config, (*METRICS, ACCURACY))
 
@@ -201,7 +201,7 @@ class Settings(Flags, TaskSettings):
         """Predicts dicts {"query", "candidates"}."""
         queries = [read_candidates([record]) for record in as_records(examples, QUERY_FIELDS)]
         pairs = zip(queries, self._score(queries, model), strict=True)
-        return [{"ranked": describe(query, scores)["ranked"]} for query, scores in pairs]
+        return [{"ranked": rank_candidates(query, scores)} for query, scores in pairs]
 
     def _score(self, queries: Sequence[RankingQuery], model: AppliedModel) -> list[np.ndarray]:
         encoded = encode_queries(queries, model.plain_tokenizer, self.max_seq_length)
@@ -276,7 +276,10 @@ class RankingData:
         """Writes `predictions-SPLIT.jsonl`: each query's candidates, best first, with their cosines."""
         scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
         for name, queries in self._queries.items():
-            lines = (describe(query, row) for query, row in zip(queries, scores[name], strict=True))
+            lines = (
+                {"query": query.query, "ranked": rank_candidates(query, row)}
+                for query, row in zip(queries, scores[name], strict=True)
+            )
             write_lines(directory / f"predictions-{name}.jsonl", lines)
         return Outcome(
             self._score(scores),
@@ -311,7 +314,7 @@ def order(
     records: Sequence[Record], query: RankingQuery, scores: np.ndarray
 ) -> tuple[Sequence[Record], list[dict[str, Any]]]:
     """The records of a query and a prediction for each; if each is one candidate, the best comes first."""
-    ranked = describe(query, scores)["ranked"]
+    ranked = rank_candidates(query, scores)
     if "candidates" in records[0].fields:
         return records, [{"ranked": ranked}]
     places = np.argsort(-scores, kind="stable")
@@ -319,21 +322,20 @@ def order(
     return [records[place] for place in places], found
 
 
-def describe(query: RankingQuery, scores: np.ndarray) -> dict[str, Any]:
-    """The prediction for a query: its candidates, best first, with their relevance if it is known."""
-    ranked = [
+def rank_candidates(query: RankingQuery, scores: np.ndarray) -> list[dict[str, Any]]:
+    """The query's candidates, best first, with their relevance if it is known."""
+    return [
         {"candidate": query.candidates[place], "score": round(float(scores[place]), 6)}
         | ({"relevance": query.relevance[place]} if query.relevance else {})
         for place in np.argsort(-scores, kind="stable")
     ]
-    return {"query": query.query, "ranked": ranked}
 
 
 def top_answers(queries: Sequence[RankingQuery], scores: Sequence[np.ndarray]) -> list[dict[str, str]]:
     """Rows of a table: the best answers to the first few queries."""
     rows = []
-    for query, row in list(zip(queries, scores, strict=True))[:_QUERIES_SHOWN]:
-        for rank, one in enumerate(describe(query, row)["ranked"][:_ANSWERS_SHOWN], 1):
+    for query, row in zip(queries[:_QUERIES_SHOWN], scores[:_QUERIES_SHOWN], strict=True):
+        for rank, one in enumerate(rank_candidates(query, row)[:_ANSWERS_SHOWN], 1):
             rows.append(
                 {
                     "query": query.query if rank == 1 else "",

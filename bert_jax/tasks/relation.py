@@ -145,7 +145,7 @@ class Settings(Flags, TaskSettings):
             tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
         return RelationData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
-    def head(self, task: str, config: FineTuningConfig) -> "Relation":
+    def head(self, task: str, config: FineTuningConfig) -> Relation:
         """A score of every relation for the two entities."""
         return Relation(config, (_SEMEVAL_F1, MACRO_F1, ACCURACY))
 

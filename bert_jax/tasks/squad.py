@@ -33,6 +33,7 @@ from data_pipeline.tasks.squad.answers import (
     AnswerSearch,
     Candidate,
     PredictedAnswer,
+    SquadVersion,
     find_best_answers,
     write_answers,
 )
@@ -134,7 +135,7 @@ class Settings(Flags, TaskSettings):
             )
         return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
 
-    def head(self, task: str, config: FineTuningConfig) -> "Spans":
+    def head(self, task: str, config: FineTuningConfig) -> Spans:
         """A score for each token as the start and as the end of the answer."""
         return Spans(config, (F1, EXACT_2 if task == "squad2" else EXACT, ACCURACY))
 
@@ -149,7 +150,7 @@ class Settings(Flags, TaskSettings):
             return predict_records(job, read, read_question, predict, at_once=_QUESTIONS_AT_ONCE)
         examples = read_unanswered(job.input)
         found: dict[str, Any] = {}
-        for part in in_parts(iter(examples), _QUESTIONS_AT_ONCE):
+        for part in in_parts(examples, _QUESTIONS_AT_ONCE):
             found |= zip((example.id for example in part), self._predict(part, job.model), strict=True)
         job.write_text([[as_json(add_predictions(job.input, found), indent=1) + "\n"]])
         return len(examples)
@@ -157,7 +158,7 @@ class Settings(Flags, TaskSettings):
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"question", "context"}."""
         questions = [read_question(record) for record in as_records(examples, QUESTION_FIELDS)]
-        parts = in_parts(iter(questions), _QUESTIONS_AT_ONCE)
+        parts = in_parts(questions, _QUESTIONS_AT_ONCE)
         return [one for part in parts for one in self._predict(part, model)]
 
     def _predict(self, examples: Sequence[SquadExample], model: AppliedModel) -> list[dict[str, Any]]:
@@ -173,8 +174,8 @@ class Settings(Flags, TaskSettings):
 
     def search(self, task: str) -> AnswerSearch:
         """The settings of the search for answers."""
-        version = "2.0" if task == "squad2" else "1.1"
-        return AnswerSearch(version, self.n_best_size, self.max_answer_length)  # type: ignore[arg-type]
+        version: SquadVersion = "2.0" if task == "squad2" else "1.1"
+        return AnswerSearch(version, self.n_best_size, self.max_answer_length)
 
 
 class SquadData:
@@ -182,7 +183,7 @@ class SquadData:
 
     labels: tuple[str, ...] = ()
 
-    def __init__(self, train: Any, dev: Windows, search: AnswerSearch) -> None:
+    def __init__(self, train: Rows, dev: Windows, search: AnswerSearch) -> None:
         self.train = train
         self.metrics = (F1, EXACT_2 if search.version == "2.0" else EXACT)
         self._dev = dev
@@ -262,10 +263,12 @@ def describe(found: PredictedAnswer, null_threshold: float | None) -> dict[str, 
     `text` is context[start:end]; for no answer it is "", and start and end are null. `score` is the sum of
     the two logits, `probability` the softmax of the scores over `n_best`.
     """
-    probabilities = dict(zip(found.candidates, found.probabilities(), strict=True))
     chosen = found.choose(null_threshold)
     odds = {} if null_threshold is None else {"null_odds": round(found.null_odds, 6)}
-    n_best = [{**_place(one), "probability": round(p, 6)} for one, p in probabilities.items()]
+    n_best = [
+        {**_place(one), "probability": round(probability, 6)}
+        for one, probability in zip(found.candidates, found.probabilities(), strict=True)
+    ]
     return {**_place(chosen), **odds, "n_best": n_best}
 
 

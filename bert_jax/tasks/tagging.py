@@ -162,7 +162,7 @@ class Settings(Flags, TaskSettings):
             splits["test"] = self.rows(sentences, plain, tags if is_tagged else None)
         return TaggingData(tags, self.rows(train, plain, tags).rows, splits, files, words)
 
-    def head(self, task: str, config: FineTuningConfig) -> "Tagging":
+    def head(self, task: str, config: FineTuningConfig) -> Tagging:
         """A score of every tag for each token."""
         return Tagging(config, _WORD_METRICS if self.scheme == "none" else (*_ENTITY_METRICS, ACCURACY))
 
@@ -189,7 +189,7 @@ class Settings(Flags, TaskSettings):
                 raise UserError(f"{example_place(index)}: {words!r:.40} is no list of words")
             check_unicode(example_place(index), "a word", "".join(words))
         sentences = [Sentence(tuple(words), (), document) for words in examples]
-        return [list(tags_in_scheme(tags, self.scheme)) for tags in self._predict(sentences, model)]
+        return [tags_in_scheme(tags, self.scheme) for tags in self._predict(sentences, model)]
 
     def _predict(self, sentences: Sequence[Sentence], model: AppliedModel) -> list[list[str]]:
         return tag(self.rows(sentences, model.plain_tokenizer, None), model.record.labels, model.apply)
@@ -224,7 +224,7 @@ class TaggingData:
     def __init__(
         self,
         labels: tuple[str, ...],
-        train: Any,
+        train: Rows,
         splits: Mapping[str, TaggingRows],
         files: Mapping[str, Path | TfdsSplit],
         columns: Columns,

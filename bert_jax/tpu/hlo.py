@@ -125,10 +125,6 @@ class _Collective:
     """Cycles before it and of its first instruction; likewise its last in `ended`."""
     ended: int
 
-    def exchange(self) -> Exchange:
-        hidden = (self.ended - self.begun) // self.times
-        return Exchange(self.kind, self.result_bytes, self.group, hidden, self.times)
-
 
 _Counted = TypeVar("_Counted", Operations, Exchange)
 
@@ -154,11 +150,10 @@ def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
         _add_collective(collectives, instruction, times, cycles + kernel_cycles)
         if instruction.opcode in _UNPRICED and instruction.cycles is None:
             unpriced[instruction.opcode, instruction.result_bytes] += times
-    counts = collections.Counter[Exchange]()
-    for collective in collectives.values():
-        exchange = collective.exchange()
-        counts[dataclasses.replace(exchange, count=1)] += exchange.count
-    exchanges = (dataclasses.replace(exchange, count=count) for exchange, count in counts.items())
+    counts: collections.Counter[tuple[str, int, int | None, int]] = collections.Counter()
+    for one in collectives.values():
+        counts[one.kind, one.result_bytes, one.group, (one.ended - one.begun) // one.times] += one.times
+    exchanges = (Exchange(*what, count) for what, count in counts.items())
     operations = (Operations(*what, count) for what, count in unpriced.items())
     return Costs(cycles + kernel_cycles, kernel_cycles, _largest_first(exchanges), _largest_first(operations))
 

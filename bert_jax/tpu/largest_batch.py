@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from bert_jax.tpu.report import Report
 
-# Batches per chip to try are multiples of eight rows, since a chip lays out arrays in tiles of eight; with
+# Batches per device to try are multiples of eight rows, since it lays out arrays in tiles of eight; with
 # fewer rows a part of each tile is wasted.
 _BATCH_UNITS = (8, 4, 2, 1)
 # Largest factor between two tries: small batches add so little memory to the state's that a line through
@@ -16,11 +16,11 @@ _LONGEST_STEP = 16
 def largest_that_fits(
     compile_batch: Callable[[int], Report | None], capacity: int, accumulation_steps: int
 ) -> Report | None:
-    """The report of the largest batch per chip that fits, or None if not even one row does.
+    """The report of the largest batch per device that fits, or None if not even one row does.
 
     Args:
-      compile_batch: rows per chip -> report, or None if they do not fit.
-      capacity: bytes of a chip's memory.
+      compile_batch: rows per device -> report, or None if they do not fit.
+      capacity: bytes of a device's memory.
       accumulation_steps: micro-batches, which must divide the batch.
     """
     reports: dict[int, Report] = {}

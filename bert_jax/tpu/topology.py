@@ -99,7 +99,7 @@ class Slice:
         neighbours along the side. A side of 2 has one link; along an open line what passes is what one link
         carries.
         """
-        in_cubes = _chips_in_cubes("x".join(map(str, self.sides))) > 0
+        in_cubes = len(self.sides) == 3 and all(side % 4 == 0 for side in self.sides)
         links = [
             min(side - 1, 2 if in_cubes or (len(self.sides) == 2 and side == 16) else 1)
             for side in self.sides

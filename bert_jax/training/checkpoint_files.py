@@ -221,7 +221,7 @@ def _names(directory: Path) -> set[str]:
 
 
 def _hash_all(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file, in several threads: hashing releases the GIL, and reading a bucket is slow."""
+    """SHA-256 of each file, by threads: hashing releases the GIL, and a mounted bucket is slow to read."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return list(pool.map(_sha256, files))
 

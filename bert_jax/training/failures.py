@@ -8,18 +8,16 @@ import jax
 from data_pipeline.errors import Unfinished, UserError
 
 
-@contextlib.contextmanager
-def out_of_memory_as_user_error(batch_flag: str) -> Iterator[None]:
+def out_of_memory_as_user_error(batch_flag: str) -> contextlib.AbstractContextManager[None]:
     """Raises UserError, whose message names `batch_flag`, if memory runs out in the block, which trains."""
-    with too_little_memory_named(
+    return out_of_memory_with_advice(
         "keep less for the gradient by --parallel.remat, compute fewer sequences at once by "
         f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
-    ):
-        yield
+    )
 
 
 @contextlib.contextmanager
-def too_little_memory_named(advice: str) -> Iterator[None]:
+def out_of_memory_with_advice(advice: str) -> Iterator[None]:
     """Raises UserError, whose message ends with `advice`, if memory runs out in the block."""
     try:
         yield

@@ -31,7 +31,6 @@ class MetricLog:
         _rewrite(path, rows)
         self._file = path.open("a", encoding="utf-8")
         self._curves = _begin_curves(workdir / TENSORBOARD_DIRECTORY)
-        self._last_flush = time.time()
         self.evaluated_at = max((row["step"] for row in rows if row["split"] == "heldout"), default=-1)
         """Step of the last evaluation among the rows that were kept; -1 if there is none."""
         for row in rows:

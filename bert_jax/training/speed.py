@@ -7,8 +7,6 @@ import jax
 
 from bert_jax.training.accounting import peak_flops
 
-_NOTHING_NOTED = {"seconds_saving": 0.0}
-
 
 class StartClock:
     """Measures how long a start takes until its first step is done, and how much of that is compiling."""
@@ -45,9 +43,7 @@ class Stopwatch:
         """
         self._devices = devices
         self._work_left = work_left
-        self._began = time.perf_counter()
-        self._steps, self._flops = 0, 0
-        self._noted = dict(_NOTHING_NOTED)
+        self._restart()
 
     def begin(self) -> None:
         """Begins measuring now; leaves out the time in which a start opens files and awaits a batch."""
@@ -82,7 +78,7 @@ class Stopwatch:
         """
         seconds, steps, noted = time.perf_counter() - self._began, self._steps, self._noted
         # With features from disk, what is left of a model is a head, whose FLOPs are not counted.
-        flops_per_second = self._flops / max(seconds, 1e-9) if self._flops else None
+        flops_per_second = self._flops / seconds if self._flops else None
         self._restart()
         if not steps:
             return {"seconds": seconds, **noted}
@@ -104,4 +100,4 @@ class Stopwatch:
     def _restart(self) -> None:
         self.begin()
         self._steps, self._flops = 0, 0
-        self._noted = dict(_NOTHING_NOTED)
+        self._noted = {"seconds_saving": 0.0}

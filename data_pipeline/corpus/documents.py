@@ -175,10 +175,9 @@ def _shards(manifest: dict[str, Any], split: Split) -> list[dict[str, Any]]:
 
 
 def _check_size(path: Path, expected: int) -> None:
-    actual = path.stat().st_size if path.is_file() else None
-    if actual is None:
+    if not path.is_file():
         raise UserError(f"{path} is missing; the corpus needs it")
-    if actual != expected:
+    if (actual := path.stat().st_size) != expected:
         raise UserError(f"{path} has {actual} bytes instead of {expected}: it was truncated or altered")
 
 

@@ -71,12 +71,13 @@ def read_shard(path: Path) -> Shard:
             documents = batch.column(COLUMN)
             filtered = int((batch.schema.metadata or {}).get(_FILTERED.encode(), 0))
             sentences = documents.values
-            tokens, *starts = [a.to_numpy() for a in (sentences.values, sentences.offsets, documents.offsets)]
+            arrays = (sentences.values, sentences.offsets, documents.offsets)
+            tokens, sentence_starts, document_starts = (array.to_numpy() for array in arrays)
     except (OSError, pa.ArrowException, KeyError, AttributeError) as error:
         raise bad_input(
             error, path, f"{path} is not a whole shard; delete its directory and run `bert-jax prepare` again"
         ) from None
-    return Shard(tokens, starts[0], starts[1], filtered)
+    return Shard(tokens, sentence_starts, document_starts, filtered)
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

@@ -76,7 +76,7 @@ class Description:
     vocabulary: Vocabulary | None
     """What it was made with; of TFRecords the `vocab.txt` beside them, whose casing is a guess, or None."""
     vocabulary_size: int | None
-    """Number of ids; None if the vocabulary is."""
+    """Number of ids; None if the vocabulary is not known."""
     has_heldout: bool
     """Whether some of its documents are held out; of several corpora, of each."""
     fingerprint: str

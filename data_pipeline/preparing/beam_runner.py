@@ -12,6 +12,7 @@ import pickle
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,8 +57,8 @@ class BeamRunner:
     name: RunnerName
     options: tuple[str, ...] = ()
     """Flags for Beam's PipelineOptions."""
-    workers: int | None = None
-    """Processes of this machine for what is done here; None: one per core."""
+    workers: ClassVar[int | None] = None
+    """One process per core for what is done on this machine."""
 
     def __post_init__(self) -> None:
         self._make_pipeline()

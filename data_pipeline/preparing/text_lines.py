@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +13,7 @@ from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.names import EncodingErrors
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
-_ZSTD_BYTES = 16 << 10  # compressed bytes read at once; all that they decompress to is held in memory
+_BYTES_AT_ONCE = 16 << 10  # read before they are decompressed; all that they decompress to is held in memory
 _ZSTD_WINDOW = 1 << 31  # the largest, from `zstd --long=31`; reading a frame takes memory for its own window
 
 
@@ -37,7 +37,7 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
             f"{path} is not UTF-8 at byte {offset + error.start}; "
             f"convert it, or go on with --encoding-errors replace"
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError, _DamagedError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, _DamagedError) as error:
         raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
     except OSError as error:  # the disk or the network, not the file
         raise Unfinished(
@@ -46,11 +46,24 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
 
 
 def _decompressed(path: Path, raw: IO[bytes], longest: int) -> Iterable[bytes]:
-    if path.suffix == ".gz":
-        return _lines(gzip.GzipFile(fileobj=raw), longest)
-    if path.suffix == ".zst":
-        return _lines(io.BufferedReader(_ZstdFrames(raw)), longest)
-    return _bz2_or_xz(path.suffix, raw, longest) if path.suffix in (".bz2", ".xz") else _lines(raw, longest)
+    # Imported here because a Python that was built without these libraries lacks the modules.
+    match path.suffix:
+        case ".gz":
+            return _lines(gzip.GzipFile(fileobj=raw), longest)
+        case ".bz2":
+            import bz2
+
+            frames = _Frames(raw, bz2.BZ2Decompressor, OSError)
+        case ".xz":
+            import lzma
+
+            frames = _Frames(raw, lzma.LZMADecompressor, lzma.LZMAError, padding=b"\0")
+        case ".zst":
+            zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+            frames = _Frames(raw, zstd.decompressobj, zstandard.ZstdError)
+        case _:
+            return _lines(raw, longest)
+    return _lines(io.BufferedReader(frames), longest)
 
 
 def _lines(file: Any, longest: int) -> Iterable[bytes]:
@@ -61,30 +74,25 @@ class _DamagedError(Exception):
     """A compressed file's content is damaged or not in the format of its suffix."""
 
 
-def _bz2_or_xz(suffix: str, raw: IO[bytes], longest: int) -> Iterator[bytes]:
-    # Imported here because a Python that was built without these libraries lacks the modules.
-    import bz2
-    import lzma
+class _Frames(io.RawIOBase):
+    """The decompressed frames of a file, one after the other.
 
-    open_file = bz2.BZ2File if suffix == ".bz2" else lzma.LZMAFile
-    try:
-        # Without the buffer, reading lines takes twice the time.
-        yield from _lines(io.BufferedReader(open_file(raw)), longest)
-    except lzma.LZMAError as error:
-        raise _DamagedError(error) from error
-    except OSError as error:
-        if error.errno is not None:  # an error of the disk; those of bz2 itself have no errno
-            raise
-        raise _DamagedError(error) from error
+    The libraries' own readers take a damaged frame after the first, or padding, for the end of the file.
+    """
 
-
-class _ZstdFrames(io.RawIOBase):
-    """The decompressed frames of a file. Unlike zstandard's own reader, it notices if the last is cut off."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-        self._frame = self._decompressor.decompressobj()
+    def __init__(
+        self, raw: IO[bytes], begin: Callable[[], Any], damaged: type[Exception], padding: bytes = b""
+    ) -> None:
+        """
+        Args:
+          raw: the compressed file.
+          begin: makes the decompressor of a frame.
+          damaged: what that raises.
+          padding: a byte that may stand between frames, any number of times.
+        """
+        self._raw, self._begin, self._damaged, self._padding = raw, begin, damaged, padding
+        self._frame = begin()
+        self._compressed = b""
         self._decompressed = memoryview(b"")
 
     def readable(self) -> bool:
@@ -93,14 +101,21 @@ class _ZstdFrames(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Raises EOFError if the file ends inside a frame."""
         while not self._decompressed:
-            compressed = self._frame.unused_data or self._raw.read(_ZSTD_BYTES)
+            compressed = self._compressed or self._raw.read(_BYTES_AT_ONCE)
             if not compressed and self._frame.eof:
                 return 0
             if not compressed:
                 raise EOFError("the file ends inside a compressed frame")
             if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
-            self._decompressed = memoryview(self._frame.decompress(compressed))
+                compressed, self._compressed = compressed.lstrip(self._padding), b""
+                if not compressed:
+                    continue
+                self._frame = self._begin()
+            try:
+                self._decompressed = memoryview(self._frame.decompress(compressed))
+            except self._damaged as error:
+                raise _DamagedError(error) from error
+            self._compressed = self._frame.unused_data
         size = min(len(buffer), len(self._decompressed))
         buffer[:size], self._decompressed = self._decompressed[:size], self._decompressed[size:]
         return size

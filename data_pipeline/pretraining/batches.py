@@ -252,7 +252,6 @@ def _iterate(dataset: tf.data.Dataset, source: Source) -> Iterator[NumpyBatch]:
             f"a record of {source.records.paths[0].parent} has other shapes than the first one of its file "
             f"({error.message.splitlines()[0][:120]}); make all records with the same lengths"
         ) from None
-    del source  # the dataset has only a weak reference; this frame held the strong one
 
 
 def _run_ahead(dataset: tf.data.Dataset, num_threads: int) -> tf.data.Dataset:

@@ -63,7 +63,10 @@ class CorpusSource:
 
     @property
     def num_draws(self) -> int:
-        mask_draws = num_mask_draws(self.phase, self.data.masking.unit)
+        phase = self.phase
+        mask_draws = num_mask_draws(
+            phase.max_seq_length, phase.max_predictions_per_seq, self.data.masking.unit
+        )
         return draws_per_example(self.instances_per_row * PAIR_DRAWS + mask_draws)
 
     def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:

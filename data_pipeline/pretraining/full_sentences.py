@@ -18,12 +18,12 @@ Ints = NDArray[np.int64]
 def cut_full_sentences(sentence_starts: Ints, document_starts: Ints, target_tokens: int) -> Instances:
     """Cuts the corpus greedily: an instance takes sentences for as long as they fit.
 
+    To bound memory, instances end also every 131,072 sentences or so, at the end of a document.
+
     Args:
       sentence_starts: [S + 1], ascending token positions; sentence s ends where s + 1 starts.
       document_starts: [D + 1], ascending sentence numbers, likewise.
       target_tokens: at least 1. A longer sentence is an instance by itself.
-
-    To bound memory, instances end also every 131,072 sentences or so, at the end of a document.
     """
     return cut_in_blocks(sentence_starts, document_starts, target_tokens, _cut_block)
 

@@ -29,7 +29,7 @@ from data_pipeline.corpus.byte_bpe import piece_bytes
 from data_pipeline.corpus.documents import Corpus
 from data_pipeline.corpus.tokenizer import BYTE_PIECE, Tokenizer
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
-from data_pipeline.pretraining.masking import mask_sequences, text_positions
+from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, text_positions
 from data_pipeline.pretraining.pairs import Sequences, Spans, write_sequences
 
 MAX_DOCUMENTS = 500
@@ -80,7 +80,7 @@ class HeldoutText:
         """15% of each sequence's tokens drawn; of these 80% are [MASK], 10% random ids, 10% as they were."""
         rows, length = self.sequences.input_ids.shape
         slots = max(1, round(_MASKING.rate * length))
-        draws = length + 2 * slots
+        draws = num_mask_draws(length, slots, _MASKING.unit)
         # The raw words of the generator stay the same in all versions of numpy.
         bits = np.random.Philox(key=_SEED).random_raw(rows * draws) >> np.uint64(32)
         masked = mask_sequences(

@@ -30,9 +30,9 @@ SPAN_LENGTHS: Mapping[MaskingUnit, tuple[float, ...]] = {
 # functions below know this order.
 
 
-def num_mask_draws(phase: Phase, unit: MaskingUnit) -> int:
-    """Number of 32-bit draws for the masks of one example."""
-    return _columns_of_draws(unit) * phase.max_seq_length + 2 * phase.max_predictions_per_seq
+def num_mask_draws(length: int, slots: int, unit: MaskingUnit) -> int:
+    """Number of 32-bit draws for the masks of an example of `length` tokens and `slots` predictions."""
+    return _columns_of_draws(unit) * length + 2 * slots
 
 
 def share_draws(

@@ -183,11 +183,10 @@ def _in_either_order(
     middle = np.where(last - first == 1, at_token, at_sentence)
     # A text of one token has nothing to swap.
     is_swapped = _happens(bits[:, _IS_RANDOM], swap_prob) & (middle < stop)
-    halves = ((start, middle - start), (middle, stop - middle))
-    a, b = (
-        tuple(np.where(is_swapped, swapped, kept) for swapped, kept in zip(*pair, strict=True))
-        for pair in (halves[::-1], halves)
-    )
+    starts, lengths = (start, middle), (middle - start, stop - middle)
+    a_start, b_start = np.where(is_swapped, starts[::-1], starts)
+    a_length, b_length = np.where(is_swapped, lengths[::-1], lengths)
+    a, b = (a_start, a_length), (b_start, b_length)
     return _cut_pair(a, b, bits, limit, is_swapped, is_short, np.zeros_like(is_short))
 
 

@@ -205,7 +205,7 @@ def relation_rows(
         the vocabulary has neither [unused1] to [unused4] nor $ and #.
     """
     check_length(max_length)
-    room = max_length - 2
+    room = max_length - tokenizer.special.in_text
     whole = _cut_texts(examples, tokenizer, style)
     fitted = [_fit(parts, room, example) for parts, example in zip(whole, examples, strict=True)]
     input_ids = [join(tokenizer, parts.text) for parts in fitted]

@@ -1,9 +1,21 @@
 """Where the phases of a run begin and end, and how its masking rate changes."""
 
+from collections.abc import Callable
+
 import pytest
 
+from data_pipeline.checks import check_positive, check_seed
 from data_pipeline.config import DataConfig, MaskingConfig, Phase, Stretch
 from data_pipeline.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("check", "value"), [(check_positive, 1e5), (check_positive, 1.5), (check_seed, 1.0), (check_seed, 0.5)]
+)
+def test_steps_sizes_and_seeds_are_whole_numbers(check: Callable[[str, float], None], value: float) -> None:
+    """Floats such as 1e5 are easily written in an experiment."""
+    with pytest.raises(UserError, match=f"num is {value!r}; it must be a whole number"):
+        check("num", value)
 
 
 def test_phases_follow_each_other_without_a_gap_to_the_last_step() -> None:

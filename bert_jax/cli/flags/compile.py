@@ -50,9 +50,9 @@ class Compile:
     phase: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Phase of the experiment to compile; 0 is the first."""
     batch_per_chip: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Sequences per chip; replaces --global-batch-size."""
+    """Sequences per chip, on TPU7x per device (half a chip); replaces --global-batch-size."""
     largest_batch: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Find the largest batch that fits: a multiple of 8 sequences per chip, or else 4, 2 or 1."""
+    """Find the largest batch that fits, per chip or device: a multiple of 8 sequences, or else 4, 2 or 1."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the report to this JSON file."""
 

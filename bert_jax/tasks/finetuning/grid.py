@@ -113,7 +113,9 @@ class Grid:
         return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, alone)
 
     def _prepared(self, rows: Rows, trial: Trial) -> Rows:
-        return self.with_features(rows, trial.layer) if self.with_features else rows
+        # The best trial of an earlier start may see a layer that this grid does not compute.
+        is_kept = trial.layer is None or trial.layer in self.base.features.layers
+        return self.with_features(rows, trial.layer) if self.with_features and is_kept else rows
 
     def _check_something_is_trained(self) -> None:
         if not any(self.head.learning_rate_scale(path) for path in flatten_dict(self._params)):

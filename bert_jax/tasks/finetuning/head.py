@@ -105,7 +105,10 @@ class Head(abc.ABC):
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
         targets = max(sums["targets"], 1.0)
         means = {"loss": sums["loss"] / targets}
-        return means | ({"accuracy": sums["correct"] / targets} if "correct" in sums else {})
+        if "correct" in sums:
+            in_percent = any(metric.name == "accuracy" and metric.in_percent for metric in self.metrics)
+            means["accuracy"] = (100 if in_percent else 1) * sums["correct"] / targets
+        return means
 
     def learning_rate_scale(self, path: tuple[str, ...]) -> float:
         return self.config.rates.scale(path, self.config.model.num_layers)

@@ -56,13 +56,12 @@ class LabelledData:
         dev: Mapping[str, Rows],
         test: Mapping[str, Rows],
     ) -> None:
-        """Saves the data set's splits.
-
+        """
         Args:
           labels: words of the classes; empty in regression.
           scorers: metrics to compute; the first one chooses the best trial by default.
           train: training rows.
-          dev: development sets by name; the first, `dev`, chooses the best trial.
+          dev: development sets by name; `dev` chooses the best trial.
           test: test sets by name.
         """
         self.labels = labels
@@ -92,14 +91,13 @@ class LabelledData:
         """Writes `predictions-SPLIT.jsonl` for each split."""
         outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         self.write(directory, outputs)
-        first_dev = next(iter(self._dev))
         items = join_splits(
             {
                 name: self.items(rows.targets[self._target], self.decide(outputs[name]))
                 for name, rows in self._dev.items()
             }
         )
-        return Outcome(self._score(outputs), self.find_degenerate(outputs[first_dev]), items=items)
+        return Outcome(self._score(outputs), self.find_degenerate(outputs["dev"]), items=items)
 
     def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
         """The `Outcome.items` of a split; a metric with a scorer of its own is not among them.
@@ -130,9 +128,9 @@ class LabelledData:
         """One sentence if the model says the same of every row of the development set, None if not.
 
         Args:
-          outputs: [R, L], of the first development set.
+          outputs: [R, L], of `dev`.
         """
-        targets = next(iter(self._dev.values())).targets[self._target]
+        targets = self._dev["dev"].targets[self._target]
         if self._target == "values":
             return scores.find_degenerate_values(targets, self.decide(outputs))
         return scores.find_degenerate_classes(targets, self.decide(outputs), self.labels)

@@ -28,7 +28,7 @@ class Outcomes:
         Args:
           output: directory of the grid.
           metric: chooses the best trial.
-          metrics: those that could.
+          metrics: all that can choose it.
         """
         self._output, self._metric, self._metrics = output, metric, metrics
 
@@ -99,9 +99,7 @@ class Outcomes:
         self.write_table()
         for result in results:
             if result["trial"] != best:
-                shutil.rmtree(
-                    self._output / TRIALS_DIRECTORY / result["trial"] / DIRECTORY, ignore_errors=True
-                )
+                shutil.rmtree(self.directory_of(trial_of(result)) / DIRECTORY, ignore_errors=True)
 
     def write_table(self) -> None:
         """Writes `results.json`."""

@@ -80,8 +80,9 @@ def records_at_once(num_labels: int) -> int:
     return min(RECORDS_AT_ONCE, max(of_labels, _FEWEST_AT_ONCE))
 
 
-def in_parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
+def in_parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of `size` items; the last one may be shorter."""
+    items = iter(items)
     while part := list(itertools.islice(items, size)):
         yield part
 

@@ -71,7 +71,7 @@ def write_results(output: Path, metric: Metric, metrics: Sequence[Metric]) -> No
     Args:
       output: directory of the grid.
       metric: chooses the best one.
-      metrics: those that could, for which results over seeds are written too.
+      metrics: all that can choose it; results over seeds are written for each.
     """
     results = read_results(output)
     content = {

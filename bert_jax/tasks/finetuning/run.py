@@ -74,7 +74,7 @@ def check_model(args: Finetune[Any], config: ModelConfig) -> None:
     FineTuningConfig(model=config, rates=args.training.rates, features=args.training.features)
 
 
-def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
+def _say_sizes(args: Finetune[Any], data: TaskData) -> None:
     """Prints how many sequences each split has, and how many of them were truncated."""
     splits = {"train": data.train, **data.evaluated}
     sizes = ", ".join(f"{name} {len(rows.tokens['input_ids']):,}" for name, rows in splits.items())
@@ -92,7 +92,7 @@ def _say_sizes(args: Finetune[Any], data: "TaskData") -> None:
         print(f"warning: cut to {flag}: {cut}", flush=True)
 
 
-def _train_grid(grid: "Grid", other_chips: Sequence[Environment]) -> int:
+def _train_grid(grid: Grid, other_chips: Sequence[Environment]) -> int:
     with listen() as interrupt:
         try:
             with out_of_memory_as_user_error("--batch-size"), storage_errors_as_unfinished():

@@ -35,7 +35,7 @@ class Turns:
         return [trial for trial in self._trials if not self._is_finished(trial)]
 
     def take(self, interrupt: Interrupt) -> Generator[Trial, None, None]:
-        """Yields one trial after the other, while this process has its lease, until none is left for it.
+        """Yields trials one at a time, each while this process holds its lease, until none is left for it.
 
         Ends early if somebody asks to stop. A trial that is left without a result is yielded again.
         """
@@ -50,10 +50,10 @@ class Turns:
                 if not self._waits:
                     return
                 if not said:
-                    print(f"waiting for {len(left)} trials of other processes", flush=True)
+                    print(f"waiting for trials of other processes: {len(left)}", flush=True)
                     said = True
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    def alone(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Inside the block no other process of the grid is in one about the same."""
-        return self._leases.hold_when_free(PurePosixPath(what))
+    def alone(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Inside the block no other process of the grid is in a block of the same name."""
+        return self._leases.hold_when_free(PurePosixPath(name))

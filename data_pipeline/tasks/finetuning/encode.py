@@ -106,14 +106,10 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
     Raises UserError if `max_length` is below 8.
     """
     check_length(max_length)
-    ids = tokenizer.encode(texts)
     room = max_length - tokenizer.special.in_text
-    cut = sum(len(a) > room for a in ids)
-    return EncodedTexts(
-        [join(tokenizer, a[:room]) for a in ids],
-        [np.zeros(min(len(a), room) + 2, np.int32) for a in ids],
-        cut,
-    )
+    ids = tokenizer.encode(texts)
+    input_ids = [join(tokenizer, a[:room]) for a in ids]
+    return EncodedTexts(input_ids, [np.zeros_like(a) for a in input_ids], sum(len(a) > room for a in ids))
 
 
 def encode_pairs(

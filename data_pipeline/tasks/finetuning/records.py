@@ -109,7 +109,7 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str], encoding: str =
         records = _read_jsonl(file, columns, encoding)
     else:
         raise UserError(f"{file} has no known form; its name must end in .tsv, .csv or .jsonl")
-    return _not_empty(file, records)
+    return not_empty(file, records)
 
 
 def has_names(file: Path, columns: Sequence[str], encoding: str = "utf-8") -> bool:
@@ -277,7 +277,8 @@ def _read_tfds(split: TfdsSplit, columns: Sequence[str]) -> Iterator[Record]:
         yield Record(Place(str(split), number, "example"), fields)
 
 
-def _not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:
+def not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:
+    """Yields a file's records. Raises UserError if there are none."""
     first = next(records, None)
     if first is None:
         raise UserError(f"{file} has no example below its first line")

@@ -14,6 +14,7 @@ from data_pipeline.tasks.finetuning.records import (
     Record,
     check_columns,
     check_names,
+    not_empty,
     read_records,
     split_tabs,
 )
@@ -163,13 +164,12 @@ def _read(file: Path, encoding: str, names: Sequence[str], is_headerless: bool) 
     lines = split_tabs(file, encoding)
     if not is_headerless:
         next(lines)
-    is_empty = True
-    for place, values in lines:
-        if len(values) == len(names):
-            is_empty = False
-            yield Record(place, dict(zip(names, values, strict=True)))
-    if is_empty:
-        raise UserError(f"{file} has no example below its first line")
+    whole = (
+        Record(place, dict(zip(names, values, strict=True)))
+        for place, values in lines
+        if len(values) == len(names)
+    )
+    yield from not_empty(file, whole)
 
 
 def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> list[TextExample]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, pair_segments
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, join, pair_segments
 from data_pipeline.tasks.finetuning.offsets import Pieces, split_texts
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.squad.questions import LabelledExamples, SquadExample
@@ -66,7 +66,6 @@ class Windows:
 def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
     """Every example's windows: at least one each, which is empty if the context gives no piece."""
     windowing.check_room(tokenizer.special.in_pair)
-    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
     questions = split_texts(tokenizer, [example.question for example in examples])
@@ -78,16 +77,14 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
         passage = pieces[example.context]
         num_cut += len(question) > windowing.max_query_length
         asked = question.ids[: windowing.max_query_length]
-        head = np.concatenate([[cls_id], asked, np.repeat(sep_id, tokenizer.special.separators)])
-        starts, ends = cut_passage(
-            len(passage), windowing.max_seq_length - len(head) - 1, windowing.doc_stride
-        )
+        begin = 1 + len(asked) + tokenizer.special.separators  # of the window in its row
+        starts, ends = cut_passage(len(passage), windowing.max_seq_length - begin - 1, windowing.doc_stride)
         for start, end in zip(starts, ends, strict=True):
-            input_ids.append(np.concatenate([head, passage.ids[start:end], [sep_id]]).astype(np.int32))
+            input_ids.append(join(tokenizer, asked, passage.ids[start:end]))
             segment_ids.append(pair_segments(tokenizer, len(asked), end - start))
         max_context += mark_max_context(starts, ends)
         numbers += [number] * len(starts)
-        text_starts += [len(head)] * len(starts)
+        text_starts += [begin] * len(starts)
         first_pieces += starts.tolist()
     tokens = {"input_ids": input_ids, "segment_ids": segment_ids}
     rows = Rows(tokens, {}, np.array(numbers, np.int32), num_cut=num_cut)

@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import NO_TARGET
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length, join
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.tagging.columns import Scheme, Sentence
 
@@ -75,7 +75,6 @@ def make_tagging_rows(
       UserError: a sentence has a tag that is not among `tags`, or no document although the context is
         document; the vocabulary has no [UNK].
     """
-    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     pieces = _split_words(tokenizer, sentences)
     size = tagging.max_seq_length - tokenizer.special.in_text
     input_ids: list[np.ndarray] = []
@@ -87,7 +86,7 @@ def make_tagging_rows(
         ids, starts = np.concatenate(words), np.cumsum([0, *map(len, words)])
         for number, first, unit in _units(sentences, stream, starts, size):
             begin, end = _surround(starts, unit, size)
-            input_ids.append(np.concatenate([[cls_id], ids[begin:end], [sep_id]]).astype(np.int32))
+            input_ids.append(join(tokenizer, ids[begin:end]))
             positions.append((starts[unit.start : unit.stop] - begin + 1).astype(np.int32))
             numbers.append(number)
             first_words.append(unit.start - first)

@@ -323,15 +323,24 @@ def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable,
         entries(config)
 
 
+PARTS = sorted(
+    {
+        part
+        for encoder in ENCODERS.values()
+        for part in encoder.items()
+        if part[0] in (*MODEL_PARTS, *OPTIONAL_SIZES, "attention_window")
+    },
+    key=str,
+)
+
+
 @pytest.mark.parametrize("entries", [BERT.entries, google_tf1.entries])
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(("name", "value"), PARTS)
 def test_each_part_of_an_encoder_that_a_format_lacks_is_refused(
-    entries: typing.Callable, encoder: str
+    entries: typing.Callable, name: str, value: object
 ) -> None:
-    for name, value in ENCODERS[encoder].items():
-        if name in (*MODEL_PARTS, *OPTIONAL_SIZES, "attention_window"):
-            with pytest.raises(UserError, match=f"has no BERT with {name} {value}, only"):
-                entries(dataclasses.replace(ModelConfig(), **{name: value}))
+    with pytest.raises(UserError, match=f"has no BERT with {name} {value}, only"):
+        entries(dataclasses.replace(ModelConfig(), **{name: value}))
 
 
 def test_google_has_no_activation_but_gelu() -> None:

@@ -59,6 +59,7 @@ def make_slow_evaluation(*args):
     evaluation = make_evaluation(*args)
 
     def evaluate(params, step):
+        print("slow evaluation", flush=True)
         time.sleep(20)
         return evaluation(params, step)
 
@@ -79,6 +80,7 @@ def test_a_run_may_evaluate_for_as_long_as_it_takes(corpus: Path, tmp_path: Path
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "slow evaluation" in done.stdout
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import types
 from collections.abc import Iterator
 
 import jax.monitoring
@@ -14,7 +15,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.compiler_memory import COMPILED
 from bert_jax.pretraining.run import compile_later_phases
-from bert_jax.training.program import make_program
+from bert_jax.training.program import Program, make_program
 from data_pipeline.config import DataConfig, Phase
 from tests.bert_jax.tiny_model import TINY
 
@@ -63,13 +64,22 @@ def test_a_later_phase_begins_without_compiling(
     assert seen == []
 
 
-@pytest.mark.slow
-def test_each_size_of_batch_is_compiled_once_and_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_size_of_batch_is_compiled_once_and_ahead(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = dataclasses.replace(
         EXPERIMENT.data, batch_schedule=((0.2, 0.5), (0.3, 1.0), (0.4, 0.5), (0.75, 0.5))
     )
     experiment = dataclasses.replace(EXPERIMENT, data=data)
+    compiled = []
+
+    def lower(self: Program, batch: dict[str, np.ndarray]) -> types.SimpleNamespace:
+        shape = batch["input_ids"].shape
+        return types.SimpleNamespace(compile=lambda: compiled.append(shape))
+
+    monkeypatch.setattr(Program, "lower_train_step", lower)
     compile_later_phases(make_program(TASK, experiment), experiment, 0)
+    assert compiled == [(4, 8), (2, 12), (4, 12)]
     steps = {4: "4 x 8", 10: "2 x 12", 15: "4 x 12"}
     said = capsys.readouterr().out.splitlines()
     assert said == [f"compiling the step for {shape}, from step {step} on" for step, shape in steps.items()]

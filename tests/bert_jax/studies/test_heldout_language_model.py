@@ -165,6 +165,8 @@ def test_models_of_one_vocabulary_see_the_same_masks(
     monkeypatch.setattr(token_probabilities, "log_probabilities", spy)
     for model in (masked, open_model(directory / "other_masking")):
         heldout_language_model(model, directory / "corpus")
+    assert len(seen) >= 2
+    assert len(seen) % 2 == 0
     half = len(seen) // 2
     for first, second in zip(seen[:half], seen[half:], strict=True):
         for name, array in first.items():

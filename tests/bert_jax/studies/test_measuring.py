@@ -124,7 +124,7 @@ def loss_of(output: Path, found: dict) -> float:
 
 
 def test_pairs_that_cannot_be_read_are_named(directory: Path) -> None:
-    with pytest.raises(UserError, match="nowhere"):
+    with pytest.raises(UserError, match=r"nowhere\.jsonl cannot be read: No such file"):
         run(directory, "masked", MinimalPairs("BLiMP", "accuracy", "nowhere.jsonl"), "missing")
     assert not (directory / "missing").exists()
 

@@ -50,12 +50,12 @@ def test_a_run_of_equal_settings_is_copied_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"num_train_steps": 9}, {"optimizer.learning_rate": 0.5}])
-def test_a_run_of_other_settings_is_not(changes: Changes, tmp_path: Path) -> None:
+def test_a_run_with_other_settings_is_not_reused(changes: Changes, tmp_path: Path) -> None:
     other = done(tmp_path / "other", "print", plan())
     assert not find_reusable(plan(**changes), tmp_path / "new", [other], "print")
 
 
-def test_a_run_with_another_seed_is_not(tmp_path: Path) -> None:
+def test_a_run_with_another_seed_is_not_reused(tmp_path: Path) -> None:
     other = done(tmp_path / "other", "print", plan())
     two_seeds = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
     assert list(find_reusable(two_seeds, tmp_path / "new", [other], "print")) == [BASE]

@@ -66,7 +66,7 @@ def of_targets(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[n
         (mean_f1_of_counts, lambda counts: f1_of(counts).mean(), (6, 3), 2),
     ],
 )
-def test_they_are_those_of_repeated_items(
+def test_a_weighted_metric_equals_that_of_repeated_items(
     random: np.random.Generator,
     statistic: Statistic,
     expected: Callable[[np.ndarray], float],

@@ -4,7 +4,10 @@ import sys
 
 import pytest
 
+from bert_jax.cli import compile as compile_command
 from bert_jax.cli.main import main
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.tpu.report import TooLarge
 from bert_jax.tpu.topology import CHIPS, Slice
 
 NEAREST = {
@@ -81,3 +84,20 @@ def test_a_chip_sends_over_all_its_links(name: str, gigabytes_a_second: float) -
     kind, _, shape = name.partition(":")
     sides = tuple(map(int, shape.split("x")))
     assert Slice(name, CHIPS[kind], sides, ()).bandwidth == gigabytes_a_second * 1e9
+
+
+def test_of_a_chip_of_two_devices_batches_are_a_devices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compile_step(experiment: Experiment, *_: object) -> None:
+        raise TooLarge(f"{experiment.global_batch_size} rows")
+
+    monkeypatch.setattr(compile_command, "compile_step", compile_step)
+    slices = {"tpu7x:2x2x1": ("device", 8), "v5p:2x2x1": ("chip", 4)}
+    for name, (unit, devices) in slices.items():
+        where = Slice(name, CHIPS[name.partition(":")[0]], (2, 2, 1), tuple(range(devices)))
+        monkeypatch.setattr(compile_command, "open_slice", lambda _, where=where: where)
+        assert main(["compile", "base", "--topology", name, "--batch-per-chip", "8"]) == 1
+        first, second = capsys.readouterr().err.splitlines()
+        assert first == f"compiling base for {name}, 8 sequences a {unit}"
+        assert second == f"8 sequences a {unit} do not fit: {8 * devices} rows"

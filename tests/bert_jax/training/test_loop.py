@@ -286,7 +286,7 @@ def test_another_corpus_is_refused(
 ) -> None:
     other = write_corpus(tmp_path / "other", seed=1)
     assert main(arguments(finished, other)) == 2
-    assert "data.corpus" in capsys.readouterr().err
+    assert "the text or the vocabulary of data.corpus changed" in capsys.readouterr().err
 
 
 def test_a_copy_of_the_corpus_is_verified_at_every_start(

@@ -18,7 +18,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("mode", "objective", "encoder"), [case for case in MODES_OF_CASES if case[0] != "one_device"]
 )
-def test_they_learn_as_on_one_device(
+def test_a_step_equals_that_of_one_device(
     results: dict[str, np.ndarray], mode: str, objective: str, encoder: str
 ) -> None:
     # Muon makes the smallest parts of a gradient as large as the others, and their rounding with them.
@@ -27,7 +27,7 @@ def test_they_learn_as_on_one_device(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "objective", "encoder"), RESUMED_CASES)
-def test_they_resume_to_the_bit(
+def test_a_resumed_step_is_identical(
     results: dict[str, np.ndarray], mode: str, objective: str, encoder: str
 ) -> None:
     assert results[f"{mode}/{objective}/{encoder}/resumed"]

@@ -55,6 +55,22 @@ def test_damaged_compressed_files_are_named(tmp_path, suffix):
         read(tmp_path, format="wikiextractor")
 
 
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_damage_after_the_first_of_several_frames_is_found(tmp_path, suffix):
+    """Of many frames are, for example, the multistream dumps of Wikipedia."""
+    frame = COMPRESSIONS[suffix](WIKI.encode())
+    damaged = bytes([frame[0] ^ 1]) + frame[1:]
+    (tmp_path / f"a.{suffix}").write_bytes(frame + damaged + frame)
+    with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte {len(WIKI.encode())}"):
+        read(tmp_path, format="wikiextractor")
+
+
+def test_padding_between_and_after_streams_of_xz_is_skipped(tmp_path):
+    stream = lzma.compress(WIKI.encode())
+    (tmp_path / "a.xz").write_bytes(stream + bytes(8) + stream + bytes(20_000))
+    assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS]
+
+
 def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
     class Disk(io.BytesIO):
         def __next__(self) -> bytes:

@@ -54,6 +54,14 @@ def test_batches_are_the_seven_keys_in_the_length_of_the_phase(batches):
         }
 
 
+def test_a_late_step_is_made_without_those_before_it(corpus):
+    """Making them would take more than half an hour."""
+    data = DataConfig(phases=(Phase(48, 7),))
+    settings = {"seed": 3, "global_batch_size": 12, "num_train_steps": 20_000_000}
+    batch = next(training_batches(corpus, data, **settings, first_step=19_000_000))
+    assert batch["input_ids"].shape == (12, 48)
+
+
 def test_same_seed_same_batches(corpus, batches):
     assert_same(train(corpus), batches)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.config import MaskingConfig, MaskingUnit, Phase
+from data_pipeline.config import MaskingConfig, MaskingUnit
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws
 from data_pipeline.pretraining.pairs import Sequences
 from tests.data_pipeline.small_corpus import count_bounds
@@ -50,7 +50,7 @@ def make_text(rows: int, seed: int = 0, length: int = LENGTH) -> Text:
 def make_bits(
     rows: int, slots: int = SLOTS, seed: int = 0, length: int = LENGTH, unit: MaskingUnit = "token"
 ) -> np.ndarray:
-    num_draws = num_mask_draws(Phase(length, slots), unit)
+    num_draws = num_mask_draws(length, slots, unit)
     return np.random.default_rng(seed + 1000).integers(0, 2**32, (rows, num_draws), np.uint32)
 
 

@@ -129,7 +129,7 @@ def test_every_column_visits_every_instance_once_an_epoch():
 
 @pytest.mark.parametrize(("unit", "draws_of_a_token"), [("token", 1), ("span", 2)])
 def test_no_draw_serves_two_tokens_or_two_slots(unit, draws_of_a_token):
-    bits = np.tile(np.arange(num_mask_draws(PHASE, unit), dtype=np.uint32), (3, 1))
+    bits = np.tile(np.arange(num_mask_draws(LENGTH, SLOTS, unit), dtype=np.uint32), (3, 1))
     lengths, slots = (50, 60, 18), (8, 9, 3)
     starts, before = np.cumsum([0, *lengths[:-1]]), np.cumsum([0, *slots[:-1]])
     shared = share_draws(bits, starts, before, PHASE, unit)
@@ -137,7 +137,9 @@ def test_no_draw_serves_two_tokens_or_two_slots(unit, draws_of_a_token):
     *of_tokens, actions, id_draws = np.split(shared, [*ends, ends[-1] + SLOTS], axis=1)
     used = [part[i, :n].tolist() for part in of_tokens for i, n in enumerate(lengths)]
     used += [part[i, :n].tolist() for part in (actions, id_draws) for i, n in enumerate(slots)]
-    assert sorted(itertools.chain.from_iterable(used)) == list(range(num_mask_draws(PHASE, unit)))
+    assert sorted(itertools.chain.from_iterable(used)) == list(
+        range(num_mask_draws(PHASE.max_seq_length, PHASE.max_predictions_per_seq, unit))
+    )
 
 
 def test_instances_of_a_row_draw_from_bits_of_their_own(corpus):

@@ -69,8 +69,15 @@ def test_bad_rows_are_named(tmp_path, rows, message):
         read_queries(write(tmp_path / "x.tsv", f"query_id\tquery\tcandidate\trelevance\n{rows}"))
 
 
-@pytest.mark.parametrize("relevance", [[1], 1, [1, None]])
-def test_bad_relevance_of_json_is_named(tmp_path, relevance):
+@pytest.mark.parametrize(
+    ("relevance", "message"),
+    [
+        ([1], "relevance must be a list of 2, one a candidate"),
+        (1, "relevance must be a list of 2, one a candidate"),
+        ([1, None], "has the relevance None"),
+    ],
+)
+def test_bad_relevance_of_json_is_named(tmp_path, relevance, message):
     line = json.dumps({"query": "q", "candidates": ["a", "b"], "relevance": relevance})
-    with pytest.raises(UserError, match="line 1"):
+    with pytest.raises(UserError, match=f"line 1.*{message}"):
         read_queries(write(tmp_path / "x.jsonl", line))

@@ -74,7 +74,7 @@ def test_sums_and_gradients_are_those_of_padded_rows(kind: str) -> None:
         pytest.param("tagging", "bidirectional", (0, -1), marks=pytest.mark.slow),
     ],
 )
-def test_so_they_are_left_to_right_and_of_several_layers(
+def test_sums_and_gradients_agree_for_causal_attention_and_several_layers(
     kind: str, attention: Attention, layers: tuple[int, ...]
 ) -> None:
     features = FeatureConfig(layers=layers, combine="sum")

@@ -183,5 +183,5 @@ def test_files_are_those_that_squad_reads(windows, tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"n_best_size": 0}, {"max_answer_length": 0}])
 def test_sizes_below_one_are_refused(wrong):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="n_best_size and max_answer_length must be 1 or more"):
         AnswerSearch(**wrong)

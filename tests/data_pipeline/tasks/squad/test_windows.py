@@ -209,10 +209,15 @@ def test_sentencepiece_answers_are_labelled_though_its_pieces_hold_the_blank_bef
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"doc_stride": 0}, {"max_query_length": 0}, {"max_seq_length": 67, "max_query_length": 64}]
+    ("wrong", "message"),
+    [
+        ({"doc_stride": 0}, "doc_stride and max_query_length must be 1 or more"),
+        ({"max_query_length": 0}, "doc_stride and max_query_length must be 1 or more"),
+        ({"max_seq_length": 67, "max_query_length": 64}, r"must exceed max_query_length \(64\) by"),
+    ],
 )
-def test_lengths_that_leave_no_room_are_refused(wrong):
-    with pytest.raises(UserError):
+def test_lengths_that_leave_no_room_are_refused(wrong, message):
+    with pytest.raises(UserError, match=message):
         Windowing(**wrong)
 
 
