@@ -34,8 +34,8 @@ def main() -> None:
         work(args)
         return
     found: dict[str, list[dict[str, float]]] = {name: [] for name in SETTINGS}
-    for _ in range(args.repeats):
-        for name, variables in SETTINGS.items():
+    for repeat in range(args.repeats):
+        for name, variables in list(SETTINGS.items())[:: -1 if repeat % 2 else 1]:
             command = [sys.executable, __file__, *sys.argv[1:], "--worker"]
             done = subprocess.run(
                 command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True

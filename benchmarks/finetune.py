@@ -139,7 +139,7 @@ def main() -> None:
     done = {(run["task"], run["side"], run["seed"]) for run in runs}
     for task in args.tasks:
         for seed in range(args.seeds):
-            for side in SIDES:
+            for side in SIDES if seed % 2 == 0 else SIDES[::-1]:
                 if (task, side, seed) not in done:
                     runs.append({**run_job(args, task, side, seed), "inputs": inputs_of(args)})
                     with file.open("a", encoding="utf-8") as kept:

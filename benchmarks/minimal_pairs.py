@@ -52,7 +52,7 @@ def main() -> None:
             "first_seconds": round(seconds[0], 2),
             "pairs_per_second": round(count / statistics.median(seconds[1:])),
             "fastest_pairs_per_second": round(count / min(seconds[1:])),
-            "pairs_per_cpu_second": round(count / min(of_cpu[1:])),
+            "pairs_per_cpu_second": round(count / statistics.median(of_cpu[1:])),
         }
     config = model.config
     result = {

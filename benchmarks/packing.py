@@ -103,7 +103,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for turn, _ in sides.values():
         turn(0)  # compiles
     for number in range(1, args.repeats + 1):
-        for name, (turn, _) in sides.items():
+        for name, (turn, _) in list(sides.items())[:: -1 if number % 2 else 1]:
             seconds[name].append(turn(number))
     positions = args.steps * args.batch * args.length
     report: dict[str, Any] = {"settings": vars(args)}

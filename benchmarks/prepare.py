@@ -7,7 +7,6 @@ megabytes are prepared in turn with all of it, several times each; the medians a
 """
 
 import dataclasses
-import itertools
 import json
 import os
 import platform
@@ -46,8 +45,9 @@ def main() -> None:
     runs: dict[str, list[dict[str, float]]] = {"prefix": [], "whole": []}
     with tempfile.TemporaryDirectory() as scratch:
         texts = {"prefix": _make_prefix(flags, Path(scratch, "text")), "whole": flags.directory}
-        for _, name in itertools.product(range(flags.repeats), texts):
-            runs[name].append(_measure(texts[name], Path(scratch, "corpus"), flags))
+        for repeat in range(flags.repeats):
+            for name in list(texts)[:: -1 if repeat % 2 else 1]:
+                runs[name].append(_measure(texts[name], Path(scratch, "corpus"), flags))
     medians = {name: _medians(measured) for name, measured in runs.items()}
     result = {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "cpu": platform.machine()},

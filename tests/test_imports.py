@@ -80,6 +80,18 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
+@pytest.mark.parametrize("directory", [*PACKAGES, "benchmarks", "tests"])
+def test_modules_of_ours_that_are_imported_exist(directory: str) -> None:
+    """Also where a function imports them, which no other test may call."""
+    missing = {
+        (path.name, name)
+        for path in modules(directory)
+        for name in imports(path)
+        if top(name) in OURS and not file_of(name).exists() and not file_of(name).with_suffix("").is_dir()
+    }
+    assert missing == set()
+
+
 def joins_both(path: Path) -> bool:
     """The commands, the fine-tuning tasks, and the package's own functions."""
     return path.relative_to(ROOT).parts[1] in JOINING
