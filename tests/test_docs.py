@@ -1,5 +1,6 @@
-"""The commands of README.md and docs/ have flags that exist, and the README's links lead somewhere."""
+"""Commands of README.md and docs/ have flags that exist, Python imports what exists, links lead somewhere."""
 
+import ast
 import functools
 import importlib
 import os
@@ -12,9 +13,11 @@ import pytest
 
 from bert_jax.cli import main as main_module
 from bert_jax.cli.main import COMMANDS, main
+from tests.bert_jax.small_run import make_run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OURS = {"bert_jax", "data_pipeline", "experiments"}
 # `bert-jax` writes its arguments, and a PATH without programs lets nothing else run.
 STAND_IN = """
 bert-jax() { printf '%s\\t' "$@" >&3; echo >&3; }
@@ -35,6 +38,10 @@ def documented_commands(page: Path, directory: Path) -> Iterator[list[str]]:
         yield from commands
 
 
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
     for name in COMMANDS:
@@ -48,6 +55,24 @@ def test_documented_commands_are_accepted(page, tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, encoding="utf-8")
     for command in documented_commands(page, tmp_path):
         assert main(command) == 0, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_documented_python_imports_exists(page):
+    for block in python_blocks(page):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OURS:
+                module = importlib.import_module(node.module)
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def test_python_of_the_models_page_runs(tmp_path, monkeypatch):
+    (tmp_path / "exported").mkdir()
+    make_run(tmp_path / "exported" / "mine")
+    monkeypatch.chdir(tmp_path)
+    encode, embed, *_ = python_blocks(ROOT / "docs" / "models.md")
+    exec(encode, {})
+    exec(embed, {})
 
 
 def test_every_page_has_a_title():

@@ -23,9 +23,10 @@ print("done")
 """
 
 
-def ends(happens: str, allowed: str = "1") -> tuple[int, str]:
-    """Exit status and standard error of a process in which something happens after step 8."""
-    program = HANGS.format(happens=happens, seconds=60 if "paused" not in happens else 6)
+def ends(happens: str, allowed: str = "1", seconds: int = 60) -> tuple[int, str]:
+    """Exit status and standard error of a process in which something happens after step 8; waiting for a
+    device takes it so many seconds."""
+    program = HANGS.format(happens=happens, seconds=seconds)
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**environment(), "BERT_JAX_HANG_SECONDS": allowed},
@@ -45,7 +46,11 @@ def test_a_process_that_hangs_says_where_and_ends() -> None:
 
 @pytest.mark.slow
 def test_one_that_evaluates_does_not_hang() -> None:
-    assert ends("with watchdog.paused(): wait_for_a_device()", allowed="3") == (0, "")
+    assert ends("with watchdog.paused(): wait_for_a_device()", allowed="3", seconds=6) == (0, "")
+
+
+def test_with_zero_seconds_none_hangs() -> None:
+    assert ends("wait_for_a_device()", allowed="0", seconds=3) == (0, "")
 
 
 SLOW_EVALUATION = """
