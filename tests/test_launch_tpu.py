@@ -934,6 +934,26 @@ def note_progress(laptop: Laptop, command: str, left: int, failed: int = 0) -> N
 
 
 @pytest.mark.slow
+def test_ctrl_c_leaves_the_study_on_all_slices_and_says_how_to_end_them(
+    laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path
+) -> None:
+    program = write_program(tmp_path / "bert-jax", "trap 'exit 75' TERM; while true; do sleep 0.1; done")
+
+    def going() -> int:
+        return laptop.launch("status", "a", *PLACE, "--slices", "2").stdout.count("run: going")
+
+    study = laptop.start("study", "a", *PLACE, *source, *setup_of(program), "--slices", "2", *STUDY)
+    wait_until(lambda: going() == 4)
+    os.killpg(study.pid, signal.SIGINT)
+    said, _ = study.communicate(timeout=PATIENCE_SECONDS)
+    assert study.returncode == 130, said
+    assert "--project mine --slices 2" in said
+    assert going() == 4
+    assert laptop.launch("delete", "a", *PLACE, "--slices", "2").returncode == 0
+    assert laptop.left_over() == []
+
+
+@pytest.mark.slow
 @both_apis
 def test_each_slice_works_on_the_study_and_is_given_back(
     place: tuple[str, ...], laptop: Laptop, source: tuple[str, ...], inputs: None, tmp_path: Path
