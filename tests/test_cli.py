@@ -19,6 +19,7 @@ from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_run
+from tests.damage import flip_a_bit
 from tests.data_pipeline.small_records import write_records
 from tests.tiny_run import arguments, command, environment, write_corpus
 
@@ -256,9 +257,7 @@ def test_vocabulary_larger_than_the_model(
 def test_altered_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     shard = corpus / "train-00000.arrow"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
+    flip_a_bit(shard)
     assert str(shard) in error_of(arguments(tmp_path / "w", corpus), capsys)
 
 

@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 from tokenizers import normalizers
 
@@ -30,7 +28,16 @@ from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
-from tests.tiny_run import FLAGS, ONE_STEP, WORDS, arguments, deterministic_rows, further, write_corpus
+from tests.tiny_run import (
+    FLAGS,
+    ONE_STEP,
+    WORDS,
+    arguments,
+    assert_close,
+    deterministic_rows,
+    further,
+    write_corpus,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +59,6 @@ def with_rows(model: Path, rows: int) -> PretrainedModel:
     """The model with `rows` word embeddings in its configuration."""
     opened = open_model(model)
     return dataclasses.replace(opened, config=dataclasses.replace(opened.config, vocab_size=rows))
-
-
-def assert_close(left: dict, right: dict) -> None:
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
 
 
 @pytest.fixture(scope="module")

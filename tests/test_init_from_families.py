@@ -3,8 +3,6 @@
 import random
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
@@ -13,6 +11,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training.checkpoints import load_params
 from tests.bert_jax.formats.family_directories import TEXTS, small_model
+from tests.tiny_run import assert_close
 
 STARTS = (
     # model_type, parts of the model, objective of the model and of the run, what the run says that it draws
@@ -57,10 +56,6 @@ def start(model: Path, corpus: Path, workdir: Path, objective: str, *flags: str)
         *("--global-batch-size", "4", "--eval-examples", "8", "--optimizer.warmup-steps", "5"),
         *("--optimizer.learning-rate", "1e-12", *flags),
     ]
-
-
-def assert_close(left: dict, right: dict) -> None:
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
 
 
 @pytest.mark.parametrize(("model_type", "parts", "trained", "objective", "drawn"), SLOW)

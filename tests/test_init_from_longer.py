@@ -4,7 +4,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,7 +15,7 @@ from bert_jax.training.warm_start import with_repeated_positions
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
 from experiments import EXPERIMENTS
-from tests.tiny_run import ONE_STEP, arguments, deterministic_rows, further
+from tests.tiny_run import ONE_STEP, arguments, assert_close, deterministic_rows, further
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +40,8 @@ def test_learnt_positions_are_repeated(
     assert line in capsys.readouterr().out
     before, after = load_params(learnt)[1], load_params(workdir)[1]
     short, long = positions_of(before), positions_of(after)
-    np.testing.assert_allclose(long, np.concatenate([short, short, short[:16]]), atol=1e-9)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), after, before)
+    assert_close(long, np.concatenate([short, short, short[:16]]))
+    assert_close(after, before)
     # What it knew it still knows, at the lengths that it has seen.
     assert main(["evaluate", "--workdir", str(learnt)]) == 0
     (known,) = json.loads((learnt / "evaluation-30.json").read_text())
@@ -97,7 +96,7 @@ def test_a_run_begins_with_another_rotary_base(
     assert main(further(tmp_path / "w", corpus, tmp_path / "turned", *flags, *ONE_STEP)) == 0
     assert "model.rotary_base 10000.0 -> 500.0\n" in capsys.readouterr().out
     before, after = load_params(tmp_path / "turned")[1], load_params(tmp_path / "w")[1]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), after, before)
+    assert_close(after, before)
     assert read_record(tmp_path / "w").experiment.model.rotary_base == 500
 
 

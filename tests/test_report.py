@@ -97,10 +97,15 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return line
 
 
+def words_of(printed: str) -> list[list[str]]:
+    """The words of each line, without the rules between columns."""
+    return [line.translate(RULES).split() for line in printed.splitlines()]
+
+
 def shown(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[list[str]]:
-    """The words of each line that is printed, without the rules between columns."""
+    """The words of each line that is printed."""
     assert main(["report", *map(str, words)]) == 0
-    return [line.translate(RULES).split() for line in capsys.readouterr().out.splitlines()]
+    return words_of(capsys.readouterr().out)
 
 
 def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,16 +116,16 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
         pretrained(tmp_path / "young", {5: 0.2}, seed=2),
     ]
     assert main(["report", *map(str, runs)]) == 0
-    shown = capsys.readouterr().out
-    lines = [line.replace("│", "").split() for line in shown.splitlines()]
+    said = capsys.readouterr().out
+    lines = words_of(said)
     assert ["a", "+1", "2", "10", "16", "52.0", "±", "2.8%", "8", "±", "0"] in lines
     assert ["no_nsp", "1", "10", "16", "25.0%", "8"] in lines
     assert ["young", "1", "5", "16", "20.0%", "8"] in lines
     assert ["objective", "mlm_nsp", "mlm", "mlm_nsp"] in lines
-    assert "log_every" not in shown
-    assert "note: young: evaluated at step 5 of 10" in shown
-    assert "held-out metrics answer different questions" in " ".join(shown.split())  # data.pairing differs
-    assert max(map(len, shown.partition("note:")[0].splitlines())) <= 80
+    assert "log_every" not in said
+    assert "note: young: evaluated at step 5 of 10" in said
+    assert "held-out metrics answer different questions" in " ".join(said.split())  # data.pairing differs
+    assert max(map(len, said.partition("note:")[0].splitlines())) <= 80
 
 
 def test_copies_and_branches_are_no_repeats(tmp_path: Path) -> None:
@@ -185,8 +190,7 @@ def test_scores_by_model_and_task(tmp_path: Path, capsys: pytest.CaptureFixture[
         finetuned(tmp_path / "2", "rte", {2e-5: (0.4,)}, model="abcdefgh1"),
         finetuned(tmp_path / "3", "cola", {2e-5: (0.3,)}, model="zyxwvuts2"),
     ]
-    assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
-    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys, *runs, "--csv", str(tmp_path / "out.csv"))
     # A mean that lacks a diverged seed is not shown. Both models are named `export`, so a hash is added.
     assert ["export", "abcdefgh", "0.6000", "±", "0.2500", "0.4000"] in lines
     assert ["export", "zyxwvuts", "0.3000"] in lines
@@ -210,8 +214,7 @@ def test_a_model_of_two_names_is_one_and_repeats_of_an_experiment_are_told_apart
         finetuned(tmp_path / "2", "rte", {2e-5: (0.7,)}, "m", name="base"),
         finetuned(tmp_path / "3", "cola", {2e-5: (0.3,)}, "n", name="base-1"),
     ]
-    assert main(["report", *map(str, runs)]) == 0
-    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys, *runs)
     assert ["base-0", "0.5000", "0.7000"] in lines
     assert ["base-1", "0.3000"] in lines
 
@@ -319,8 +322,7 @@ def test_tasks_are_averaged_if_all_models_have_them(
         finetuned(tmp_path / task, task, {2e-5: (value,)}, "m")
         for task, value in (("cola", 0.5), ("rte", 0.7))
     ]
-    assert main(["report", *map(str, runs)]) == 0
-    lines = [line.replace("│", "").split() for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys, *runs)
     assert ["export", "0.5000", "0.7000", "0.6000"] in lines
 
 

@@ -85,6 +85,11 @@ def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
     ]
 
 
+def assert_close(left: Any, right: Any) -> None:
+    """Asserts that the arrays of two trees differ by no more than `ONE_STEP` changes them."""
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), left, right)
+
+
 def command(*args: str) -> list[str]:
     """The command line that runs `bert-jax` with these arguments in a separate process."""
     return [sys.executable, "-m", "bert_jax.cli.main", *args]

@@ -19,6 +19,7 @@ from bert_jax.formats.tensors import to_tensors
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from data_pipeline.errors import UserError
 from tests.bert_jax.formats.foreign_directories import PIECES, stored_weights, write_huggingface
+from tests.bert_jax.formats.same_tensors import assert_same
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 ENCODER = ("embeddings.", "encoder.", "pooler.")
@@ -29,11 +30,6 @@ def written_back(directory: Path) -> dict[str, np.ndarray]:
     convert(directory, directory / "npz", "npz")
     convert(directory / "npz", directory / "back", "hf")
     return load_file(directory / "back" / "model.safetensors")
-
-
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert set(found) == set(expected)
-    assert [name for name, array in expected.items() if found[name].tobytes() != array.tobytes()] == []
 
 
 def test_every_tensor_comes_back_byte_by_byte(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from bert_jax.model_config import ModelConfig
 from bert_jax.names import SentenceScoring
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, trainable_params
+from tests.bert_jax.unpadded_row import log_probabilities, unpadded_row
 
 # "cats" has two pieces, "xyz" three; lengths with [CLS] and [SEP] are 6 to 18 tokens.
 SENTENCES = [
@@ -49,21 +50,11 @@ def ltr(directory: Path) -> PretrainedModel:
     return open_model(directory / "ltr")
 
 
-def whole_row(ids: list[int]) -> dict[str, jax.Array]:
-    row = jnp.array([ids])
-    return {"input_ids": row, "input_mask": jnp.ones_like(row), "segment_ids": jnp.zeros_like(row)}
-
-
-def logits_everywhere(model: BertForPreTraining, batch: dict[str, jax.Array]) -> jax.Array:
-    states = model.encoder(batch, deterministic=True)
-    return model.language_model(states, model.encoder.word_embedding_table())
-
-
 def log_probability(model: PretrainedModel, ids: list[int], column: int, masked_until: int) -> float:
     """Of one token, in a row of its own without padding."""
     hidden = [*ids]
     hidden[column:masked_until] = [model.tokenizer.token_to_id("[MASK]")] * (masked_until - column)
-    batch = {**whole_row(hidden), "masked_lm_positions": jnp.array([[column]])}
+    batch = {**unpadded_row(hidden), "masked_lm_positions": jnp.array([[column]])}
     return float(predict(model.config, model.params, batch)[ids[column]])
 
 
@@ -102,11 +93,10 @@ def test_scores_of_a_model_of_one_direction_are_log_likelihoods(
     directory: Path, objective: str, predicts_from: int
 ) -> None:
     model = open_model(directory / objective)
-    apply = jax.jit(functools.partial(BertForPreTraining(model.config).apply, method=logits_everywhere))
     expected = []
     for sentence in SENTENCES:
         ids = model.tokenizer.encode(sentence).ids
-        by_column = jax.nn.log_softmax(apply({"params": model.params}, whole_row(ids))[0])
+        by_column = log_probabilities(model, ids)
         # [CLS] and [SEP] are not counted.
         scores = (float(by_column[i + predicts_from, ids[i]]) for i in range(1, len(ids) - 1))
         expected.append(sum(scores))

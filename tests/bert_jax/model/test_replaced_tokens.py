@@ -14,6 +14,7 @@ from bert_jax.objectives.task import PretrainingTask
 from tests.bert_jax.model.test_packed_rows import make_batches
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY
+from tests.data_pipeline.unmasked import unmasked_ids
 
 MODEL = dataclasses.replace(
     TINY, num_layers=2, embedding_size=6, dropout_rate=0.0, attention_dropout_rate=0.0
@@ -30,13 +31,6 @@ def apply(params: dict, key: jax.Array | None = None) -> Detection:
     return TASK.module.apply({"params": params}, BATCH, deterministic=True, rngs=rngs)
 
 
-def restored() -> np.ndarray:
-    ids = BATCH["input_ids"].copy()
-    rows, slots = np.nonzero(BATCH["masked_lm_weights"])
-    ids[rows, BATCH["masked_lm_positions"][rows, slots]] = BATCH["masked_lm_ids"][rows, slots]
-    return ids
-
-
 def test_the_discriminator_reads_what_the_generator_filled_in() -> None:
     """A generator that always draws one token: everything else follows by hand."""
     drawn = int(BATCH["masked_lm_ids"][0, 0])
@@ -45,7 +39,7 @@ def test_the_discriminator_reads_what_the_generator_filled_in() -> None:
     generator["language_model"] = {**generator["language_model"], "bias": bias}
     outputs = apply({**PARAMS, "generator": generator})
 
-    original, filled = restored(), restored()
+    original, filled = unmasked_ids(BATCH), unmasked_ids(BATCH)
     rows, slots = np.nonzero(BATCH["masked_lm_weights"])
     filled[rows, BATCH["masked_lm_positions"][rows, slots]] = drawn
     np.testing.assert_array_equal(outputs.is_replaced, filled != original)

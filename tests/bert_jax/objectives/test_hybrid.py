@@ -17,6 +17,7 @@ from data_pipeline.errors import UserError
 from tests.bert_jax.model.test_packed_rows import make_batches
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY
+from tests.data_pipeline.unmasked import unmasked_ids
 
 MODEL = dataclasses.replace(TINY, num_layers=2, dropout_rate=0.0, attention_dropout_rate=0.0)
 HYBRID = HybridLanguageModel(causal_fraction=0.4)
@@ -28,13 +29,6 @@ IS_CAUSAL = np.asarray(choose_sequences(BATCH, 0.4))[:, 0]
 @jax.jit
 def outputs() -> jax.Array:
     return PretrainingTask(HYBRID, MODEL).module.apply({"params": PARAMS}, BATCH, deterministic=True)
-
-
-def restored() -> np.ndarray:
-    ids = BATCH["input_ids"].copy()
-    rows, slots = np.nonzero(BATCH["masked_lm_weights"])
-    ids[rows, BATCH["masked_lm_positions"][rows, slots]] = BATCH["masked_lm_ids"][rows, slots]
-    return ids
 
 
 def test_as_many_sequences_are_causal_as_asked_for() -> None:
@@ -49,7 +43,7 @@ def test_causal_rows_are_those_of_a_causal_model_and_others_of_a_masked_one() ->
     assert 0 < IS_CAUSAL.sum() < len(IS_CAUSAL)
     table = PARAMS["encoder"]["embeddings"]["word_embeddings"]["embedding"]
     for attention, ids, rows in (
-        ("causal", restored(), IS_CAUSAL),
+        ("causal", unmasked_ids(BATCH), IS_CAUSAL),
         ("bidirectional", BATCH["input_ids"], ~IS_CAUSAL),
     ):
         config = dataclasses.replace(MODEL, attention=attention)
@@ -60,7 +54,7 @@ def test_causal_rows_are_those_of_a_causal_model_and_others_of_a_masked_one() ->
 
 
 def test_sums_and_loss_are_those_of_a_loop() -> None:
-    logits, ids = outputs(), restored()
+    logits, ids = outputs(), unmasked_ids(BATCH)
     losses, correct = map(np.asarray, cross_entropy(logits, ids[:, 1:]))
     expected = dict.fromkeys(
         [f"{kind}_{name}" for kind in ("lm", "mlm") for name in ("loss", "correct", "weight")], 0.0

@@ -1,13 +1,10 @@
 """Held-out language modelling by rules that no run sets, against sums of logs computed one by one."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,14 +12,13 @@ from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference import token_probabilities
-from bert_jax.model.pretraining import BertForPreTraining
-from bert_jax.model_config import ModelConfig
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.study import HELDOUT_METRICS
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.heldout_text import HeldoutText, read_heldout_text
 from tests.bert_jax.small_run import make_run, trainable_params
+from tests.bert_jax.unpadded_row import log_probabilities
 from tests.data_pipeline.small_corpus import write_corpus
 
 TEXTS = [
@@ -56,24 +52,6 @@ def masked(directory: Path) -> PretrainedModel:
 @pytest.fixture(scope="module")
 def text(directory: Path) -> HeldoutText:
     return read_heldout_text(open_corpus(directory / "corpus", "heldout"), 24)
-
-
-def everywhere(model: BertForPreTraining, batch: dict[str, jax.Array]) -> jax.Array:
-    states = model.encoder(batch, deterministic=True)
-    return model.language_model(states, model.encoder.word_embedding_table())
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def apply_everywhere(config: ModelConfig, params: dict, batch: dict[str, jax.Array]) -> jax.Array:
-    return BertForPreTraining(config).apply({"params": params}, batch, method=everywhere)
-
-
-def log_probabilities(model: PretrainedModel, ids: np.ndarray) -> np.ndarray:
-    """[T, V], of one row without padding."""
-    row = jnp.asarray(ids)[None]
-    batch = {"input_ids": row, "input_mask": jnp.ones_like(row), "segment_ids": jnp.zeros_like(row)}
-    logits = apply_everywhere(model.config, model.params, batch)
-    return np.asarray(jax.nn.log_softmax(logits[0]), np.float64)
 
 
 def by_hand(

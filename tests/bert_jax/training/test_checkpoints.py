@@ -19,6 +19,7 @@ from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.checkpoints import Checkpoints, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
 from tests.bert_jax.full_disk import files_no_larger_than
+from tests.damage import flip_a_bit
 
 
 def state(step: int, size: int = 1000) -> dict:
@@ -106,12 +107,6 @@ def data_files(checkpoint: Path) -> list[Path]:
     """All files that arrays are restored from, the largest first."""
     files = [path for path in (checkpoint / "default").rglob("*") if path.is_file()]
     return sorted(files, key=lambda path: -path.stat().st_size)
-
-
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def truncate(path: Path) -> None:

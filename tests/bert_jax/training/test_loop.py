@@ -34,6 +34,7 @@ from bert_jax.workdir.record import read_record, write_record
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.pretraining.batches import training_batches
+from tests.damage import flip_a_bit
 from tests.tiny_run import (
     FLAGS,
     WORDS,
@@ -294,9 +295,7 @@ def test_a_copy_of_the_corpus_is_verified_at_every_start(
 ) -> None:
     copy = shutil.copytree(corpus, tmp_path / "copy")
     shard = copy / "train-00000.arrow"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
+    flip_a_bit(shard)
     assert main(arguments(finished, copy)) == 2
     assert f"{shard} was altered" in capsys.readouterr().err
 

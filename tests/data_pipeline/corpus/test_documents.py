@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from data_pipeline.corpus.documents import Corpus, open_corpus, read_manifest
-from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.inputs import Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.prepare import PrepareSettings, prepare
 from data_pipeline.preparing.shard_texts import as_text
-from tests.data_pipeline.preparing.small_text import WORDS, write_text
+from tests.damage import flip_a_bit
+from tests.data_pipeline.preparing.small_text import write_text, write_vocabulary
 
 MISSING = object()
 
@@ -27,8 +27,7 @@ MISSING = object()
 def prepared(tmp_path_factory):
     """(text file, corpus directory) of several shards in both splits."""
     directory = tmp_path_factory.mktemp("corpus")
-    vocabulary = directory / "vocab.txt"
-    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
+    vocabulary = write_vocabulary(directory / "vocab.txt")
     text = write_text(directory / "text.txt")
     source = Source((str(text),), format="sentences")
     with pytest.MonkeyPatch.context() as patch:
@@ -129,9 +128,7 @@ def test_a_truncated_shard_is_named(corpus_copy):
 
 def test_an_altered_shard_is_named(corpus_copy):
     shard = corpus_copy / "train-00001.arrow"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
+    flip_a_bit(shard)
     with pytest.raises(UserError, match=r"train-00001\.arrow was altered"):
         open_corpus(corpus_copy, "train").verify()
 

@@ -7,6 +7,7 @@ import pytest
 from data_pipeline.corpus.store import describe, open_store, verify
 from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY, read_vocabulary
 from data_pipeline.errors import UserError
+from tests.damage import flip_a_bit
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
 from tests.data_pipeline.small_records import write_records
 
@@ -58,9 +59,7 @@ def test_a_prepared_directory_is_not_taken_for_records(prepared: Path, tmp_path:
 def test_verify_looks_at_both_splits(prepared: Path) -> None:
     verify(str(prepared))
     shard = prepared / "heldout-00000.arrow"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
+    flip_a_bit(shard)
     with pytest.raises(UserError, match=r"heldout-00000\.arrow was altered"):
         verify(str(prepared))
 

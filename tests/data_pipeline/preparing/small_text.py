@@ -1,8 +1,10 @@
-"""A small text to prepare, of a few words."""
+"""A small text of a few words to prepare, and the shards that were made of it."""
 
 from pathlib import Path
 
 import numpy as np
+
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 
 WORDS = [
     "the",
@@ -33,3 +35,14 @@ def write_text(path: Path, documents: int = 40) -> Path:
         lines.append("")
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def write_vocabulary(path: Path) -> Path:
+    """A vocabulary of the special tokens and `WORDS`."""
+    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
+    return path
+
+
+def shards(directory: Path) -> dict[str, bytes]:
+    """The content of each shard in a directory, by the name of its file."""
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.arrow"))}

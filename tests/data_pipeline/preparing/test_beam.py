@@ -18,7 +18,7 @@ import zstandard
 from bert_jax.cli.flags.prepare import parse
 from bert_jax.cli.main import main
 from data_pipeline.corpus.tokenizer import load_vocabulary
-from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, TOKENIZER_DIRECTORY
+from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import shard_texts
 from data_pipeline.preparing.inputs import Inputs, Source
@@ -56,10 +56,9 @@ def small_shards(monkeypatch):
 
 
 @pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
-    return str(path)
+def vocabulary(vocabulary):
+    """Its file, as settings name it."""
+    return str(vocabulary)
 
 
 def write_files(directory: Path, form: str) -> Path:

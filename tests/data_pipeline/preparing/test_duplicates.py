@@ -8,26 +8,18 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import Unfinished
 from data_pipeline.preparing import duplicates
 from data_pipeline.preparing.inputs import Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.near_duplicates import find_near_duplicates, make_signatures, rows_per_band
 from data_pipeline.preparing.prepare import PrepareSettings, prepare
-from tests.data_pipeline.preparing.small_text import WORDS
+from tests.data_pipeline.preparing.small_text import WORDS, shards
 
 DRAW = np.random.default_rng(7)
 TEXTS = [" ".join(DRAW.choice(WORDS, 60)) for _ in range(40)]
 COPIES = [TEXTS[3].upper(), TEXTS[9].replace(" ", " \u3000 "), TEXTS[3]]
 SIMILAR = [f"{TEXTS[5]} hill", f"{TEXTS[3]} and then"]
-
-
-@pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
-    return str(path)
 
 
 @pytest.fixture
@@ -50,15 +42,11 @@ def find(directory: Path, handling, similarity=0.8, workers=1):
     )
 
 
-def shards(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.arrow"))}
-
-
 @pytest.mark.parametrize(("handling", "near"), [("exact", 0), ("near", 2)])
 def test_the_corpus_is_that_of_the_documents_that_stay(tmp_path, vocabulary, capsys, handling, near):
     repeating = write(tmp_path / "repeating", TEXTS[:20], [*COPIES[:2], *SIMILAR, *TEXTS[20:], COPIES[2]])
     single = write(tmp_path / "single", TEXTS[:20], [*SIMILAR[near:], *TEXTS[20:]])
-    flags = ["--vocab", vocabulary, "--holdout", "0.2"]
+    flags = ["--vocab", str(vocabulary), "--holdout", "0.2"]
     assert main(["prepare", str(single), *flags, "--output", str(tmp_path / "wanted")]) == 0
     capsys.readouterr()
     for workers in ("1", "2"):
@@ -90,7 +78,7 @@ def test_the_first_of_each_text_stays(tmp_path, threads, monkeypatch):
 
 def test_a_restart_takes_what_was_found(tmp_path, vocabulary, monkeypatch):
     directory = write(tmp_path / "text", [*TEXTS, *COPIES])
-    settings = PrepareSettings(Source((str(directory),)), vocab=vocabulary, duplicates="near")
+    settings = PrepareSettings(Source((str(directory),)), vocab=str(vocabulary), duplicates="near")
 
     class Stopped(LocalRunner):
         def make_shards(self, job, on_progress):

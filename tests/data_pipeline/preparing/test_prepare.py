@@ -20,7 +20,6 @@ from bert_jax.cli.main import main
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.shards import make_shard, write_shard
 from data_pipeline.corpus.tokenizer import load_vocabulary
-from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import local_runner, shard_texts
 from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
@@ -38,7 +37,7 @@ from data_pipeline.preparing.shard_texts import (
 )
 from data_pipeline.preparing.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
 from data_pipeline.preparing.worker_pool import worker_pool
-from tests.data_pipeline.preparing.small_text import WORDS, write_text
+from tests.data_pipeline.preparing.small_text import WORDS, shards, write_text
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,13 +59,6 @@ if __name__ == "__main__":
 @pytest.fixture
 def text(tmp_path):
     return write_text(tmp_path / "text.txt", documents=400)
-
-
-@pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
-    return path
 
 
 @pytest.fixture
@@ -95,10 +87,6 @@ def finish(command: list[str], *more: object) -> str:
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     return output
-
-
-def shards(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.arrow"))}
 
 
 def wait_for_shards(process: subprocess.Popen, directory: Path, count: int) -> None:

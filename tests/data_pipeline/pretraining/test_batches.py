@@ -16,6 +16,7 @@ from data_pipeline.pretraining.batches import evaluation_batches, make_source, t
 from data_pipeline.pretraining.instances import cut_instances
 from tests.data_pipeline.same_batches import assert_same
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
+from tests.data_pipeline.unmasked import unmasked_ids
 
 PHASES = (Phase(48, 7, 0.5), Phase(96, 14, 0.5))
 DATA = DataConfig(phases=PHASES)
@@ -199,9 +200,7 @@ def test_mask_segments_and_labels_agree_with_the_corpus(corpus):
         "," + ",".join(map(str, opened.read(a, b).tolist())) + "," for a, b in itertools.pairwise(starts)
     ]
     for batch in train(corpus, num_train_steps=4, data=DataConfig(phases=(Phase(48, 7),))):
-        restored = batch["input_ids"].copy()
-        rows, slots = np.nonzero(batch["masked_lm_weights"])
-        restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
+        restored = unmasked_ids(batch)
         for row in range(len(restored)):
             used = batch["input_mask"][row] == 1
             assert not restored[row][~used].any()

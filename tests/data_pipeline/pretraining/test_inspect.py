@@ -12,6 +12,7 @@ from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.pretraining.batches import make_corpus_source, training_batches
 from data_pipeline.pretraining.statistics import compare, draw_examples, measure
 from experiments import EXPERIMENTS
+from tests.damage import flip_a_bit
 from tests.data_pipeline.small_corpus import make_corpus, write_corpus
 from tests.data_pipeline.small_records import write_records
 
@@ -170,9 +171,7 @@ def test_the_command_names_what_is_wrong(corpus, capsys, tmp_path):
     assert main(["inspect", str(corpus.directory), "--experiment", "bse"]) == 2
     assert "base" in capsys.readouterr().err
     damaged = make_corpus(tmp_path / "damaged").directory / "train-00001.arrow"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
+    flip_a_bit(damaged)
     assert main(["inspect", str(damaged.parent)]) == 2
     assert "train-00001.arrow" in capsys.readouterr().err
 

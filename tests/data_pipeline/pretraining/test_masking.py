@@ -12,6 +12,7 @@ from data_pipeline.config import MaskingConfig, MaskingUnit
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws
 from data_pipeline.pretraining.pairs import Sequences
 from tests.data_pipeline.small_corpus import count_bounds
+from tests.data_pipeline.unmasked import unmasked_ids
 
 LENGTH, SLOTS, VOCABULARY, MASK = 32, 6, 50, 4
 CONTINUES = np.arange(VOCABULARY) % 3 == 2
@@ -81,10 +82,7 @@ def test_only_text_is_ever_chosen_or_changed(unit, length):
 def test_labels_restore_the_text(unit):
     text = make_text(3000)
     batch = mask(text, make_bits(3000, unit=unit), MaskingConfig(unit=unit))
-    restored = batch["input_ids"].copy()
-    rows, slots = np.nonzero(batch["masked_lm_weights"])
-    restored[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
-    np.testing.assert_array_equal(restored, text.ids)
+    np.testing.assert_array_equal(unmasked_ids(batch), text.ids)
 
 
 @pytest.mark.parametrize("unit", UNITS)

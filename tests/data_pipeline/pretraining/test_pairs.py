@@ -44,6 +44,13 @@ def visit(corpus, data: DataConfig = PAPER, max_seq_length: int = LENGTH, seed: 
     return instances, numbers, choose_spans(corpus, instances, numbers, bits, data, max_seq_length)
 
 
+def bits_of_visit(instances) -> np.ndarray:
+    """The bits that `visit` drew."""
+    rng = np.random.default_rng(0)
+    rng.integers(0, len(instances), VISITS)
+    return rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
+
+
 def documents_of(corpus, positions: np.ndarray) -> np.ndarray:
     document_tokens = corpus.sentence_starts[corpus.document_starts]
     return np.searchsorted(document_tokens, positions, side="right") - 1
@@ -135,9 +142,7 @@ def test_share_of_short_sequences_is_as_promised(corpus, pairing):
 def test_short_sequences_go_on_to_the_first_boundary_that_reaches_the_target(corpus):
     data = DataConfig(pairing="contiguous", short_seq_prob=1.0)
     instances, _, spans = visit(corpus, data, max_seq_length=512)
-    rng = np.random.default_rng(0)
-    rng.integers(0, len(instances), VISITS)
-    targets = 2 + (rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)[:, 1].astype(int) * 509 >> 32)
+    targets = 2 + (bits_of_visit(instances)[:, 1].astype(int) * 509 >> 32)
     ends = corpus.sentence_starts[corpus.document_starts][documents_of(corpus, spans.a_start) + 1]
     for start, length, target, end in zip(
         spans.a_start[:2000], spans.a_length[:2000], targets[:2000], ends[:2000], strict=True
@@ -184,19 +189,10 @@ def test_rows_are_laid_out_as_the_paper_says(corpus, pairing):
 
 def test_same_bits_same_spans_whatever_the_batch(corpus):
     instances, numbers, spans = visit(corpus)
-    rng = np.random.default_rng(0)
-    rng.integers(0, len(instances), VISITS)
-    bits = rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
-    part = choose_spans(corpus, instances, numbers[7:19], bits[7:19], DataConfig(), LENGTH)
+    bits = bits_of_visit(instances)[7:19]
+    part = choose_spans(corpus, instances, numbers[7:19], bits, DataConfig(), LENGTH)
     for field in dataclasses.fields(spans):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(spans, field.name)[7:19])
-
-
-def bits_of_visit(instances) -> np.ndarray:
-    """The bits that `visit` drew."""
-    rng = np.random.default_rng(0)
-    rng.integers(0, len(instances), VISITS)
-    return rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
 
 
 def test_random_b_goes_on_to_the_first_boundary_that_fills_up_the_target(corpus):

@@ -16,6 +16,7 @@ from data_pipeline.pretraining.pairs import PAIR_DRAWS
 from data_pipeline.pretraining.statistics import draw_examples, measure
 from data_pipeline.tensorflow_cpu import tf
 from tests.data_pipeline.same_batches import assert_same
+from tests.data_pipeline.unmasked import unmasked_ids
 
 LENGTH, SLOTS, INSTANCES = 128, 20, 6
 PHASE = Phase(LENGTH, SLOTS)
@@ -40,18 +41,10 @@ def train(corpus, **changes):
     return list(training_batches(str(corpus.directory), DATA, **settings))
 
 
-def restore(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """The ids before they were masked."""
-    ids = batch["input_ids"].copy()
-    rows, slots = np.nonzero(batch["masked_lm_weights"])
-    ids[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
-    return ids
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_are_their_instances_one_behind_the_other(corpus, variant):
     drawn = draw(corpus, VARIANTS[variant])
-    restored, batch = restore(drawn.batch), drawn.batch
+    restored, batch = unmasked_ids(drawn.batch), drawn.batch
     end_of = np.zeros(len(restored), int)
     for i in np.lexsort((drawn.places.numbers, drawn.places.rows)):
         row, number, length = drawn.places.rows[i], drawn.places.numbers[i], drawn.sequences.ends[i]
