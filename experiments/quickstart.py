@@ -17,7 +17,7 @@ from bert_jax.config import OptimizerConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.experiment import Experiment
-from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, Phase
+from data_pipeline.config import INSTALLED_DOCUMENTATION, DataConfig, MaskingConfig, Phase
 
 QUICKSTART_BERT = Experiment(
     model=ModelConfig(
@@ -63,8 +63,19 @@ QUICKSTART = replace(
         activation="gelu_exact",
         pooler="transform",
     ),
-    data=replace(QUICKSTART_BERT.data, pairing="contiguous"),
+    data=replace(
+        QUICKSTART_BERT.data,
+        pairing="contiguous",
+        # More masks teach more in a step; the last steps have as many as the evaluation.
+        masking=MaskingConfig(rate=0.25, last_rate=0.15),
+        phases=(Phase(max_seq_length=64, max_predictions_per_seq=16),),
+    ),
     optimizer=OptimizerConfig(
-        name="muon", learning_rate=4e-3, warmup_steps=200, bias_correction="adam", decay_shape="cosine"
+        name="muon",
+        learning_rate=8e-3,
+        warmup_steps=200,
+        bias_correction="adam",
+        beta2=0.98,
+        decay_shape="cosine",
     ),
 )
