@@ -143,7 +143,8 @@ def _differences(table: StudyTable) -> Figure:
     if any(cell.published_difference is not None for cell in table.cells.values()):
         diamond = Line2D([], [], color=_INK, marker="D", markersize=4, alpha=0.6, linestyle="", label="paper")
         handles.append(diamond)
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    # Three beside each other are wider than one panel.
+    figure.legend(handles=handles, loc="outside lower center", ncols=1 + min(len(panels), 2), frameon=False)
     return figure
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bert_jax.studies.figures import draw_figures
 from bert_jax.studies.report import render, write_report
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.tables import make_table
@@ -185,6 +186,15 @@ def test_figures_are_drawn_and_are_the_same_each_time(report: Path) -> None:
     before = {path: path.read_bytes() for path in report.rglob("*") if path.is_file()}
     write_report(report, results(measurements(SCORES)))
     assert {path: path.read_bytes() for path in report.rglob("*") if path.is_file()} == before
+
+
+def test_legends_lie_inside_their_figures() -> None:
+    """Also that of one panel, which is narrow, with the paper's numbers."""
+    known = results(measurements(SCORES))
+    for name, figure in draw_figures(known, make_table(known)).items():
+        (legend,) = figure.legends
+        extent = legend.get_window_extent()
+        assert 0 <= extent.x0 < extent.x1 <= figure.bbox.width, name
 
 
 def test_figures_stand_in_the_page_in_its_colours(report: Path) -> None:
