@@ -34,6 +34,8 @@ class BucketServer:
     """Fraction of the requests that are answered with 429 or 503."""
     refusal: HTTPStatus | None = None
     """What every request is answered with, such as 403; None: the object."""
+    refused_from: str | None = None
+    """Part of a path: from the first request for it on, every request is answered with 401."""
     gone: bool = False
     """Whether connections are closed without an answer."""
     draws: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))
@@ -94,6 +96,8 @@ class _Handler(RequestHandler):
         if server.gone:
             self.close_connection = True
             return None
+        if server.refused_from and server.refused_from in urllib.parse.unquote(self.path):
+            server.refusal = HTTPStatus.UNAUTHORIZED
         if server.refusal is not None:
             return self._refuse(server.refusal)
         if server.draws.random() < server.faults:

@@ -437,29 +437,34 @@ def test_two_processes_work_in_a_bucket(server: BucketServer, tmp_path: Path, co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", ["gone", "refusal"])
+@pytest.mark.parametrize("failure", ["gone", "checkpoints/20/_CHECKPOINT_METADATA", "checkpoints/20/default"])
 def test_a_bucket_that_fails_in_a_save_loses_nothing(
     server: BucketServer, tmp_path: Path, corpus: Path, failure: str
 ) -> None:
-    """It goes away for some time, for which the run waits; or it refuses a token that has run out."""
+    """It goes away for some time, for which the run waits; or it refuses a token that has run out.
+
+    A refusal comes before anything is written, or in the middle: before the directory in that of the step.
+    """
     upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     steps = ("--num-train-steps", "200", "--eval-every", "50")
     assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
     words = in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)
+    if failure != "gone":
+        server.refused_from = failure
     process = subprocess.Popen(command(*words), env=environment(), stderr=subprocess.PIPE, text=True)
-    while not saved(RUN) or all(saved(RUN).values()):
-        assert process.poll() is None
-    setattr(server, failure, True if failure == "gone" else HTTPStatus.UNAUTHORIZED)
     if failure == "gone":
+        while not saved(RUN) or all(saved(RUN).values()):
+            assert process.poll() is None
+        server.gone = True
         time.sleep(10)
         server.gone = False
         assert process.wait(300) == 0
     else:
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=250)  # Orbax's own limit is 300 s
         assert process.returncode == 2, said
         assert "gcloud auth application-default login" in said.splitlines()[-1]
         assert "Traceback" not in said
-        server.refusal = None
+        server.refused_from = server.refusal = None
         assert main(words) == 0
     assert_same_run(copy_of(RUN, tmp_path / "copy"), tmp_path / "here")
 

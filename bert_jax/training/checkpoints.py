@@ -44,9 +44,14 @@ class Checkpoints:
         """Steps of checkpoints of which a message has said that they cannot be deleted."""
         self._background = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._save: concurrent.futures.Future[list[int]] | None = None
-        # Orbax calls this when all files are written, just before their directory is finished.
-        options = ocp.AsyncOptions(post_finalization_callback=self._add_checksums)
-        self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
+        options = ocp.AsyncOptions(
+            # Orbax calls this when all files are written, just before their directory is finished.
+            post_finalization_callback=self._add_checksums,
+            # If this fails in the background, Orbax's other threads wait five minutes for it.
+            create_directories_asynchronously=False,
+        )
+        handler = ocp.CompositeCheckpointHandler(composite_options=ocp.CompositeOptions(async_options=options))
+        self._checkpointer = ocp.AsyncCheckpointer(handler, async_options=options)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to save, after waiting for the previous save.
@@ -100,7 +105,8 @@ class Checkpoints:
         """Waits for the save under way and stops the threads. Raises Unfinished if that save failed."""
         self.wait()
         self._background.shutdown()
-        self._checkpointer.close()
+        if error := self._attempt(self._checkpointer.close):
+            raise self._unfinished(error)
 
     def _tidy(self) -> list[int]:
         """Removes what a killed run left half-written; returns the steps of the finished checkpoints."""
