@@ -66,6 +66,20 @@ class FeatureConfig:
         is_last = self.layers in ((-1,), (num_layers,)) and self.combine in ("concat", "sum")
         return is_last and not self.lstm_layers
 
+    def lstm_flops(self, hidden_size: int, length: int) -> int:
+        """FLOPs of training the BiLSTM on one row, counted as `Objective.flops` says; 0 without one.
+
+        Args:
+          hidden_size: of the encoder.
+          length: of the row, in tokens.
+        """
+        inputs = hidden_size * (len(self.layers) if self.combine == "concat" else 1)
+        weights = 0
+        for _ in range(self.lstm_layers):
+            weights += 2 * 4 * self.lstm_width * (inputs + self.lstm_width)
+            inputs = 2 * self.lstm_width
+        return 3 * 2 * length * weights
+
     def check(self, num_layers: int) -> None:
         """Raises UserError if `layers` names one that the model does not have."""
         for layer in self.layers:

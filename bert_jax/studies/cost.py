@@ -41,15 +41,17 @@ _COPIES_IN_A_CHECKPOINT = 3
 
 
 def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
-    """Of all trials, counted on real tokens: padding and what the head does are left out."""
+    """Of all trials, counted on real tokens of encoder and BiLSTM: padding and what is on top are left out."""
     training, model = data.arguments.training, job.model.experiment.model
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
+    evaluated = data.evaluated_tokens / max(data.train_tokens, 1)
     frozen = training.rates.frozen_layers
-    a_row = encoder_flops(model, length, frozen)
+    epochs = sum(trial.epochs for trial in training.trials())
+    encoder = encoder_flops(model, length, frozen) * epochs * (1 + evaluated * _FORWARD)
     if frozen == model.num_layers:  # computed once for all trials
-        return data.train_rows * a_row * (1 + data.evaluated_tokens / max(data.train_tokens, 1))
-    evaluations = data.evaluated_tokens / max(data.train_tokens, 1) * _FORWARD
-    return sum(data.train_rows * a_row * trial.epochs * (1 + evaluations) for trial in training.trials())
+        encoder = encoder_flops(model, length, frozen) * (1 + evaluated)
+    lstm = training.features.lstm_flops(model.hidden_size, length) * epochs * (1 + evaluated * _FORWARD)
+    return data.train_rows * (encoder + lstm)
 
 
 def _checkpoint_bytes(experiment: Experiment) -> int:

@@ -82,6 +82,19 @@ def test_frozen_layers_have_no_backward_to_count(frozen: int | None, share: floa
     assert task.flops(batch) == pytest.approx(share * all_trained.flops(batch))
 
 
+@pytest.mark.parametrize("combine", ["concat", "sum"])
+def test_each_weight_of_the_bilstm_is_multiplied_once_for_a_token(combine: Combination) -> None:
+    features = FeatureConfig(layers=(-1, -2), combine=combine, lstm_layers=2, lstm_width=4)
+    task, batch = Tagging(dataclasses.replace(CONFIG, features=features)), make_batch("tagging")
+    weights = sum(
+        array.size
+        for path, array in flatten_dict(draw_head(task)).items()
+        if path[0].startswith("lstm_") and path[-1] == "kernel"
+    )
+    alone = task.flops(batch) - Tagging(CONFIG).flops(batch)
+    assert alone == 3 * 2 * weights * batch["input_ids"].size
+
+
 def test_lower_layers_learn_more_slowly() -> None:
     # Adam's first step has nearly the same size for every parameter.
     changes = moved(LayerRates(layer_decay=0.5))

@@ -114,11 +114,12 @@ class Head(abc.ABC):
         return self.config.rates.scale(path, self.config.model.num_layers)
 
     def flops(self, batch: Batch) -> int:
-        if FEATURES in batch:  # what is left, the head's, is little
-            return 0
-        length = batch["input_ids"].shape[-1]
-        frozen = self.config.rates.frozen_layers
-        return batch["input_ids"].size // length * encoder_flops(self.config.model, length, frozen)
+        model, ids = self.config.model, batch["input_ids"]
+        length = ids.shape[-1]
+        a_row = self.config.features.lstm_flops(model.hidden_size, length)
+        if FEATURES not in batch:
+            a_row += encoder_flops(model, length, self.config.rates.frozen_layers)
+        return ids.size // length * a_row
 
 
 def sequences_of(batch: Batch) -> tuple[Batch, int]:
