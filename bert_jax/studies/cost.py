@@ -41,7 +41,7 @@ _COPIES_IN_A_CHECKPOINT = 3
 
 
 def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
-    """Of all trials, counted on real tokens of encoder and BiLSTM: padding and what is on top are left out."""
+    """Of all trials, counted on real tokens in encoder and BiLSTM: without padding and the output layer."""
     training, model = data.arguments.training, job.model.experiment.model
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
     evaluated = data.evaluated_tokens / max(data.train_tokens, 1)

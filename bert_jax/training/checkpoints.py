@@ -50,7 +50,8 @@ class Checkpoints:
             # If this fails in the background, Orbax's other threads wait five minutes for it.
             create_directories_asynchronously=False,
         )
-        handler = ocp.CompositeCheckpointHandler(composite_options=ocp.CompositeOptions(async_options=options))
+        of_items = ocp.CompositeOptions(async_options=options)
+        handler = ocp.CompositeCheckpointHandler(composite_options=of_items)
         self._checkpointer = ocp.AsyncCheckpointer(handler, async_options=options)
 
     def save(self, step: int, state: Any) -> None:
