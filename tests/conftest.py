@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.buckets import reach_buckets_by_gcsfs
+from tests import compile_faster
 
 # Modules that the tests with a marker need; the extra that installs them has the marker's name.
 _NEEDS = {
@@ -46,8 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         optimized = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "0"
-        # Without these emitters a tiny step is compiled in half the time.
-        os.environ["XLA_FLAGS"] = "" if optimized else "--xla_cpu_use_fusion_emitters=false"
+        os.environ["XLA_FLAGS"] = "" if optimized else compile_faster.XLA_FLAGS
         reach_buckets_by_gcsfs()
     if lack := _lack(config.option.markexpr):
         raise pytest.UsageError(f"-m {config.option.markexpr} {lack}")

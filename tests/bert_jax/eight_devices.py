@@ -25,12 +25,14 @@ import functools
 import os
 import sys
 
+from tests import compile_faster
+
 os.environ.setdefault("JAX_NUM_PROCESSES", "1")
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Compiling is nearly all of the time.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_use_fusion_emitters=false"
+    f"{compile_faster.XLA_FLAGS}"
     f" --xla_force_host_platform_device_count={8 // int(os.environ['JAX_NUM_PROCESSES'])}"
 )
 

@@ -211,7 +211,7 @@ SPM_OPTIONS = {
     ],
 )
 def test_refuses_blanks_that_exports_cannot_rebuild(tmp_path, setting, value):
-    options = {**SPM_OPTIONS, setting: value, "model_prefix": str(tmp_path / "spm"), "vocab_size": 80}
+    options = {**SPM_OPTIONS, setting: value, "model_prefix": str(tmp_path / "spm"), "vocab_size": 64}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
     message = f"with {setting}={str(value).lower()}; only {setting}={str(not value).lower()} is supported"
     with pytest.raises(UserError, match=rf"vocabulary .*spm\.model is a SentencePiece model {message}"):
@@ -234,7 +234,7 @@ def test_refuses_blanks_that_exports_cannot_rebuild(tmp_path, setting, value):
     ],
 )
 def test_text_can_become_no_special_token_of_a_sentencepiece_model(tmp_path, changes, wrong):
-    options = {**SPM_OPTIONS, **changes, "model_prefix": str(tmp_path / "spm"), "vocab_size": 80}
+    options = {**SPM_OPTIONS, **changes, "model_prefix": str(tmp_path / "spm"), "vocab_size": 64}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
     if wrong is None:
         tokenizer = load_vocabulary(tmp_path / "spm.model", "cased")
