@@ -18,6 +18,8 @@ _UNPRICED = ("rng-bit-generator", "sort")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\(%?([\w.-]*)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+# What the compiler writes in its place for what it moves to a SparseCore.
+_NO_ESTIMATE = 2**63 - 1
 # jax's loops count up from 0 while below a constant.
 _LIMIT = re.compile(r"constant\((\d+)\)")
 _CALLEE = re.compile(r"(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.-]+)")
@@ -103,6 +105,8 @@ class _Instruction:
     """Name of the first operand; empty if there is none."""
     result_bytes: int
     cycles: int | None
+    is_unpriced: bool
+    """Whether it does work of which the compiler has no estimate."""
     kernel: Kernel | None
     callees: tuple[str, ...]
     limit: int | None
@@ -148,8 +152,10 @@ def read_costs(text: str, price: Callable[[Kernel], int]) -> Costs:
         if instruction.kernel is not None:
             kernel_cycles += times * price(instruction.kernel)
         _add_collective(collectives, instruction, times, cycles + kernel_cycles)
-        if instruction.opcode in _UNPRICED and instruction.cycles is None:
-            unpriced[instruction.opcode, instruction.result_bytes] += times
+        if instruction.is_unpriced and instruction.cycles is None:
+            is_fusion = instruction.opcode == "fusion"
+            kind = instruction.name.rstrip(".0123456789") if is_fusion else instruction.opcode
+            unpriced[kind, instruction.result_bytes] += times
     counts: collections.Counter[tuple[str, int, int | None, int]] = collections.Counter()
     for one in collectives.values():
         counts[one.kind, one.result_bytes, one.group, (one.ended - one.begun) // one.times] += one.times
@@ -233,6 +239,7 @@ def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
 
 def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) -> _Instruction:
     priced, limit, branches = _CYCLES.search(line), _LIMIT.search(line), _BRANCHES.search(line)
+    cycles = int(priced[1]) if priced and int(priced[1]) != _NO_ESTIMATE else None
     kernel = _kernel(line) if opcode == "custom-call" and _KERNEL in line else None
     named = re.findall(r"[\w.-]+", branches[1]) if branches else []
     return _Instruction(
@@ -240,7 +247,8 @@ def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) ->
         opcode,
         operand,
         _bytes(shape),
-        int(priced[1]) if priced else None,
+        cycles,
+        cycles is None and (priced is not None or opcode in _UNPRICED),
         kernel,
         (*_CALLEE.findall(line), *named),
         int(limit[1]) if limit else None,

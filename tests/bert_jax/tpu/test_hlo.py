@@ -43,6 +43,17 @@ def test_what_has_no_price_is_named(text: str) -> None:
     assert (found.kind, found.result_bytes, found.count) == ("rng-bit-generator", 4096, 1)
 
 
+def test_what_the_compiler_cannot_estimate_is_named_and_adds_nothing(text: str, costs: Costs) -> None:
+    moved = (
+        "  %gather_offload_custom_fusion.3 = f32[64,128]{1,0:T(8,128)} fusion(%p), kind=kCustom, "
+        'backend_config={"window_config":{"estimated_cycles":"9223372036854775807"}}\n'
+    )
+    found = read_costs(text.replace("  %iota", moved + "  %iota", 1), no_kernel)
+    assert found.cycles == costs.cycles
+    (unpriced,) = found.unpriced
+    assert (unpriced.kind, unpriced.result_bytes) == ("gather_offload_custom_fusion", 64 * 128 * 4)
+
+
 @pytest.mark.parametrize(
     ("groups", "size"),
     [
