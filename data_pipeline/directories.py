@@ -33,9 +33,11 @@ def check_path(path: str | Path, what: str) -> None:
 def follow_links(path: Path) -> Path:
     """The absolute path that `path` leads to. Raises UserError if its links lead back to themselves."""
     try:
-        return path.resolve()
-    except RuntimeError:
-        raise UserError(f"{path} is a link that leads back to itself; name another path") from None
+        path.stat()
+    except OSError as error:  # it need not exist
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path} is a link that leads back to itself; name another path") from None
+    return path.resolve()
 
 
 def check_new_file(path: Path) -> None:

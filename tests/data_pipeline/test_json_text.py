@@ -4,7 +4,7 @@ import pytest
 
 from data_pipeline.json_text import load_json, parse_json
 
-DEEP = '{"text": "x", "m": ' + "[" * 2000 + "]" * 2000 + "}"
+DEEP = '{"text": "x", "m": ' + "[" * 200_000 + "]" * 200_000 + "}"
 
 
 def test_a_value_that_is_nested_too_deeply_is_a_value_error(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_half_a_surrogate_pair_can_be_replaced(tmp_path):
     [
         ('{"text": "cut', r"a\.jsonl, line 2 is not JSON"),
         ('["text"]', r"a\.jsonl, line 2 is not a JSON object"),
-        ('{"text": "fine", "m": ' + "[" * 2000, r"a\.jsonl, line 2 is not JSON: .* nested too deeply"),
+        ('{"text": "fine", "m": ' + "[" * 200_000, r"a\.jsonl, line 2 is not JSON: .* nested too deeply"),
         (r'{"text": "a \ud800 b"}', r"a\.jsonl, line 2 holds half of a surrogate pair; .*replace"),
         ('{"body": 1}', r"a\.jsonl, line 2 has no text in the field text; .*: body"),
     ],
