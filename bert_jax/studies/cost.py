@@ -46,11 +46,11 @@ def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
     length = max(round(data.train_tokens / max(data.train_rows, 1)), 1)
     evaluated = data.evaluated_tokens / max(data.train_tokens, 1)
     frozen = training.rates.frozen_layers
-    epochs = sum(trial.epochs for trial in training.trials())
-    encoder = encoder_flops(model, length, frozen) * epochs * (1 + evaluated * _FORWARD)
-    if frozen == model.num_layers:  # computed once for all trials
-        encoder = encoder_flops(model, length, frozen) * (1 + evaluated)
-    lstm = training.features.lstm_flops(model.hidden_size, length) * epochs * (1 + evaluated * _FORWARD)
+    passes = sum(trial.epochs for trial in training.trials()) * (1 + evaluated * _FORWARD)
+    # What a frozen encoder gives is computed once for all trials.
+    encoder_passes = 1 + evaluated if frozen == model.num_layers else passes
+    encoder = encoder_flops(model, length, frozen) * encoder_passes
+    lstm = training.features.lstm_flops(model.hidden_size, length) * passes
     return data.train_rows * (encoder + lstm)
 
 
