@@ -28,7 +28,7 @@ read_type() {
   read -ra login <<<"${place[*]} $ssh_flags"
   login+=(--ssh-flag="-oConnectTimeout=30 -oServerAliveInterval=30 -oServerAliveCountMax=4")
   if [ "$api" = tpu ]; then
-    [ -z "$max_hours" ] || fail "--max-hours: the Cloud TPU API, which rents $type, has no such limit"
+    [ -z "$max_hours" ] || fail "--max-hours: launch_tpu.sh can set no limit for $type, which it rents through the Cloud TPU API"
     return
   fi
   for topology in $sizes 0; do
@@ -85,7 +85,7 @@ gce_state() {
   vms=$(gce_vms "$(yes RUNNING | head -n "$hosts")" "$fields") || return
   case $vms in
     *TERMINATED* | *STOPPED* | *SUSPEND*) echo STOPPED ;;
-    *CREATING* | *PROVISIONING* | *STAGING*) echo "CREATING $(cut -f 3 <<<"$vms" | sort -u | xargs)" ;;
+    *PENDING* | *CREATING* | *PROVISIONING* | *STAGING*) echo "CREATING $(cut -f 3 <<<"$vms" | sort -u | xargs)" ;;
     *) if [ "$(grep -c ^RUNNING <<<"$vms")" = "$hosts" ]; then echo READY; else echo PREEMPTED; fi ;;
   esac
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from data_pipeline.atomic import is_partial, write_json
+from data_pipeline.atomic import is_partial, write_bytes, write_json
 from data_pipeline.bucket import BucketDirectory, Object, is_same, md5
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
@@ -112,7 +112,7 @@ def shared_directory(url: str) -> Path:
     """The stand-in of a directory that several machines share, which may be new. Nothing is copied yet."""
     directory = place_for(url, "@shared")
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / _MARK).write_text(f"{BucketDirectory(url)}\n", encoding="utf-8")
+    _mark(directory, BucketDirectory(url))
     return directory
 
 
@@ -238,7 +238,7 @@ def _copy_here(
     """Makes a directory of this machine hold the objects `found` of a bucket, and no other files."""
     target.mkdir(parents=True, exist_ok=True)
     if leaves_checkpoints:
-        (target / _MARK).write_text(f"{source.url}\n", encoding="utf-8")
+        _mark(target, source)
     else:
         (target / _MARK).unlink(missing_ok=True)
         (target / _COPIED).unlink(missing_ok=True)
@@ -249,6 +249,11 @@ def _copy_here(
     source.download(target, wanted)
     if leaves_checkpoints:
         write_json(target / _COPIED, _hashes(target))
+
+
+def _mark(directory: Path, bucket: BucketDirectory) -> None:
+    """Notes which directory of a bucket a directory stands for, all at once, as other processes may read."""
+    write_bytes(directory / _MARK, f"{bucket.url}\n".encode())
 
 
 def _fetch_object(source: BucketDirectory, target: Path) -> Path:

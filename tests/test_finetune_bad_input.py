@@ -40,7 +40,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], str]] = {
     "a row of GLUE without all columns": (
         "cola",
         {"train.tsv": "x\t1\t\n", "dev.tsv": "x\t1\t\tthe cat\n"},
-        "train.tsv, line 1 has not 4 columns",
+        "train.tsv, line 1 does not have 4 columns",
     ),
     "an empty text": (
         "classify",

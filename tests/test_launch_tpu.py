@@ -317,7 +317,7 @@ def test_what_stands_in_the_way_is_one_line(
         (f"create a {Z} --type v6e-8", "us-west4-a has no ct6e-standard-8t; it has: ct5p-hightpu-4t"),
         (f"create a {TPU} --zone mars", "zone mars: ERROR: .*PERMISSION_DENIED"),
         (f"create a {GCE} --zone mars", "zone mars: ERROR: .*PERMISSION_DENIED"),
-        (f"create a {TPU} --max-hours 9", "--max-hours: the Cloud TPU API, which rents v5litepod-16,"),
+        (f"create a {TPU} --max-hours 9", "--max-hours: launch_tpu.sh can set no limit for v5litepod-16,"),
         (f"create a {GCE} --queued", "--queued is flex-start for tpu7x-16: pass --max-hours"),
         (f"create a {GCE} --queued --max-hours 9 --spot", "leave out --spot"),
         *(

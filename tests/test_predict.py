@@ -176,7 +176,7 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "short.tsv").write_text(names + "broken\n" + whole[:100])
     flags = [f"--input={tmp_path / 'short.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
     assert main(["predict", f"--model={tmp_path / 'qqp'}", *flags]) == 2
-    assert "short.tsv, line 2 has not 6 columns, one of" in capsys.readouterr().err
+    assert "short.tsv, line 2 does not have 6 columns; lines with" in capsys.readouterr().err
 
     pair = {"sentence1": "the cat", "sentence2": "a cat"}
     of_tfds = predict(tmp_path / "mrpc", json.dumps(pair) + "\n", ".jsonl")

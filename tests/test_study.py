@@ -10,11 +10,13 @@ import re
 import shutil
 import signal
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.parallel.leases import Leases
+from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY
 from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
@@ -135,6 +137,13 @@ def test_a_job_that_fails_stops_no_other_and_is_tried_again_if_asked(
     assert main(study(words, output, "--retry")) == 1
     begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
     assert begun == ["broken/seed-0/pretraining: begun"]
+    # A machine that leaves the last job to another one has not failed.
+    last = PurePosixPath("base/seed-0/classify")
+    (output / last / JOB_FILE).unlink()
+    with Leases(output / LEASES_DIRECTORY).hold(last) as is_held:
+        assert is_held
+        assert main(study(words, output, "--leave-when-idle")) == 0
+    assert main(study(words, output, "--leave-when-idle")) == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ the interval is the root of the sum times the mean of Student's quantiles for S 
 freedom, weighted by the terms (Cochran and Cox 1950).
 
 Coverage of 95% intervals: lowest and highest of seven situations, in which seeds, items or their interaction
-differ most (`benchmarks/interval_coverage.py`; 600 simulations each, 300 items, standard error 0.9%):
+differ most (`benchmarks/interval_coverage.py --trials 600`, 300 items, standard error 0.9%):
 
 | seeds | these intervals | percentiles of the multi-bootstrap |
 |---|---|---|

@@ -28,8 +28,8 @@ _SPLIT = {"documents": int, "shards": [{"file": str, "bytes": int, "sha256": str
 _READ = {"tokenizer": {"sha256": str, "vocab_size": int}, "splits": {"train": _SPLIT, "heldout": _SPLIT}}
 """What is read of a manifest, with its types; the list stands for any number of shards."""
 
-# Most shards mapped at once, over all splits. Linux allows a process 65,530 maps (vm.max_map_count), and
-# libraries need some of them.
+# Most shards mapped at once, over all splits and corpora. Linux allows a process 65,530 maps
+# (vm.max_map_count), and libraries need some of them.
 MOST_MAPS = 56_000
 
 
@@ -97,8 +97,11 @@ class MappedTokens:
         return self.shard(number).tokens
 
 
-def open_corpus(directory: str | Path, split: Split) -> Corpus:
+def open_corpus(directory: str | Path, split: Split, num_corpora: int = 1) -> Corpus:
     """Opens a corpus made by `bert-jax prepare`; checks the shards' sizes, and leaves contents to `verify`.
+
+    Args:
+      num_corpora: how many corpora the process reads at once; they share its memory maps.
 
     Raises:
       UserError: no corpus there, or one of another format; a shard missing or truncated; a
@@ -115,7 +118,7 @@ def open_corpus(directory: str | Path, split: Split) -> Corpus:
     shards = _shards(manifest, split)
     if not shards:
         raise UserError(f"{directory} has no {split} documents; prepare it with --holdout above 0")
-    return _join(directory, split, manifest, tokenizer)
+    return _join(directory, split, manifest, tokenizer, MOST_MAPS // num_corpora)
 
 
 def has_manifest(directory: Path) -> bool:
@@ -181,10 +184,13 @@ def _check_size(path: Path, expected: int) -> None:
         raise UserError(f"{path} has {actual} bytes instead of {expected}: it was truncated or altered")
 
 
-def _join(directory: Path, split: Split, manifest: dict[str, Any], tokenizer: Tokenizer) -> Corpus:
+def _join(
+    directory: Path, split: Split, manifest: dict[str, Any], tokenizer: Tokenizer, most_maps: int
+) -> Corpus:
+    """Joins the shards of a split; those of all splits together take at most `most_maps` maps."""
     rows = _shards(manifest, split)
     shards_in_all = sum(len(_shards(manifest, split)) for split in get_args(Split))
-    most = max(1, MOST_MAPS * len(rows) // max(shards_in_all, MOST_MAPS))
+    most = max(1, most_maps * len(rows) // max(shards_in_all, most_maps))
     mapped = MappedTokens(directory, rows, most)
     first_tokens, first_sentences = [0], [0]
     sentence_starts, document_starts = list[np.ndarray](), list[np.ndarray]()

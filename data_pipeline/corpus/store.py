@@ -57,7 +57,8 @@ def open_store(corpus: str, split: Split, weights: tuple[float, ...] = ()) -> St
     """
     weighted = weigh_corpora(corpus, weights)
     if len(weighted) > 1:
-        return Mixture(tuple(open_corpus(name, split) for name in weighted), tuple(weighted.values()))
+        corpora = tuple(open_corpus(name, split, len(weighted)) for name in weighted)
+        return Mixture(corpora, tuple(weighted.values()))
     if is_prepared(corpus):
         return open_corpus(corpus, split)
     paths = find_records(corpus, split)

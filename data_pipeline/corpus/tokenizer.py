@@ -179,6 +179,8 @@ class SentencePiece(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         """`model` is the content of a .model file. Raises RuntimeError if it is not one."""
+        if not model:
+            raise RuntimeError("empty")  # the library would begin without a model
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size = self._processor.vocab_size()

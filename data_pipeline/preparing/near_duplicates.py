@@ -22,6 +22,7 @@ LOWEST_SIMILARITY = 0.5
 """Below it nearly all documents would have to be compared with each other."""
 
 _SHINGLE_WORDS = 5
+_COMPARED_AT_ONCE = 4096
 _RECALL = 0.99  # probability that two documents at the threshold are compared
 # Thai and Lao, Burmese, Khmer, Japanese, Chinese: without blanks between words, so each letter is a word.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
@@ -52,8 +53,10 @@ def find_near_duplicates(signatures: NDArray[np.uint32], similarity: float) -> N
     kept: dict[int, list[int]] = {}  # of each bucket
     for document, buckets in _shared_buckets(signatures, similarity):
         rivals = sorted({rival for bucket in buckets for rival in kept.get(bucket, ())})
-        equal = signatures[rivals] == signatures[document]
-        if rivals and equal.mean(axis=1).max() >= similarity:
+        # In blocks, as a document of a template may have thousands of rivals: memory stays bounded.
+        blocks = (rivals[i : i + _COMPARED_AT_ONCE] for i in range(0, len(rivals), _COMPARED_AT_ONCE))
+        signature = signatures[document]
+        if any((signatures[block] == signature).mean(axis=1).max() >= similarity for block in blocks):
             found.append(document)
             continue
         for bucket in buckets:

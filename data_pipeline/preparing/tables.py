@@ -36,7 +36,8 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
     try:
         yield from _column((row for row in rows if row), path, field)
     except csv.Error as error:
-        raise UserError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
+        reason = str(error).partition(" - ")[0]  # what follows is advice to programmers
+        raise UserError(f"{path}, line {rows.line_num} is not CSV: {reason}") from None
 
 
 def read_parquet(

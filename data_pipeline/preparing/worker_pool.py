@@ -41,7 +41,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
 
 
 def in_order(futures: Iterable[concurrent.futures.Future[T]], ahead: int) -> Iterator[T]:
-    """Yields results in the order of their futures, of which it takes at most `ahead` before the next result.
+    """Yields results in the order of their futures; takes at most `ahead` beyond the one it waits for.
 
     `futures` may submit each piece of work as it is asked for, so that memory is bounded.
     """

@@ -16,6 +16,7 @@ Shapes: N sequences, T columns.
 import collections
 import dataclasses
 import hashlib
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -167,7 +168,7 @@ def _choose_words(
     """A document's ids up to its 500th word, and which of them are pieces of the chosen words."""
     pieces = [spellings[index] for index in ids.tolist()]
     columns = np.cumsum([0, *map(len, pieces)])  # of each piece's first character
-    words = [*_WORD.finditer("".join(pieces))]
+    words = [*itertools.islice(_WORD.finditer("".join(pieces)), _MOST_WORDS + 1)]
     end = len(ids)
     if len(words) > _MOST_WORDS:
         end = int(np.searchsorted(columns, words[_MOST_WORDS].start(), side="right")) - 1

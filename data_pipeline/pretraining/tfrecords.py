@@ -54,14 +54,18 @@ class Records:
 
 
 def find_records(corpus: str, split: str) -> list[Path]:
-    """The TFRecord files of a split: of a directory those named *tfrecord*, of a glob all that match but a
-    `vocab.txt`.
+    """The TFRecord files of a split: of a directory those named *tfrecord*, of a glob all that match; but no
+    hidden file and no `vocab.txt`.
 
     Files whose names begin with "heldout" are the held-out split, all others the training split.
     """
     path = Path(corpus)
     found = path.glob("*tfrecord*") if path.is_dir() else map(Path, glob.glob(corpus))
-    files = sorted(file for file in found if file.is_file() and file.name != FILES["wordpiece"])
+    files = sorted(
+        file
+        for file in found
+        if file.is_file() and file.name != FILES["wordpiece"] and not file.name.startswith(".")
+    )
     return [file for file in files if file.name.startswith(_HELDOUT) == (split == _HELDOUT)]
 
 

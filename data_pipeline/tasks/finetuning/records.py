@@ -257,7 +257,8 @@ def _split_csv(file: Path, encoding: str) -> Iterator[tuple[Place, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise UserError(f"{place} is not CSV: {error}") from None
+            reason = str(error).partition(" - ")[0]  # what follows is advice to programmers
+            raise UserError(f"{place} is not CSV: {reason}") from None
         yield place, values
 
 

@@ -156,7 +156,9 @@ def _find_broken(
         else:
             broken.append(place)
     if broken and (is_test or len(broken) > _BROKEN_LINES * num_whole):
-        raise UserError(f"{broken[0]} has not {num_columns} columns, one of {len(broken)} such lines")
+        raise UserError(
+            f"{broken[0]} does not have {num_columns} columns; lines with another number: {len(broken)}"
+        )
     return tuple(broken)
 
 

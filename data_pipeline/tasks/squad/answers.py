@@ -93,7 +93,8 @@ class PredictedAnswer:
         """Softmax of the candidates' scores."""
         highest = max(candidate.score for candidate in self.candidates)
         weights = [math.exp(candidate.score - highest) for candidate in self.candidates]
-        return [weight / sum(weights) for weight in weights]
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
 
 def find_best_answers(

@@ -66,12 +66,12 @@ class Sentence:
     document: int | None
     """Number of the document it belongs to; None if the file marks none."""
     file: str = dataclasses.field(default="", compare=False)
-    line: int = dataclasses.field(default=1, compare=False)
-    """Line of its first word in the file; the others follow, one per line."""
+    lines: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+    """The number of each word's line in the file."""
 
     def place(self, word: int) -> str:
         """The file and line of a word, for messages."""
-        return f"{self.file}:{self.line + word}"
+        return f"{self.file}:{self.lines[word]}"
 
 
 def read_columns(path: Path | TfdsSplit, columns: Columns) -> tuple[Sentence, ...]:
@@ -98,7 +98,8 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
             tags = () if columns.tag is None else _tags_of(words, columns.scheme)
             number = document if has_documents else None
             is_empty = False
-            yield Sentence(tuple(line.word for line in words), tags, number, str(path), words[0].number)
+            texts, numbers = tuple(line.word for line in words), tuple(line.number for line in words)
+            yield Sentence(texts, tags, number, str(path), numbers)
     if is_empty:
         raise UserError(f"{path} has no words")
 
@@ -323,7 +324,7 @@ def _reading(path: Path, encoding: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise bad_input(error, path, f"{path} can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
+    except UnicodeError:  # a missing byte order mark is no UnicodeDecodeError
         raise UserError(f"{path} is not in {encoding}; give its encoding, such as latin-1") from None
 
 

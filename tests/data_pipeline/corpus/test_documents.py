@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.corpus.documents import Corpus, open_corpus, read_manifest
+from data_pipeline.corpus.store import Mixture, open_store
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.inputs import Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
@@ -96,6 +97,15 @@ def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
             assert (part == expected).all()
         del part  # it would keep its shard mapped
     assert count_maps(prepared[1]) - len(whole.shard_tokens) in (1, 2, 3)
+
+
+def test_the_corpora_of_a_mixture_share_the_maps(corpus_copy, tmp_path, monkeypatch):
+    other = Path(shutil.copytree(corpus_copy, tmp_path / "other"))
+    monkeypatch.setattr("data_pipeline.corpus.documents.MOST_MAPS", 6)
+    store = open_store(f"{corpus_copy},{other}", "train", (0.5, 0.5))
+    assert isinstance(store, Mixture)
+    assert all(len(corpus.shard_tokens) > 3 for corpus in store.corpora)
+    assert count_maps(corpus_copy) + count_maps(other) <= 6
 
 
 def count_maps(directory: Path) -> int:

@@ -28,6 +28,7 @@ def prepared(tmp_path: Path) -> Path:
 
 def test_a_directory_of_tfrecords_is_what_its_glob_is(records: Path) -> None:
     (records / "notes.txt").write_text("of no account")
+    (records / ".a.tfrecord.crc").write_text("a checksum that Hadoop wrote")
     directory, pattern = str(records), f"{records}/*.tfrecord"
     for corpus in (directory, pattern):
         described = describe(corpus)

@@ -105,6 +105,9 @@ def test_refuses_what_is_not_a_vocabulary(tmp_path):
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\nna\xefve\n")
     with pytest.raises(UserError, match=rf"^{tmp_path}/vocab\.txt is not UTF-8 at byte 8"):
         read_records_vocabulary(str(tmp_path / "*.tfrecord"))
+    (tmp_path / "empty.model").touch()
+    with pytest.raises(UserError, match=r"empty\.model is not a SentencePiece model"):
+        load_vocabulary(tmp_path / "empty.model", "cased")
     (tmp_path / "broken.model").write_bytes(b"not a model")
     with pytest.raises(UserError, match="not a SentencePiece model"):
         load_vocabulary(tmp_path / "broken.model", "cased")

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from data_pipeline.errors import Unfinished
-from data_pipeline.preparing import duplicates
+from data_pipeline.preparing import duplicates, near_duplicates
 from data_pipeline.preparing.inputs import Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.near_duplicates import find_near_duplicates, make_signatures, rows_per_band
@@ -92,7 +92,9 @@ def test_a_restart_takes_what_was_found(tmp_path, vocabulary, monkeypatch):
     assert sum(split["documents"] for split in manifest["splits"].values()) == len(TEXTS)
 
 
-def test_a_document_that_is_similar_only_to_one_left_out_stays():
+@pytest.mark.parametrize("at_once", [1, 4096])
+def test_a_document_that_is_similar_only_to_one_left_out_stays(at_once, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "_COMPARED_AT_ONCE", at_once)
     first = np.arange(128, dtype=np.uint32)
     second, third = first.copy(), first.copy()
     second[:20] += 1000

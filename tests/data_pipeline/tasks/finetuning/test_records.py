@@ -64,6 +64,7 @@ def test_an_encoding_with_another_line_feed_is_refused(tmp_path):
         ("x.csv", "\n \n", r"x\.csv is empty"),
         ("x.tsv", b"a\nfine\nbroken \xe9\n", r"x\.tsv, line 3 is not UTF-8"),
         ("x.csv", 'a,b\n1,2\n"no end,2\n3,4\n', r"x\.csv, line 3 is not CSV: unexpected end"),
+        ("x.csv", "a,b\r1,2\r", r"x\.csv, line 1 is not CSV: new-line character .* unquoted field$"),
         ("x.jsonl", '{"a": 1}\n{"a": \n', r"x\.jsonl, line 2 is not JSON"),
         ("x.jsonl", '{"a": ' + "[" * 200_000, r"x\.jsonl, line 1 is not JSON: .* nested too deeply"),
         ("x.jsonl", '{"a": 1}\n[1]\n', r"x\.jsonl, line 2 is not a JSON object"),

@@ -93,6 +93,7 @@ def test_words_of_conll_u_are_the_syntactic_ones(tmp_path):
     (sentence,) = read_columns(source, columns)
     assert sentence.words == ("Il", "de", "le", "sol")
     assert sentence.tags == ("PRON", "ADP", "DET", "NOUN")
+    assert [sentence.place(word).rpartition(":")[2] for word in range(4)] == ["2", "4", "5", "7"]
     write_columns(source, tmp_path / "out", columns, [(sentence, "abcd")])
     written = (tmp_path / "out").read_text().splitlines()
     assert [line.rpartition("\t")[2] for line in written] == ["# a remark", "a", "_", "b", "c", "VERB", "d"]
@@ -125,6 +126,8 @@ def test_reads_the_encoding_that_is_given(tmp_path):
     assert read_columns(path, Columns(encoding="latin-1"))[0].words == ("España",)
     with pytest.raises(UserError, match="is not in utf-8-sig; give its encoding"):
         read_columns(path, Columns())
+    with pytest.raises(UserError, match="is not in utf-16; give its encoding"):
+        read_columns(path, Columns(encoding="utf-16"))
     with pytest.raises(UserError, match="encoding 'klingon' is unknown"):
         Columns(encoding="klingon")
 

@@ -13,7 +13,7 @@ from data_pipeline.tasks.tagging.rows import TaggingOptions, collect_tags, list_
 TAGS = ("O", "B-LOC", "I-LOC")
 WORDS = ["the", "king", "Paris", "kingdom", "x", "qwertyuiop", "\u200b", "[SEP]", "東京"]
 SENTENCES = (
-    Sentence(("the", "kingdom", "\u200b"), ("O", "B-LOC", "I-LOC"), document=1),
+    Sentence(("the", "kingdom", "\u200b"), ("O", "B-LOC", "I-LOC"), document=1, file="f", lines=(2, 4, 5)),
     Sentence(("Paris", "was"), ("B-LOC", "O"), document=1),
     Sentence(("French",), ("O",), document=2),
 )
@@ -124,7 +124,7 @@ def test_tags_are_listed_whole_and_sorted():
 
 
 def test_says_what_a_data_set_lacks(tokenizer):
-    with pytest.raises(UserError, match="no word of training or dev has the type LOC; their types are PER"):
+    with pytest.raises(UserError, match="f:4: no word of training or dev has the type LOC"):
         make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), TaggingOptions())
     alone = [Sentence(("a",), ("O",), document=None)]
     with pytest.raises(UserError, match="no -DOCSTART- lines"):
