@@ -7,7 +7,13 @@ import dataclasses
 import math
 from typing import Literal
 
-from data_pipeline.checks import check_above_zero, check_not_negative, check_positive, check_seed
+from data_pipeline.checks import (
+    check_above_zero,
+    check_choices,
+    check_not_negative,
+    check_positive,
+    check_seed,
+)
 from data_pipeline.errors import UserError
 
 OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
@@ -58,6 +64,7 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
+        check_choices(self, "optimizer.")
         if self.name in ("lamb", "stable_adamw") and self.bias_correction == "none":
             raise UserError(f"optimizer.name {self.name} needs optimizer.bias_correction adam")
         for name in ("learning_rate", "epsilon"):
@@ -117,6 +124,7 @@ class ParallelConfig:
     jit)."""
 
     def __post_init__(self) -> None:
+        check_choices(self, "parallel.")
         for name in ("fsdp", "tensor", "accumulation_steps"):
             check_positive(f"parallel.{name}", getattr(self, name))
         if self.mode == "pmap" and (self.fsdp, self.tensor) != (1, 1):

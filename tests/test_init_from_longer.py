@@ -14,6 +14,7 @@ from bert_jax.training.checkpoints import load_params
 from bert_jax.training.warm_start import with_repeated_positions
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.tiny_run import ONE_STEP, arguments, assert_close, deterministic_rows, further
 
@@ -85,6 +86,19 @@ def test_rotary_positions_have_any_number_and_another_base(corpus: Path, learnt:
         "model.max_position_embeddings 32 -> 24",
         "model.rotary_base 10000.0 -> 160000.0",
     ]
+
+
+def test_the_waves_of_sinusoidal_positions_stay_as_high(corpus: Path, learnt: Path) -> None:
+    opened, named = open_model(learnt), EXPERIMENTS["quickstart_bert"]
+    config = dataclasses.replace(opened.config, positions="sinusoidal", initializer_range=0.5)
+    model = dataclasses.replace(opened, config=config)
+    experiment = dataclasses.replace(
+        named, data=dataclasses.replace(named.data, corpus=str(corpus), phases=(Phase(16, 4),))
+    )
+    assert take_shape(experiment, (), model, 0).model.initializer_range == 0.5
+    with pytest.raises(UserError, match=r"model\.initializer_range is 0\.08, not 0\.5"):
+        take_shape(experiment, {"model.initializer_range"}, model, 0)
+    assert take_shape(experiment, (), opened, 0).model.initializer_range == 0.08
 
 
 @pytest.mark.slow

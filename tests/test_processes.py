@@ -201,6 +201,15 @@ def test_a_process_that_fails_is_told_from_those_that_lose_it(
         assert "lost the other processes" not in pod.said(1)
 
 
+@pytest.mark.slow
+def test_what_nccl_says_of_a_lost_process_is_known(directory: Path, tmp_path: Path) -> None:
+    message = "INTERNAL: NCCL operation failed: remote process exited or there was a network error"
+    line = [sys.executable, "-c", ALONE.format(happens=f"raise jax.errors.JaxRuntimeError({message!r})")]
+    with Pod([line] * 2, tmp_path / "log", environment()) as pod:
+        assert pod.wait() == [69, 69], pod.said(0) + pod.said(1)
+        assert "lost the other processes" in pod.said(1)
+
+
 HANGS = """
 import sys, time, jax
 from bert_jax.exit_status import report

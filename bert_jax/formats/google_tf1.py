@@ -151,8 +151,9 @@ def write(directory: Path, model: PretrainedModel) -> None:
         installed.
     """
     if model.config.attention != "bidirectional":
+        others = "hf or npz" if model.config.attention == "causal" else "npz"
         raise UserError(
-            f"google-research/bert has no {model.config.attention} attention; write --format hf or npz"
+            f"google-research/bert has no {model.config.attention} attention; write --format {others}"
         )
     if model.config.pooler != "tanh" and "pooler" in model.params:
         raise UserError(

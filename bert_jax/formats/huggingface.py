@@ -19,7 +19,7 @@ from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of, parameter_shapes
-from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, missing_parts, to_tensors
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
@@ -106,7 +106,8 @@ def write(directory: Path, model: PretrainedModel) -> None:
         tensors = {name.removeprefix(family.prefix): tensors[name] for name in of_encoder}
     # transformers refuses files whose metadata does not name a framework.
     save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
-    (directory / "README.md").write_text(model_card(model, loader), encoding="utf-8")
+    card = model_card(model, loader, sum(tensor.size for tensor in tensors.values()))
+    (directory / "README.md").write_text(card, encoding="utf-8")
 
 
 def family_of(model: PretrainedModel) -> Family:
@@ -129,10 +130,23 @@ def transformers_class(model: PretrainedModel) -> str:
         trained = f", trained by objective {objective_name(model.objective)}" if model.objective else ""
         kind = "" if family.model_type == "bert" else f" among those of {family.name}"
         raise UserError(
-            f"transformers has no class{kind} for {model.name}{trained}; "
+            f"transformers has no class{kind} for {model.name}{trained}{_what_the_class_lacks(model)}; "
             "`bert-jax convert --format npz` writes it"
         )
     return family.classes[bert_class]
+
+
+def _what_the_class_lacks(model: PretrainedModel) -> str:
+    """Which part of a model the class of its objective lacks, for messages; empty if that has none."""
+    bert_class = _bert_class(model)
+    if bert_class is None or model.family:
+        return ""
+    for family in FAMILIES.values():
+        missing = missing_parts(family.parts, model.config)
+        if bert_class in family.classes and missing:
+            value, known = getattr(model.config, missing[0]), ", ".join(map(str, family.parts[missing[0]]))
+            return f"; {family.classes[bert_class]} has no {missing[0]} {value}, only {known}"
+    return ""
 
 
 def _bert_class(model: PretrainedModel) -> str | None:

@@ -137,7 +137,9 @@ def write_tokenizer(
     tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), special_tokens(tokenizer).names, strict=True))
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     longest = {"model_max_length": model.max_position_embeddings}
-    config = {**_class_settings(vocabulary, model), **known, **longest}
+    # A pair of texts has the segments 0 and that of the second text.
+    has_segments = special_tokens(tokenizer).second_segment < model.type_vocab_size
+    config = {**_class_settings(vocabulary, has_segments), **known, **longest}
     for name, content in ((SETTINGS_FILE, config), (SPECIAL_FILE, known)):
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
@@ -163,11 +165,15 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
     return index
 
 
-def _class_settings(vocabulary: Vocabulary | None, model: ModelConfig) -> dict[str, Any]:
-    if model.segments == "none":
-        inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-    else:
-        inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+def _class_settings(vocabulary: Vocabulary | None, has_segments: bool) -> dict[str, Any]:
+    """The tokenizer's class and its settings.
+
+    Args:
+      vocabulary: None if the tokenizer has no file of its own.
+      has_segments: whether the model takes the segments of a pair of texts.
+    """
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    inputs = {"model_input_names": [name for name in names if has_segments or name != "token_type_ids"]}
     if vocabulary is None or vocabulary.kind != "wordpiece":
         return {"tokenizer_class": "PreTrainedTokenizerFast", **inputs}
     uncased = vocabulary.casing == "uncased"
@@ -176,7 +182,7 @@ def _class_settings(vocabulary: Vocabulary | None, model: ModelConfig) -> dict[s
         "do_lower_case": uncased,
         "strip_accents": uncased,
         "tokenize_chinese_chars": True,
-        **(inputs if model.segments == "none" else {}),
+        **({} if has_segments else inputs),
     }
 
 

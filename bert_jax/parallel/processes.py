@@ -32,9 +32,11 @@ from data_pipeline.errors import Unfinished, UserError, may_pass
 T = TypeVar("T")
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-# INTERNAL may be a bug, which would recur, unless it comes from a barrier or from Gloo (exchange on CPUs).
+# INTERNAL may be a bug, which would recur, unless it comes from a barrier, from Gloo (exchange on CPUs), or
+# from NCCL (on GPUs) when another process has gone.
 _PEER_LOST = re.compile(
-    r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: )", re.DOTALL
+    r"(UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |.*(\bGloo\b|Barrier Id: |remote process exited)",
+    re.DOTALL,
 )
 """What a JaxRuntimeError says when another process is gone."""
 

@@ -77,9 +77,12 @@ def take_shape(
       UserError: a flag asks for another shape than the model's, or a phase has longer sequences than the
         model takes.
     """
-    theirs = {name: getattr(model.config, name) for name in MODEL_SHAPE}
-    wanted = {name: getattr(experiment.model, name) for name in MODEL_SHAPE}
-    asked = [name for name in MODEL_SHAPE if f"model.{name}" in given]
+    # The waves of sinusoidal positions are as high as the initial parameters.
+    waves = ("initializer_range",) if model.config.positions == "sinusoidal" else ()
+    names = (*MODEL_SHAPE, *waves)
+    theirs = {name: getattr(model.config, name) for name in names}
+    wanted = {name: getattr(experiment.model, name) for name in names}
+    asked = [name for name in names if f"model.{name}" in given]
     rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
     free = _OF_NO_ARRAY[model.config.positions]
     shape = {**theirs, **{name: wanted[name] for name in asked if name in free}}

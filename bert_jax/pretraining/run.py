@@ -92,7 +92,8 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
                 takeover_checked_on_failure(check_start),
                 storage_errors_as_unfinished(),
             ):
-                done = max(saved_steps(workdir), default=0)
+                # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
+                done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))
                 clock.compiled(compile_later_phases(program, experiment, done))
                 ending = train(
                     program,

@@ -1,6 +1,6 @@
 """The layout of the directory that `bert-jax finetune` makes: a grid, with a directory for each trial.
 
-Needs the standard library alone.
+Works without jax.
 """
 
 import sys

@@ -249,8 +249,8 @@ def describe_kept(kept: Kept, now: Experiment) -> list[str]:
     newest = "newest checkpoint" if kept.newest == 1 else f"{kept.newest} newest checkpoints"
     series = "".join(f" and that of every {steps}th step" for steps in kept.every)
     return [
-        f"note: an earlier start asked to keep the {newest}{series}; to keep fewer, change `kept` in "
-        f"{CONFIG_FILE}"
+        f"note: with what earlier starts asked for, the run keeps the {newest}{series}; to keep fewer, "
+        f"change `kept` in {CONFIG_FILE}"
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from bert_jax.cli.main import main
@@ -65,6 +66,8 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
     assert open_vocabulary(tmp_path / "run") == open_vocabulary(output) == read.vocabulary
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "| steps | 10 of 10 |" in card
+    written = load_file(output / "model.safetensors").values()
+    assert f"| parameters | {sum(array.size for array in written):,} |" in card
     assert "| held-out MLM accuracy | 25.0% |" in card
 
 
@@ -137,7 +140,7 @@ def test_no_other_format_has_a_model_that_reads_right_to_left(
     make_run(tmp_path / "run", objective=objective)
     refused: dict[ModelFormat, str] = {
         "hf": f"no class for run, trained by objective {objective};",
-        "tf1": f"no {attention} attention;",
+        "tf1": f"no {attention} attention; write --format npz",
     }
     for output_format, said in refused.items():
         with pytest.raises(UserError, match=said):

@@ -1,5 +1,6 @@
 """Families of Hugging Face's models: their tables, what they refuse, and the form of their tokenizers."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.formats import huggingface
 from bert_jax.formats.convert import convert
 from bert_jax.formats.families import FAMILIES, nearest_family
+from bert_jax.formats.huggingface_tokenizer import make_tokenizer, write_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.objectives import (
@@ -23,6 +25,7 @@ from bert_jax.objectives import (
     Objective,
     ReplacedTokenDetection,
 )
+from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import encode_pairs, encode_texts, make_task_tokenizer
 from experiments import EXPERIMENTS
@@ -362,3 +365,23 @@ def test_inputs_that_a_class_does_not_take_are_not_asked_for(tmp_path: Path) -> 
         settings = json.loads((directory / "tokenizer_config.json").read_text())
         assert ("token_type_ids" in settings["model_input_names"]) is has_segments
         assert settings["mask_token"] == ("<mask>" if model_type == "roberta" else "[MASK]")
+
+
+@pytest.mark.parametrize(("segments", "names"), [(1, ["input_ids", "attention_mask"]), (2, None)])
+def test_a_class_with_one_segment_is_not_given_the_second_one_of_a_pair(
+    tmp_path: Path, segments: int, names: list[str] | None
+) -> None:
+    directory = tmp_path / "vocabulary"
+    directory.mkdir()
+    vocabulary = Vocabulary("wordpiece", "uncased", "\n".join(SPECIAL_TOKENS).encode())
+    config = small_config("bert", type_vocab_size=segments)
+    write_tokenizer(directory, make_tokenizer(vocabulary), vocabulary, config)
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "BertTokenizer"
+    assert settings.get("model_input_names") == names
+
+
+def test_what_keeps_a_model_from_the_class_of_its_objective_is_named() -> None:
+    electra = small_model("electra", ReplacedTokenDetection(), ("encoder",), activation="gelu_tanh")
+    with pytest.raises(UserError, match="ElectraForPreTraining has no activation gelu_tanh, only gelu_exact"):
+        huggingface.transformers_class(dataclasses.replace(electra, family=""))

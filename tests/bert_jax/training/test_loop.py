@@ -269,7 +269,7 @@ def test_going_on_without_a_flag_deletes_nothing_that_was_kept(
     assert main(arguments(tmp_path, corpus, *often, "--keep-every", "10", "--num-train-steps", "20")) == 0
     for steps in ("25", "45"):
         assert main(arguments(tmp_path, corpus, *often, "--num-train-steps", steps)) == 0
-        note = "an earlier start asked to keep the newest checkpoint and that of every 10th step"
+        note = "the run keeps the newest checkpoint and that of every 10th step"
         assert note in capsys.readouterr().out
     assert saved_steps(tmp_path) == [10, 20, 30, 40, 45]
     rarely = ("--checkpoint-every", "15", "--keep-checkpoints", "1", "--num-train-steps", "65")

@@ -1,0 +1,28 @@
+"""Settings of a run that are impossible, in Python and in the arms of a study."""
+
+import pytest
+
+from bert_jax.objectives import ReplacedTokenDetection
+from bert_jax.studies.changes import with_changes
+from data_pipeline.errors import UserError
+from experiments.base import BASE
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("data.masking.unit", "spans", "valid: token, whole_word, span, ngram"),
+        ("data.pairing", "nsp", "valid: next_sentence, sentence_order, contiguous, full_sentences"),
+        ("optimizer.name", "adam", "valid: adamw, lamb, stable_adamw, muon"),
+        ("optimizer.decay_shape", "linear", "valid: polynomial, cosine, sqrt"),
+        ("parallel.mode", "PMAP", "valid: jit, pmap"),
+    ],
+)
+def test_a_misspelt_choice_is_named(setting: str, value: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"{setting} is '{value}'; {message}"):
+        with_changes(BASE, {setting: value}, "arm")
+
+
+def test_a_misspelt_choice_of_an_objective_is_named() -> None:
+    with pytest.raises(UserError, match=r"objective\.generator_embeddings is 'tied'; valid: shared, own"):
+        ReplacedTokenDetection(generator_embeddings="tied")  # type: ignore[arg-type]
