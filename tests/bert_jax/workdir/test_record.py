@@ -118,7 +118,7 @@ def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> Non
     assert checkpoints_to_keep(fewer, keeping(3, None)) == Kept(3)
     assert describe_kept(Kept(3), keeping(3, None)) == []
     (line,) = describe_kept(Kept(1, (100,)), keeping(1, None))
-    assert "to keep the newest checkpoint and that of every 100th step" in line
+    assert "the run keeps the newest checkpoint and that of every 100th step" in line
 
 
 def longer(num_train_steps: int) -> RunRecord:
