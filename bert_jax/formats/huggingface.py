@@ -19,7 +19,7 @@ from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of, parameter_shapes
-from bert_jax.formats.tensors import Entry, Tensors, from_tensors, left_out, missing_parts, to_tensors
+from bert_jax.formats.tensors import Entry, Tensors, describe_missing, from_tensors, left_out, to_tensors
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
@@ -142,10 +142,9 @@ def _what_the_class_lacks(model: PretrainedModel) -> str:
     if bert_class is None or model.family:
         return ""
     for family in FAMILIES.values():
-        missing = missing_parts(family.parts, model.config)
+        missing = describe_missing(family.parts, model.config)
         if bert_class in family.classes and missing:
-            value, known = getattr(model.config, missing[0]), ", ".join(map(str, family.parts[missing[0]]))
-            return f"; {family.classes[bert_class]} has no {missing[0]} {value}, only {known}"
+            return f"; {family.classes[bert_class]} has no {missing}"
     return ""
 
 

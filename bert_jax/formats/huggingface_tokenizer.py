@@ -134,11 +134,12 @@ def write_tokenizer(
       model: the encoder that reads what the tokenizer gives.
     """
     tokenizer.save(str(directory / TOKENIZER_FILE))
-    tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), special_tokens(tokenizer).names, strict=True))
+    special = special_tokens(tokenizer)
+    tokens = dict(zip(("pad", "unk", "cls", "sep", "mask"), special.names, strict=True))
     known = {f"{n}_token": token for n, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     longest = {"model_max_length": model.max_position_embeddings}
     # A pair of texts has the segments 0 and that of the second text.
-    has_segments = special_tokens(tokenizer).second_segment < model.type_vocab_size
+    has_segments = special.second_segment < model.type_vocab_size
     config = {**_class_settings(vocabulary, has_segments), **known, **longest}
     for name, content in ((SETTINGS_FILE, config), (SPECIAL_FILE, known)):
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

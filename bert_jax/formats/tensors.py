@@ -61,6 +61,14 @@ def missing_parts(parts: Parts, model: ModelConfig) -> list[str]:
     return [setting for setting, choices in parts.items() if getattr(model, setting) not in choices]
 
 
+def describe_missing(parts: Parts, model: ModelConfig) -> str:
+    """The first part that a format lacks, and which it has instead, for messages; empty if it lacks none."""
+    missing = missing_parts(parts, model)
+    if not missing:
+        return ""
+    return f"{missing[0]} {getattr(model, missing[0])}, only {', '.join(map(str, parts[missing[0]]))}"
+
+
 def rows_of_parts(
     parts: Parts, model: ModelConfig, project: str, family: str = "BERT"
 ) -> list[tuple[str, str]]:
@@ -75,12 +83,9 @@ def rows_of_parts(
     Raises:
       UserError: the format has no such part.
     """
-    if missing := missing_parts(parts, model):
-        setting = missing[0]
-        known = ", ".join(map(str, parts[setting]))
+    if missing := describe_missing(parts, model):
         raise UserError(
-            f"{project} has no {family} with {setting} {getattr(model, setting)}, only {known}; "
-            "`bert-jax convert --format npz` writes it"
+            f"{project} has no {family} with {missing}; `bert-jax convert --format npz` writes it"
         )
     return [row for setting, choices in parts.items() for row in choices[getattr(model, setting)]]
 
