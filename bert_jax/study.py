@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
-from data_pipeline.checks import check_above_zero, check_positive
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]
@@ -186,9 +186,8 @@ class Scale:
     """In place of the study's, where `arms` are."""
     measures: tuple[Measure, ...] | None = None
     """In place of the study's; None: the study's own."""
-    budget_flops: float | None = None
-    """Floating-point operations of each pretraining, from which its steps follow; None: as the experiments
-    say."""
+    equal_flops: bool = False
+    """Whether every arm gets as many steps as the FLOPs of the base's pretraining allow."""
     corpus: str = ""
     """Where the command line names none; INSTALLED_DOCUMENTATION also brings the tasks."""
     note: str = ""
@@ -196,8 +195,6 @@ class Scale:
 
     def __post_init__(self) -> None:
         check_positive("seeds", self.seeds)
-        if self.budget_flops is not None:
-            check_above_zero("budget_flops", self.budget_flops)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -205,12 +205,11 @@ DEPARTURES = Study(
     arms=_arms(_BASE_SETTINGS, (MNLI, MRPC, SST2, SQUAD_F1)),
     measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
     scales={
-        # What BASE spends, in all of its steps.
-        "paper": Scale(seeds=3, budget_flops=2.3817662e19, note=f"{_BUDGET_NOTE} {_CHAIN_NOTE}"),
+        "paper": Scale(seeds=3, equal_flops=True, note=f"{_BUDGET_NOTE} {_CHAIN_NOTE}"),
         "small": Scale(
             seeds=3,
             changes=SMALL,
-            budget_flops=3.4918e13,  # those of 2,500 steps of the base
+            equal_flops=True,
             arms=_arms(SMALL, (SMALL_SICK,)),
             measures=(PERPLEXITY, BITS, SMALL_SICK, BLIMP),
             note=f"{small_note()} {_BUDGET_NOTE} {_CHAIN_NOTE}",

@@ -21,6 +21,16 @@ from bert_jax.cli.buckets import run_with_buckets
 from bert_jax.cli.main import main
 from bert_jax.parallel import bucket_lease, processes
 from bert_jax.parallel.lease_store import LeaseObjects
+from bert_jax.studies.directory import (
+    Ended,
+    forget_failures,
+    forget_what_others_retry,
+    read_ended,
+    write_ended,
+    write_progress,
+)
+from bert_jax.studies.plan import make_plan
+from bert_jax.studies.report import write_report
 from bert_jax.training.checkpoint_files import DIRECTORY
 from bert_jax.training.nonfinite import report_nonfinite
 from data_pipeline import bucket, bucket_client
@@ -32,9 +42,12 @@ from data_pipeline.stand_in import (
     fetch,
     place_for,
     push,
+    shared_directory,
     upload,
 )
 from tests.bert_jax.small_run import make_run, trainable_params
+from tests.bert_jax.studies.small_results import results
+from tests.bert_jax.studies.small_study import STUDY as TINY_STUDY
 from tests.bucket_server import BucketServer, serve
 from tests.pod import Pod
 from tests.test_finetune import command as finetuning
@@ -397,6 +410,36 @@ def test_a_killed_grid_goes_on_where_it_was(
     found = copy_of(GRID, tmp_path / "copy")
     assert (found / "results.json").read_text() == (tmp_path / "here" / "results.json").read_text()
     assert main(words) == 0  # nothing is left to do
+
+
+@pytest.mark.usefixtures("server")
+def test_what_another_machine_has_done_of_a_study_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = make_plan(TINY_STUDY, "one", TINY_STUDY.scales["one"], {})
+    here = shared_directory(STUDY)
+    write_progress(here, plan, ["tiny"])
+    monkeypatch.setenv("BERT_JAX_CACHE", str(tmp_path / "another machine"))
+    there = shared_directory(STUDY)
+    write_ended(there, plan.jobs[0], Ended(plan.jobs[0].settings, 1.0, "1 x cpu", error="NaN"))
+    write_progress(here, plan, ["tiny"])
+    progress = json.loads((bucket.BucketDirectory(STUDY).read("progress.json") or (b"", 0))[0])
+    assert (progress["failed"], progress["left"]) == (1, len(plan.jobs) - 1)
+
+    forget_failures(there, plan)
+    forget_what_others_retry(here, plan)
+    assert read_ended(here / plan.jobs[0].path) is None
+
+
+@pytest.mark.usefixtures("server")
+def test_a_report_leaves_what_another_worker_writes(tmp_path: Path) -> None:
+    directory = shared_directory(STUDY)
+    (directory / "figures").mkdir()
+    (directory / "figures" / "differences.svg.partial").touch()
+    write_report(directory, results([]))
+    names = bucket.BucketDirectory(STUDY).list()
+    assert {"results.csv", "report.md", "figures/pretraining-steps.png"} <= set(names)
+    assert not [name for name in names if name.endswith(".partial")]
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_semevals_test_set_is_said_to_choose(
         (inner / name).write_text(content)
     settings: Any = TASKS["relation"].settings()
     assert settings.load("relation", str(tmp_path), tokenizer).evaluated.keys() == {"dev", "test"}
-    assert capsys.readouterr().out.startswith("TEST_FILE_FULL.TXT serves as dev: ")
+    assert capsys.readouterr().out.startswith("note: SemEval-2010 Task 8 has no dev set: TEST_FILE_FULL.TXT")
 
 
 def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -199,7 +199,7 @@ def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
     settings: Any = TASKS["squad"].settings()
     settings.load("squad", str(tmp_path), tokenizer)
     said = capsys.readouterr().out
-    assert "left out 7 questions whose answer is not where the file says or has no piece of the" in said
+    assert "note: left out are questions whose answer is not where the file says or has no piece of" in said
     assert "first wrong0, wrong1, " in said
     assert "wrong5" not in said
 
@@ -292,7 +292,7 @@ def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
             ("train.txt", "a B-X\nb O\n"),
             ("dev.txt", "a B-Y\nb O\n"),
             ("O", "B-X", "I-X", "B-Y", "I-Y"),
-            "note: no word of the training file has a tag of dev: B-Y, I-Y",
+            "note: tags of dev that no word of the training file has: B-Y, I-Y",
         ),
     ],
 )
@@ -348,7 +348,7 @@ def texts_of(rows: Rows) -> set[bytes]:
 def test_one_example_that_is_always_the_same_is_not_named(tmp_path: Path) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     (tmp_path / "train.jsonl").write_text(CHOICE % 0)
-    for count, degenerate in ((1, None), (2, "the choice is always number 0")):
+    for count, degenerate in ((1, None), (2, "every choice has index 0, counted from 0")):
         (tmp_path / "dev.jsonl").write_text(CHOICE % 0 * count)
         data = choice.Settings().load("swag", str(tmp_path), tokenizer)
 

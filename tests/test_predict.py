@@ -170,7 +170,7 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
     lines = predict(tmp_path / "qqp", qqp, ".tsv").splitlines()
     assert ["\t".join(line.split("\t")[:6]) for line in lines] == (names + whole).splitlines()
     said = capsys.readouterr().out
-    assert "warning: left out 1 lines without all columns, first " in said
+    assert "warning: left out are lines without all columns: 1, first " in said
     assert "new.tsv, line 4\n" in said
     assert "1,001 examples: " in said
     (tmp_path / "short.tsv").write_text(names + "broken\n" + whole[:100])

@@ -16,7 +16,7 @@ def run(args: Evaluate) -> None:
     Raises UserError as `evaluate_run`, or as `open_model` and `heldout_language_model`.
     """
     if args.model is not None:
-        model = open_model(args.model, args.step)
+        model = open_model(args.model, args.step, args.activation)
         note_assumed(model)
         scores = heldout_language_model(model, args.data.corpus)
         print(f"{model.name}, held-out documents of {args.data.corpus}:")

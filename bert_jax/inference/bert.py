@@ -53,7 +53,8 @@ class Encoded:
     cut: int
     """Number of texts that were truncated to the model's positions."""
     pooled_output: np.ndarray | None = None
-    """float32 [texts, D]: tanh of a linear layer on [CLS], trained by next sentence prediction."""
+    """float32 [texts, D]: tanh of a linear layer on [CLS], trained by the objective's task for pairs of
+    segments, such as next sentence prediction."""
     sequence_output: list[np.ndarray] | None = None
     """float32 [T, D]: the output of the last layer."""
     embedding_output: list[np.ndarray] | None = None

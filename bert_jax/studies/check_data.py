@@ -55,6 +55,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
         if isinstance(job, MeasuringJob) and not read_ended(directory / job.path):
             left.setdefault(job.loading, job)
     found: dict[tuple[str, str], Loaded] = {}
+    known: dict[tuple[Any, ...], Loaded] = {}
     wrong: list[str] = []
     lacking: dict[str, None] = {}
     for loading, job in left.items():
@@ -64,7 +65,7 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
         try:
             match job.measure:
                 case Finetuned():
-                    found[loading] = _load(job, directory, tasks, tokenizer)
+                    found[loading] = _load(job, directory, tasks, tokenizer, known)
                 case MinimalPairs(data=data):
                     read_minimal_pairs(Path(path_of_data(tasks, data)))
         except UserError as error:
@@ -150,12 +151,22 @@ def _arguments(job: MeasuringJob, directory: Path, tasks: str) -> Finetune[Any]:
     )
 
 
-def _load(job: MeasuringJob, directory: Path, tasks: str, tokenizer: Any) -> Loaded:
+def _load(
+    job: MeasuringJob, directory: Path, tasks: str, tokenizer: Any, known: dict[tuple[Any, ...], Loaded]
+) -> Loaded:
+    """Loads the data of a job, unless `known` has it, which keeps it: others may differ in training alone."""
     args = _arguments(job, directory, tasks)
     check_directories(args)
     args.training.trials()  # raises if their hyperparameters are impossible
+    key = (args.task, args.data, args.settings)
+    if key not in known:
+        known[key] = _read(args, tokenizer)
+    find_metric(tuple(known[key].metrics.values()), args.training.metric)
+    return dataclasses.replace(known[key], arguments=args)
+
+
+def _read(args: Finetune[Any], tokenizer: Any) -> Loaded:
     data = args.settings.load(args.task, args.data, tokenizer)
-    find_metric(data.metrics, args.training.metric)
     tokens = [int(rows.sequence_lengths().sum()) for rows in (data.train, *data.evaluated.values())]
     metrics = {metric.name: metric for metric in data.metrics}
     fingerprints = data.train.fingerprint(), data.dev_fingerprint

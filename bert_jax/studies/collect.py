@@ -24,6 +24,7 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
         scale_name=plan.scale_name,
         scale=plan.scale,
         experiments=plan.experiments,
+        changed=plan.changed,
         runs=[
             _pretrained(directory, arm, seed, run, ended[run.path]) for (arm, seed), run in plan.runs.items()
         ],

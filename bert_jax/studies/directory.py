@@ -26,7 +26,7 @@ from data_pipeline.atomic import write_json
 from data_pipeline.directories import check_path
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
-from data_pipeline.stand_in import is_empty, pull, push_files, remove_file
+from data_pipeline.stand_in import bucket_of, is_empty, pull, pull_files, push_files, remove_file
 
 STUDY_FILE = "study.json"
 JOB_FILE = "job.json"
@@ -170,11 +170,14 @@ def write_ended(directory: Path, job: Job, ended: Ended) -> None:
 
 
 def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
-    """Writes how many jobs a command has, and how many failed or are left.
+    """Writes how many jobs a command has, and how many failed or are left, on other machines too.
 
     Args:
+      directory: of the study.
+      plan: its jobs.
       argv: what follows `bert-jax study`.
     """
+    pull_files(directory, f"*/{JOB_FILE}")
     ended = [read_ended(directory / job.path) for job in plan.jobs]
     failed = sum(job is not None and bool(job.error) for job in ended)
     progress = {"command": shlex.join(argv), "jobs": len(ended), "failed": failed, "left": ended.count(None)}
@@ -186,6 +189,18 @@ def forget_failures(directory: Path, plan: Plan) -> None:
     for job in plan.jobs:
         if (ended := read_ended(directory / job.path)) and ended.error:
             remove_file(directory, f"{job.path}/{JOB_FILE}")
+
+
+def forget_what_others_retry(directory: Path, plan: Plan) -> None:
+    """Forgets the end of jobs of which the bucket of the directory, if it has one, knows no end.
+
+    Another machine has begun to retry them, or this one could not copy what it had written.
+    """
+    if bucket := bucket_of(directory):
+        ended = bucket.list()
+        for name in (f"{job.path}/{JOB_FILE}" for job in plan.jobs):
+            if name not in ended:
+                (directory / name).unlink(missing_ok=True)
 
 
 def _check_unchanged(directory: Path, job: Job) -> None:

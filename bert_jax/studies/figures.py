@@ -41,6 +41,9 @@ _STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66aacc", "#aa3377", "#888888", "#994400")
+# The first for the first so many arms, the next for those that have their colours again.
+_LINES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v")
 _MOST_PANELS = 6
 _WIDTH = re.compile(r'width="([0-9.]+)pt"')
 
@@ -57,19 +60,23 @@ def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
     with matplotlib.rc_context(_STYLE):
         if any(cell.difference for cell in table.cells.values()):
             found["differences"] = _differences(table)
-        if measured and len({run_flops(experiment) for experiment in arms}) > 1:
+        if measured and _differ([run_flops(experiment) for experiment in arms]):
             found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", flops_done)
         if series:
             found["scores-steps"] = _scores(results, series, "pretraining steps", _steps)
         if any(run.heldout for run in results.runs):
             found["pretraining-steps"] = _pretraining(results, "steps", _steps)
-            if len({flops_done(experiment, 1) for experiment in arms}) > 1:
+            if _differ([flops_done(experiment, 1) for experiment in arms]):
                 found["pretraining-flops"] = _pretraining(results, "FLOPs", flops_done)
         for figure in found.values():
             # Once, and not again for each file.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
     return found
+
+
+FIGURE_KINDS = ("svg", "png")
+"""Endings of the files of a figure."""
 
 
 def write_figures(directory: Path, figures: Mapping[str, Figure]) -> dict[str, str]:
@@ -97,6 +104,11 @@ def for_page(svg: str) -> str:
     return _WIDTH.sub(
         lambda found: f'{found[0]} style="min-width: {0.7 * float(found[1]):.0f}pt"', element, 1
     )
+
+
+def _differ(costs: Sequence[float]) -> bool:
+    """Whether arms differ in cost so much that a picture shows it."""
+    return max(costs) > 1.02 * min(costs)
 
 
 def _steps(_: Experiment, step: int) -> float:
@@ -158,7 +170,7 @@ def _scores(
         for number, (arm, experiment) in enumerate(results.experiments.items()):
             steps = sorted(step for other, step in cells if other == arm)
             points = {cost(experiment, step): list(cells[arm, step].values.values()) for step in steps}
-            _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
+            _band(panel, points, number, arm)
         panel.set_title(heading)
         if max(at_the_end) > 10 * min(at_the_end):
             panel.set_xscale("log")
@@ -179,7 +191,7 @@ def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
         for number, (arm, experiment) in enumerate(results.experiments.items()):
             runs = [run for run in results.runs if run.arm == arm]
             points = {cost(experiment, step): values for step, values in _heldout(runs, metric).items()}
-            _band(panel, points, _COLOURS[number % len(_COLOURS)], arm)
+            _band(panel, points, number, arm)
         label_of_panel = metric.label
         if labels.count(metric.label) > 1:  # "MLM perplexity", "LTR perplexity"
             objective, _, quantity = metric.name.partition("_")
@@ -203,13 +215,23 @@ def _heldout(runs: Sequence[PretrainedRun], metric: Metric) -> dict[int, list[fl
     return dict(sorted(points.items()))
 
 
-def _band(panel: Axes, points: Mapping[float, Sequence[float]], colour: str, label: str) -> None:
-    """A line through the means, and the range around it; a point and a bar where there is but one."""
+def _band(panel: Axes, points: Mapping[float, Sequence[float]], number: int, label: str) -> None:
+    """A line through the means, and the range around it; a point and a bar where there is but one.
+
+    Args:
+      panel: where it is drawn.
+      points: place on the horizontal axis -> values.
+      number: of the arm, which has its own colour with its own line or marker.
+      label: name of the arm.
+    """
+    again, of_colour = divmod(number, len(_COLOURS))
+    colour, again = _COLOURS[of_colour], again % len(_LINES)
     costs = [cost for cost, values in points.items() if values]
     if not costs:
         return
     low, mean, high = ([choose(points[cost]) for cost in costs] for choose in (min, statistics.fmean, max))
-    panel.plot(costs, mean, color=colour, label=label, marker="o" if len(costs) == 1 else "", markersize=5)
+    marker = _MARKERS[again] if len(costs) == 1 else ""
+    panel.plot(costs, mean, color=colour, linestyle=_LINES[again], label=label, marker=marker, markersize=5)
     if len(costs) == 1:
         panel.vlines(costs, low, high, color=colour)
     else:

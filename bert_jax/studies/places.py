@@ -11,10 +11,13 @@ free. Then a worker on each chip measures what is pretrained: fine-tunings are t
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+import joblib
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel.chips import find_chips
@@ -86,7 +89,7 @@ def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Se
     cores = sorted(os.sched_getaffinity(0))
     if num_workers is None:
         largest = max(map(memory_of, plan.experiments.values()))
-        num_workers = max(min(len(cores), int(_available_memory() / largest)), 1)
+        num_workers = max(min(joblib.cpu_count(), int(_available_memory() / largest)), 1)
     return ([Place(core=cores[worker % len(cores)]) for worker in range(num_workers)],)
 
 
@@ -103,7 +106,21 @@ def memory_of(experiment: Experiment) -> float:
 
 
 def _available_memory() -> float:
-    """Bytes that processes can still get."""
+    """Bytes that processes can still get, of the machine's and of the container's memory."""
     lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     free = dict(line.split(":") for line in lines)["MemAvailable"]
-    return int(free.split()[0]) * 1024
+    return min(int(free.split()[0]) * 1024, _left_in_container(Path("/sys/fs/cgroup")))
+
+
+def _left_in_container(group: Path) -> float:
+    """Bytes below the memory limit of a control group; infinite if it has none.
+
+    The files' pages that the kernel would drop first count as free, as they do for Kubernetes.
+    """
+    try:
+        limit = int((group / "memory.max").read_text(encoding="ascii"))
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):  # "max", or not in a container
+        return math.inf
+    return limit - used + int(dict(line.split() for line in lines)["inactive_file"])

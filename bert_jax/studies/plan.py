@@ -27,11 +27,12 @@ from bert_jax.study import (
     Study,
 )
 from bert_jax.training.accounting import run_flops
-from bert_jax.workdir.config_text import flatten
+from bert_jax.workdir.config_text import differences, flatten
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 _OF_THE_CORPUS = ("data.corpus", "model.vocab_size")
+_SCHEDULE = ("optimizer.warmup_steps", "optimizer.decay_start")
 _SAME_FOR_ALL = {"data.corpus": "--corpus", "seed": "the number of seeds"}
 # Fields of a measure that the settings of a job already have in another form.
 _SAID_OTHERWISE = ("flags", "variant", "every")
@@ -95,6 +96,8 @@ class Plan:
     scale: Scale
     experiments: Mapping[str, Experiment]
     """Arm -> its settings, with seed 0."""
+    changed: tuple[str, ...]
+    """What flags, budget and corpus changed in the base that the scale has, `setting before -> now`."""
     jobs: tuple[Job, ...]
     """Each after those that it needs."""
     runs: Mapping[tuple[str, int], PretrainingJob]
@@ -118,8 +121,8 @@ def make_plan(
       scale_name: what the scale is called.
       scale: seeds, and what it changes.
       changes: settings of every experiment, after those of scale and arm, such as `data.corpus`.
-      budget_flops: floating-point operations of each pretraining, from which the steps follow; None: the
-        scale's, or as `changes` or the experiments say.
+      budget_flops: floating-point operations of each pretraining, from which the steps follow; None: those
+        of the base if the scale has `equal_flops`, or as `changes` or the experiments say.
       steps: of the pretrainings of arms whose steps follow from something else; these count.
 
     Raises:
@@ -133,13 +136,16 @@ def make_plan(
         name: _experiment(study, scale, name, {**_schedule(run, changes), **changes})
         for name, run in planned.items()
     }
-    if budget_flops is None and "num_train_steps" not in changes:
-        budget_flops = scale.budget_flops
+    if budget_flops is None and scale.equal_flops:
+        budget_flops = run_flops(experiments[study.base])
     if budget_flops is not None:
         experiments = {name: with_budget(run, budget_flops) for name, run in experiments.items()}
     for name, number in (steps or {}).items():
         if name in experiments:
             experiments[name] = with_steps(experiments[name], number)
+    if given := {path: value for path, value in changes.items() if path in _SCHEDULE}:
+        where = f"study {study.name}"
+        experiments = {name: with_changes(run, given, where) for name, run in experiments.items()}
     length = _heldout_length(experiments.values())
     runs: dict[tuple[str, int], PretrainingJob] = {}
     measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
@@ -156,7 +162,9 @@ def make_plan(
             measures = _measures(study, scale, name, run, directory, length)
             measured[name, seed] = tuple(first.setdefault(job.identity, job) for job in measures)
             jobs |= {job.path: job for job in measured[name, seed]}
-    return Plan(study, scale_name, scale, experiments, tuple(jobs.values()), runs, measured)
+    of_scale, base = flatten(planned[study.base]), flatten(experiments[study.base])
+    changed = tuple(differences(of_scale, base, ("data.corpus",)))
+    return Plan(study, scale_name, scale, experiments, changed, tuple(jobs.values()), runs, measured)
 
 
 def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Changes) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import jinja2
 
-from bert_jax.studies.figures import draw_figures, for_page, write_figures
+from bert_jax.studies.figures import FIGURE_KINDS, draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS, least_distinguishable
 from bert_jax.studies.tables import Cell, StudyTable, Verdict, make_table, several_steps
@@ -94,7 +94,7 @@ def write_report(directory: Path, results: StudyResults) -> None:
     markdown, page = render(results, table, drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
     write_bytes(directory / PAGE_FILE, page.encode())
-    figures = (f"{FIGURES_DIRECTORY}/{path.name}" for path in (directory / FIGURES_DIRECTORY).iterdir())
+    figures = (f"{FIGURES_DIRECTORY}/{name}.{kind}" for name in drawings for kind in FIGURE_KINDS)
     push_files(directory, CSV_FILE, MARKDOWN_FILE, PAGE_FILE, *figures)
 
 
@@ -133,6 +133,7 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "name": results.study.name,
         "scale": results.scale_name,
         "note": results.scale.note,
+        "changed": results.changed,
         "seeds": results.scale.seeds,
         "fewest_seeds": FEWEST_SEEDS,
         "num_jobs": results.num_jobs,
@@ -309,7 +310,7 @@ def _shared(results: StudyResults) -> list[tuple[str, str]]:
 
 
 def _only_guessing(results: StudyResults) -> dict[str, list[int]]:
-    """Arm -> seeds whose pretraining has ended no better than guessing."""
+    """Arm -> seeds whose pretraining has ended hardly better than guessing."""
     found: dict[str, list[int]] = {}
     for run in results.runs:
         if run.only_guesses:

@@ -58,7 +58,7 @@ class PretrainedRun:
     devices: str
     """Such as "1 x cpu"."""
     only_guesses: bool = False
-    """Whether it has ended with held-out metrics that are no better than those of guessing."""
+    """Whether it has ended with held-out metrics that are hardly better than those of guessing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,8 @@ class StudyResults:
     """With what the command line changed."""
     experiments: Mapping[str, Experiment]
     """Arm -> its settings at this scale, with seed 0."""
+    changed: Sequence[str]
+    """`Plan.changed`."""
     runs: Sequence[PretrainedRun]
     measurements: Sequence[Measurement]
     num_jobs: int

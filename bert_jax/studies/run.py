@@ -21,6 +21,7 @@ from bert_jax.studies.directory import (
     check_unchanged,
     claim,
     forget_failures,
+    forget_what_others_retry,
     known_vocabulary_size,
     pull_ended,
     write_progress,
@@ -108,6 +109,7 @@ def _run(
         plan = _plan(args, corpus)
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     claim(args.output, identity)
+    forget_what_others_retry(args.output, plan)
     if args.retry:
         forget_failures(args.output, plan)
     check_unchanged(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
@@ -116,7 +118,7 @@ def _run(
     status = run_workers(args.argv, rounds)
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)
-    return _report(plan, args.output, args.leave_when_idle) if status == 0 else status
+    return _report(args, plan) if status == 0 else status
 
 
 def _check_reuse(args: RunStudy) -> None:
@@ -198,16 +200,18 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
     return report
 
 
-def _report(plan: Plan, directory: Path, leaves: bool) -> int:
-    """Writes the report and names what failed; returns 1 if something did.
+def _report(args: RunStudy, plan: Plan) -> int:
+    """Writes progress and report, and names what failed; returns 1 if something did.
 
-    Where the workers leave what others are still at (`leaves`), those others say so in the end.
+    Where the workers leave what others are still at, those others say so in the end.
     """
+    directory = args.output
     pull_ended(directory)
+    write_progress(directory, plan, args.argv)
     results = collect(plan, directory)
     write_report(directory, results)
     print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")
     for path, error in results.failed.items():
         print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)
     is_left = results.num_done + len(results.failed) < results.num_jobs
-    return exit_status.FAILED if results.failed and not (leaves and is_left) else 0
+    return exit_status.FAILED if results.failed and not (args.leave_when_idle and is_left) else 0

@@ -59,7 +59,7 @@ class Difference:
     @property
     def is_distinguishable(self) -> bool | None:
         """Whether the interval excludes 0; None if there is no interval."""
-        return None if self.interval is None else not self.interval[0] <= 0 <= self.interval[1]
+        return None if self.interval is None else self.interval[0] > 0 or self.interval[1] < 0
 
     def __str__(self) -> str:
         if self.interval is None:
@@ -148,7 +148,7 @@ def _half_width(by_seed: np.ndarray, of_items: float, num_items: int | None) -> 
     if not variance:
         return 0.0
     weighted = of_seeds * _student(len(by_seed))
-    if num_items:
+    if num_items and of_items:  # of one item there is no variance, and no quantile
         weighted += of_items * _student(num_items)
     return float(weighted / np.sqrt(variance))
 

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
 from bert_jax.study import Measure, Probe
+from data_pipeline.errors import bad_input
 
 Verdict = Literal["reproduced", "reversed", "cannot be told"]
 """What a study says of an order of two arms in the paper."""
@@ -26,7 +28,7 @@ _Files: TypeAlias = tuple[tuple[tuple[Path, int], ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """An arm and a column. All numbers are in the unit of the paper: percent, except for losses."""
+    """An arm and a column. All numbers are in the unit of papers: percent, except for what has none."""
 
     values: Mapping[int, float]
     """Pretraining seed -> mean over its fine-tuning seeds, with the hyperparameters that are best on dev."""
@@ -280,10 +282,14 @@ def _outcomes(files: _Files, metric: str) -> np.ndarray | None:
     """
     arrays = []
     for path, _ in itertools.chain.from_iterable(files):
-        with np.load(path) as found:
-            if metric not in found:
-                return None
-            arrays.append(found[metric])
+        try:
+            with np.load(path) as found:
+                if metric not in found:
+                    return None
+                arrays.append(found[metric])
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            what = f"{path} is damaged; remove {path.parent}, and the job is done again"
+            raise bad_input(error, path, what) from None
     alike = len({array.shape for array in arrays}) == 1 and len({len(of_seed) for of_seed in files}) == 1
     if not alike or not all(np.isfinite(array).all() for array in arrays):
         return None

@@ -146,7 +146,7 @@ class ChoiceData(LabelledData):
         """One sentence if every choice has the same index, None if not."""
         chosen = set(outputs.argmax(-1).tolist())
         is_always_one = len(chosen) == 1 < len(outputs)
-        return f"the choice is always number {chosen.pop()}" if is_always_one else None
+        return f"every choice has index {chosen.pop()}, counted from 0" if is_always_one else None
 
 
 def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:

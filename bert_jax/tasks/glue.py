@@ -128,7 +128,7 @@ def _read(
 
 def _say_broken(places: Sequence[Place]) -> None:
     if places:
-        print(f"warning: left out {len(places)} lines without all columns, first {places[0]}")
+        print(f"warning: left out are lines without all columns: {len(places)}, first {places[0]}")
 
 
 def _find_diagnostic(data: str) -> str | None:

@@ -133,7 +133,10 @@ class Settings(Flags, TaskSettings):
         )
         test_file = find_split(directory, "test", _SUFFIXES, _SEMEVAL["test"])
         if dev_file.stem == _SEMEVAL["dev"][0]:
-            print(f"{dev_file.name} serves as dev: SemEval-2010 Task 8 has none, so its test set chooses")
+            print(
+                f"note: SemEval-2010 Task 8 has no dev set: {dev_file.name}, its test set, is used as one "
+                "and chooses the best trial"
+            )
         train, dev = self._read(train_file), self._read(dev_file)
         labels, plain = take_labels(train, dev), make_task_tokenizer(tokenizer)
         train_rows, dev_rows = (

@@ -130,8 +130,8 @@ class Settings(Flags, TaskSettings):
         if train.misplaced:
             first = ", ".join(train.misplaced[:_IDS_SHOWN])
             print(
-                f"left out {len(train.misplaced)} questions whose answer is not where the file says or has "
-                f"no piece of the vocabulary, first {first}"
+                "note: left out are questions whose answer is not where the file says or has no piece of the "
+                f"vocabulary: {len(train.misplaced)}, first {first}"
             )
         return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
 

@@ -153,7 +153,7 @@ class Settings(Flags, TaskSettings):
         if len(trained) == 1:
             raise UserError(f"{data}: no word of the training file has a tag but {trained[0]}")
         if unseen := [tag for tag in tags if tag not in trained]:
-            print(f"note: no word of the training file has a tag of dev: {listed(unseen)}")
+            print(f"note: tags of dev that no word of the training file has: {listed(unseen)}")
         splits = {"dev": self.rows(dev, plain, tags)}
         if test := find_split(data, "test", _SUFFIXES, _CONLL["test"]):
             is_tagged = has_tags(test, columns, train_file)

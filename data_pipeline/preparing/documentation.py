@@ -17,10 +17,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import joblib
 import sentencex
 
 from data_pipeline.errors import UserError
-from data_pipeline.preparing.worker_pool import count_cores, worker_pool
+from data_pipeline.preparing.worker_pool import worker_pool
 
 LIMIT_BYTES = 8_000_000
 """Most bytes of prose to gather: enough for a small model, and done in seconds."""
@@ -113,7 +114,7 @@ def documents_of_packages(limit: int = LIMIT_BYTES) -> list[tuple[str, list[str]
     documents: list[tuple[str, list[str]]] = []
     size = 0
     modules = find_modules()
-    read = _read_modules([path for _, path in modules], count_cores())
+    read = _read_modules([path for _, path in modules], joblib.cpu_count())
     for (name, _), sentences in zip(modules, read, strict=False):
         fresh = [sentence for sentence in sentences if _is_new(sentence, seen)]
         if len(fresh) < _FEWEST_SENTENCES:

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.near_duplicates import SIGNATURE_SIZE, find_near_duplicates, make_signatures
 from data_pipeline.preparing.progress import Progress, count_bytes
 from data_pipeline.preparing.shard_texts import as_text
-from data_pipeline.preparing.worker_pool import count_cores, in_order, worker_pool
+from data_pipeline.preparing.worker_pool import in_order, worker_pool
 
 # Hidden, so that `publish` removes them.
 _FOUND_FILE = ".duplicates.npy"
@@ -87,7 +88,7 @@ def find_duplicates(
         signatures = directory / _SIGNATURES_FILE
         try:
             hashes, firsts = _describe_all(
-                inputs, handling == "near", signatures, workers or count_cores(), on_progress
+                inputs, handling == "near", signatures, workers or joblib.cpu_count(), on_progress
             )
             exact, near = _repeated(hashes), np.empty(0, np.int64)
             if handling == "near":

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
+import joblib
+
 from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.errors import UserError
 from data_pipeline.names import Split
@@ -17,7 +19,7 @@ from data_pipeline.preparing.progress import Progress, read_documents
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
 from data_pipeline.preparing.summary import ShardSummary, Totals
-from data_pipeline.preparing.worker_pool import count_cores, in_order, worker_pool
+from data_pipeline.preparing.worker_pool import in_order, worker_pool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +35,7 @@ class LocalRunner:
 
     def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         """Fills `job.directory`; see `data_pipeline.preparing.prepare.Runner`."""
-        workers = self.workers or count_cores()
+        workers = self.workers or joblib.cpu_count()
         documents = read_documents(job.inputs, "tokenising", on_progress)
         texts = gather_shard_texts(documents, job.heldout_threshold)
         totals = Totals()

@@ -54,11 +54,6 @@ def in_order(futures: Iterable[concurrent.futures.Future[T]], ahead: int) -> Ite
         yield future.result()
 
 
-def count_cores() -> int:
-    """Number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class _Pool(concurrent.futures.ProcessPoolExecutor):
     """A pool whose workers never see Ctrl-C: they inherit the signal blocked.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from bert_jax.model_config import Activation
 from data_pipeline.errors import UserError
 
 
@@ -37,6 +38,9 @@ class Evaluate:
     """In place of --workdir: any model (a run, an export, a Hugging Face BERT); needs --data.corpus."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
+    activation: Activation | None = None
+    """Activation of the feed-forward layers, if the directory of --model does not name it, or names the
+    wrong one. Not with --workdir."""
     data: EvaluationData = EvaluationData()
     eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Most sequences to evaluate on, for each phase; by default as in the run. Not with --model."""
@@ -48,3 +52,5 @@ class Evaluate:
             raise UserError("--model needs --data.corpus DIR, prepared with the model's vocabulary")
         if self.model is not None and self.eval_examples is not None:
             raise UserError("--eval-examples does not go with --model, which always takes the same documents")
+        if self.workdir is not None and self.activation is not None:
+            raise UserError("--activation does not go with --workdir: a run has the one it was trained with")

@@ -26,7 +26,7 @@ from data_pipeline.tfds import is_tfds
 
 
 def finetune(args: Finetune[Any], model: PretrainedModel, other_chips: Sequence[Environment] = ()) -> int:
-    """Trains every unfinished trial. Returns 0, or 75 if interrupted and saved, or 1 if the loss was NaN.
+    """Trains every unfinished trial. Returns 0, or 75 if interrupted and saved, or 1 if every trial diverged.
 
     Args:
       args: the flags, of which `check_directories` was asked.

@@ -42,5 +42,5 @@ def results(measured: Sequence[Measurement], num_seeds: int = 3) -> StudyResults
         for arm, seed in plan.runs
     ]
     return StudyResults(
-        STUDY, "tiny", scale, plan.experiments, runs, measured, 14, 13, {"mlm/seed-1": "NaN & so"}
+        STUDY, "tiny", scale, plan.experiments, (), runs, measured, 14, 13, {"mlm/seed-1": "NaN & so"}
     )

@@ -14,6 +14,7 @@ from tests.bert_jax.studies.small_study import STUDY
 
 LEARNT = {"mlm_accuracy": 0.2, "mlm_guess_accuracy": 0.1, "nsp_accuracy": 0.5, "nsp_guess_accuracy": 0.6}
 NOT_LEARNT = {**LEARNT, "mlm_accuracy": 0.1}
+HARDLY = {**LEARNT, "mlm_accuracy": 0.14, "nsp_accuracy": 0.61}
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,12 @@ NOT_LEARNT = {**LEARNT, "mlm_accuracy": 0.1}
         ([(4, NOT_LEARNT)], False),  # it may yet learn
         ([(4, LEARNT), (8, NOT_LEARNT)], True),
         ([(4, NOT_LEARNT), (8, LEARNT)], False),
+        ([(8, HARDLY)], True),
+        ([(8, {**HARDLY, "nsp_accuracy": 0.63})], False),
         ([(8, {"mlm_accuracy": 0.0})], False),
     ],
 )
-def test_a_pretraining_that_ended_no_better_than_guessing_is_known(
+def test_a_pretraining_that_ended_hardly_better_than_guessing_is_known(
     tmp_path: Path, rows: list[tuple[int, dict[str, Any]]], only_guesses: bool
 ) -> None:
     plan = make_plan(STUDY, "one", STUDY.scales["one"], {})

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDetection
+from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
@@ -126,17 +127,44 @@ def test_another_number_of_steps_keeps_the_shape_of_the_schedule() -> None:
     assert (runs["base"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (1, 12)
 
 
-def test_the_budget_of_a_scale_gives_way_to_steps_and_budgets_of_the_command() -> None:
-    budget = 2 * run_flops(TINY)
-    scale = Scale(seeds=1, budget_flops=budget)
-    steps = TINY.num_train_steps
+def test_the_schedule_that_flags_set_is_kept_whatever_the_budget() -> None:
+    changes = {"optimizer.warmup_steps": 3, "optimizer.decay_start": 5}
+    one = STUDY.scales["one"]
+    for plan in (
+        make_plan(STUDY, "one", one, changes, 2 * run_flops(TINY)),
+        make_plan(STUDY, "one", one, changes, None, {"base": 2 * TINY.num_train_steps}),
+    ):
+        base = plan.experiments["base"]
+        assert base.num_train_steps == 2 * TINY.num_train_steps
+        assert (base.optimizer.warmup_steps, base.optimizer.decay_start) == (3, 5)
 
-    def planned(changes: Changes, budget: float | None = None) -> int:
-        return make_plan(STUDY, "one", scale, changes, budget).experiments["base"].num_train_steps
 
-    assert planned({}) == 2 * steps
-    assert planned({"num_train_steps": 5}) == 5
-    assert planned({}, 3 * run_flops(TINY)) == 3 * steps
+def test_arms_of_equal_flops_spend_what_the_base_does_however_long_that_is() -> None:
+    wide = Arm(TINY, {"model.intermediate_size": 256})
+    same = Arm(TINY, {"model.activation": "relu"})
+    study = dataclasses.replace(STUDY, arms={"base": Arm(TINY), "wide": wide, "same": same}, published={})
+    scale = Scale(seeds=1, equal_flops=True)
+
+    def planned(changes: Changes, budget: float | None = None) -> list[int]:
+        runs = make_plan(study, "one", scale, changes, budget).experiments
+        return [run.num_train_steps for run in runs.values()]
+
+    for changes in ({}, {"num_train_steps": 777}, {"model.vocab_size": 5000}):
+        steps = changes.get("num_train_steps", TINY.num_train_steps)
+        one, of_wide = (
+            run_flops(with_changes(TINY, {**arm.changes, **changes}, "")) for arm in (Arm(TINY), wide)
+        )
+        assert planned(changes) == [steps, int(steps * one / of_wide), steps]
+    assert planned({}, 3 * run_flops(TINY))[0] == 3 * TINY.num_train_steps
+
+
+def test_what_flags_corpus_and_budget_change_of_a_scale_is_known() -> None:
+    scale = STUDY.scales["one"]
+    assert make_plan(STUDY, "one", scale, {"data.corpus": "corpora/mine"}).changed == ()
+    changed = make_plan(STUDY, "one", scale, {"model.vocab_size": 200, "num_train_steps": 16}).changed
+    expected = {"model.vocab_size 100 -> 200", "num_train_steps 8 -> 16", "optimizer.warmup_steps 2 -> 4"}
+    assert set(changed) == expected
+    assert "num_train_steps 8 -> 24" in make_plan(STUDY, "one", scale, {}, 3 * run_flops(TINY)).changed
 
 
 def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:

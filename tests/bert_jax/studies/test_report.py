@@ -61,10 +61,18 @@ def test_pretrainings_that_learnt_nothing_are_named() -> None:
     known = results(measurements(SCORES))
     runs = [dataclasses.replace(run, only_guesses=run.arm == "mlm" and run.seed != 1) for run in known.runs]
     markdown, page = texts(dataclasses.replace(known, runs=runs))
-    assert "no better than guessing" in markdown
+    assert "hardly better than guessing" in markdown
     assert "- mlm: seed 0, 2\n" in markdown
     assert "mlm: seed 0, 2" in Page(page).text
-    assert not any("no better than guessing" in text for text in texts(known))
+    assert not any("hardly better than guessing" in text for text in texts(known))
+
+
+def test_what_flags_changed_of_the_scale_is_said() -> None:
+    known = results(measurements(SCORES))
+    assert not any("changed these settings" in text for text in texts(known))
+    changed = dataclasses.replace(known, changed=("num_train_steps 8 -> 16", "model.vocab_size 100 -> 200"))
+    for text in texts(changed):
+        assert "(here those of base): num_train_steps 8 -" in text
 
 
 def test_every_number_that_went_in_is_a_line(report: Path) -> None:

@@ -107,3 +107,10 @@ def test_the_least_difference_is_half_the_interval_of_arms_that_vary_alike() -> 
     one, other = np.array([1.0, -1, 1, -1]), np.array([1.0, 1, -1, -1])  # uncorrelated
     low, high = paired_difference(one, other).interval or (0, 0)
     assert (high - low) / 2 == pytest.approx(least_distinguishable(one.std(ddof=1), 4))
+
+
+def test_one_item_gives_the_interval_of_the_seeds_and_no_number_no_answer() -> None:
+    found = paired_difference(np.zeros((3, 1)), np.array([[1.0], [1.1], [1.2]]))
+    expected = stats.ttest_1samp([1.0, 1.1, 1.2], 0).confidence_interval(0.95)
+    assert found.interval == pytest.approx((expected.low, expected.high))
+    assert not Difference(1.0, (float("nan"), float("nan")), 3, 1).is_distinguishable

@@ -13,6 +13,7 @@ from scipy import stats
 from bert_jax.studies.results import Measurement
 from bert_jax.studies.tables import Order, StudyTable, make_table
 from bert_jax.study import HeldoutLM, Probe
+from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_results import measurements, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -227,6 +228,15 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
     alone = make_table(results(without)).cells["mlm", "topic"].difference
     assert alone is not None
     assert (alone.num_items, alone.mean) == (None, pytest.approx(expected))
+
+
+def test_a_damaged_file_of_items_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "items.npz"
+    np.savez(file, accuracy=np.ones(200, np.float32))
+    file.write_bytes(file.read_bytes()[:300])
+    trials = [Measurement(arm, 0, 8, "topic", {"accuracy": 1.0}, items=file) for arm in ("base", "mlm")]
+    with pytest.raises(UserError, match=f"^{file} is damaged; remove {tmp_path}, and the job is done again$"):
+        make_table(results(trials))
 
 
 def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
