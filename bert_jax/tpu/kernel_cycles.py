@@ -18,20 +18,26 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from bert_jax.model.attention_kernel import fused_attention, step_of
+from bert_jax.model.dropout import num_dropped
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
 
 _BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
-# Arrays [B, N, K, T] in bfloat16; two numbers of each softmax and a bit of each score are moved as well.
+# Arrays [B, N, K, T] in bfloat16; two numbers of each softmax are moved as well, and with dropout a bit of
+# each score.
 _MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
-_DROPPED = 6554  # as with the paper's rate of 0.1; any but 0 takes as long
 
 
-def kernel_cycles(where: Slice, kernel: Kernel) -> int:
+def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     """Cycles that a chip takes for one call of the attention kernel.
 
     A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
     memory and back, which happens at the same time. A chip's cores share the steps.
+
+    Args:
+      where: the slice.
+      dropout_rate: of the attention probabilities.
+      kernel: which of the two, and its operands.
 
     Raises:
       RuntimeError: the compiler wrote no schedule.
@@ -40,19 +46,20 @@ def kernel_cycles(where: Slice, kernel: Kernel) -> int:
     name, _, window = kernel.name.partition("_window_")
     step = step_of(heads, length, int(window) if window else None)
     steps = rows * (heads // step.heads) * (length // step.queries)
-    bundles = _bundles(where.name, heads, width, length, score_bias[2], window)[name]
+    dropped = num_dropped(dropout_rate)
+    bundles = _bundles(where.name, heads, width, length, score_bias[2], dropped, window)[name]
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
-    of_a_query = 2 * moved * width + 8 + step.keys / 8
+    of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
     seconds = of_a_query * rows * heads * length / where.chip.hbm_bandwidth
     return max(bundles * -(-steps // where.chip.cores), int(seconds * where.chip.clock_hz))
 
 
 @functools.cache
 def _bundles(
-    topology: str, heads: int, width: int, length: int, bias_queries: int, window: str
+    topology: str, heads: int, width: int, length: int, bias_queries: int, dropped: int, window: str
 ) -> dict[str, int]:
     """Kernel name -> bundles in a step, for the forward and the backward kernel; `window` may be empty."""
-    sizes = map(str, (heads, width, length, bias_queries, *([window] if window else [])))
+    sizes = map(str, (heads, width, length, bias_queries, dropped, *([window] if window else [])))
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
@@ -79,7 +86,13 @@ def _read(directory: Path, name: str) -> int:
 
 
 def _compile(
-    where: Slice, heads: int, width: int, length: int, bias_queries: int, window: int | None = None
+    where: Slice,
+    heads: int,
+    width: int,
+    length: int,
+    bias_queries: int,
+    dropped: int,
+    window: int | None = None,
 ) -> None:
     """Compiles the forward and the backward kernel for one row."""
 
@@ -88,7 +101,7 @@ def _compile(
 
     def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
         def attend(projections, biases):  # type: ignore[no-untyped-def]
-            return fused_attention(projections, biases, score_bias, seed, heads, _DROPPED, window, False)
+            return fused_attention(projections, biases, score_bias, seed, heads, dropped, window, False)
 
         output, gradients = jax.vjp(attend, projections, biases)
         return output, gradients(output)

@@ -85,7 +85,8 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     text, counted = compiled.as_text(), compiled.cost_analysis()
     assert text is not None
     assert counted is not None
-    costs = read_costs(text, functools.partial(kernel_cycles, where))
+    rate = experiment.model.attention_dropout_rate
+    costs = read_costs(text, functools.partial(kernel_cycles, where, rate))
     computing = costs.cycles / where.chip.clock_hz
     exchanging = exchanging_seconds(costs, where)
     seconds = computing + exchanging

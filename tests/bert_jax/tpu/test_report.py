@@ -73,6 +73,11 @@ def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_ke
     assert report.costs.cycles < without_kernel.costs.cycles
 
 
+def test_the_kernel_costs_less_without_dropout(report: Report) -> None:
+    without = compile_model(dataclasses.replace(MODEL, attention_dropout_rate=0.0))
+    assert without.costs.kernel_cycles < 0.8 * report.costs.kernel_cycles
+
+
 def test_the_kernel_takes_long_sequences_and_windows_cost_their_share(report: Report) -> None:
     phase = Phase(max_seq_length=1024, max_predictions_per_seq=16)
     long = dataclasses.replace(MODEL, max_position_embeddings=1024)
