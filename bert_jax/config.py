@@ -9,10 +9,10 @@ from typing import Literal
 
 from data_pipeline.checks import (
     check_above_zero,
-    check_choices,
     check_not_negative,
     check_positive,
     check_seed,
+    check_types,
 )
 from data_pipeline.errors import UserError
 
@@ -64,7 +64,7 @@ class OptimizerConfig:
     """Largest global norm of the gradient; None turns clipping off."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "optimizer.")
+        check_types(self, "optimizer.")
         if self.name in ("lamb", "stable_adamw") and self.bias_correction == "none":
             raise UserError(f"optimizer.name {self.name} needs optimizer.bias_correction adam")
         for name in ("learning_rate", "epsilon"):
@@ -124,7 +124,7 @@ class ParallelConfig:
     jit)."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "parallel.")
+        check_types(self, "parallel.")
         for name in ("fsdp", "tensor", "accumulation_steps"):
             check_positive(f"parallel.{name}", getattr(self, name))
         if self.mode == "pmap" and (self.fsdp, self.tensor) != (1, 1):

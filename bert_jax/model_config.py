@@ -11,10 +11,10 @@ from typing import Literal
 from data_pipeline.checks import (
     LARGEST,
     check_above_zero,
-    check_choices,
     check_dropout_rate,
     check_not_negative,
     check_size,
+    check_types,
 )
 from data_pipeline.errors import UserError
 
@@ -184,7 +184,7 @@ class ModelConfig:
     dropout."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "model.")
+        check_types(self, "model.")
         for name, most in MODEL_SIZES.items():
             if (name, getattr(self, name)) != ("type_vocab_size", 0):
                 check_size(f"model.{name}", getattr(self, name), most)

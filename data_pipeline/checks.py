@@ -1,7 +1,9 @@
 """Checks of settings, which raise UserError with the setting's name and what would be valid."""
 
+import dataclasses
 import math
 import numbers
+import types
 import typing
 from typing import Any
 
@@ -11,17 +13,44 @@ LARGEST = 2**31 - 1
 """Steps and sizes are int32 on the devices."""
 
 
-def check_choices(settings: Any, prefix: str) -> None:
-    """Raises UserError unless each field of a dataclass that is a Literal has one of its values.
+def check_types(settings: Any, prefix: str) -> None:
+    """Raises UserError unless each field of a dataclass has a value of its type.
 
     Args:
       settings: the dataclass.
       prefix: what stands before the fields' names in the message, such as "model.".
     """
-    for name, hint in typing.get_type_hints(type(settings)).items():
-        valid, value = typing.get_args(hint), getattr(settings, name)
-        if typing.get_origin(hint) is typing.Literal and value not in valid:
-            raise UserError(f"{prefix}{name} is {value!r}; valid: {', '.join(map(str, valid))}")
+    hints = typing.get_type_hints(type(settings))
+    for name in (field.name for field in dataclasses.fields(settings)):
+        value = getattr(settings, name)
+        if not _is_of(hints[name], value):
+            is_choice = typing.get_origin(hints[name]) is typing.Literal
+            words = f"{'valid:' if is_choice else 'it must be'} {_in_words(hints[name])}"
+            raise UserError(f"{prefix}{name} is {value!r}; {words}")
+
+
+def _is_of(hint: Any, value: Any) -> bool:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return value in parts
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_of(part, value) for part in parts)
+    if origin is tuple:  # all items of the settings' tuples are of one type
+        return isinstance(value, tuple) and all(_is_of(parts[0], item) for item in value)
+    kind = {float: numbers.Real, int: numbers.Integral}.get(hint, origin or hint)
+    return isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
+
+
+def _in_words(hint: Any) -> str:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return ", ".join(map(str, parts))
+    if origin in (typing.Union, types.UnionType):
+        return ", or ".join(map(_in_words, parts))
+    if origin is tuple:
+        return f"a tuple, of which each item is {_in_words(parts[0])}"
+    known = {float: "a number", int: "a whole number", str: "a string", types.NoneType: "None"}
+    return known.get(hint, f"a {hint.__name__}")
 
 
 def _check_number(name: str, value: Any) -> None:

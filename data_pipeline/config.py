@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from typing import Literal, NamedTuple
 
-from data_pipeline.checks import check_choices, check_positive
+from data_pipeline.checks import check_positive, check_types
 from data_pipeline.errors import UserError
 
 Pairing = Literal["next_sentence", "sentence_order", "contiguous", "full_sentences"]
@@ -47,7 +47,7 @@ class MaskingConfig:
     same."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "data.masking.")
+        check_types(self, "data.masking.")
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
         if self.last_rate is not None and not (self.rate and 0 < self.last_rate < 1):
@@ -87,6 +87,7 @@ class Phase:
     """Fraction of num_train_steps spent in this phase. The fractions of all phases add up to 1."""
 
     def __post_init__(self) -> None:
+        check_types(self, "")
         if self.max_seq_length < _SHORTEST:
             raise UserError(f"max_seq_length is {self.max_seq_length}; it must be at least {_SHORTEST}")
         if not 0 <= self.max_predictions_per_seq < self.max_seq_length:
@@ -147,7 +148,7 @@ class DataConfig:
     them. "0.1 0.25 0.3 0.5" is a quarter, then half, then the whole batch."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "data.")
+        check_types(self, "data.")
         if self.corpus:
             weigh_corpora(self.corpus, self.weights)
         for name in ("random_next_prob", "short_seq_prob"):

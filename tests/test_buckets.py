@@ -18,7 +18,9 @@ import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
 from bert_jax.cli.buckets import run_with_buckets
+from bert_jax.cli.flags.fill_mask import FillMask
 from bert_jax.cli.main import main
+from bert_jax.formats.model_source import ModelSource
 from bert_jax.parallel import bucket_lease, processes
 from bert_jax.parallel.lease_store import LeaseObjects
 from bert_jax.studies.directory import (
@@ -381,6 +383,12 @@ def test_work_that_was_left_here_replaces_nothing_of_another_machine(server: Buc
         "trial": b"second",
         "other": b"of another machine",
     }
+
+
+def test_a_text_is_no_place_in_a_bucket() -> None:
+    args, given = FillMask(("gs://x is a [MASK].",), ModelSource(Path("model"))), []
+    run_with_buckets("fill-mask", given.append, args)
+    assert given == [args]
 
 
 @pytest.mark.slow

@@ -270,6 +270,14 @@ def test_a_file_in_another_encoding_stays_in_it(tmp_path: Path, capsys: pytest.C
     assert found.splitlines()[1].startswith("Münch\t"), "files are in UTF-8 if nothing else is said"
 
 
+def test_an_unknown_encoding_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_trial(tmp_path / "model", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
+    (tmp_path / "a.jsonl").write_text('{"text": "cat"}\n')
+    words = [f"--model={tmp_path / 'model'}", f"--input={tmp_path / 'a.jsonl'}", "--encoding=nonsense"]
+    assert main(["predict", *words, f"--output={tmp_path / 'out.jsonl'}"]) == 2
+    assert "encoding 'nonsense' is unknown; utf-8 and latin-1 are usual" in capsys.readouterr().err
+
+
 def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_trial(tmp_path, "tagging", "tag", ("O", "B-X", "I-X"), settings={"max_seq_length": 12})
     words = "the cat\n\n-DOCSTART- -X-\n\nsat on\nthe mat\n\nParis x\n\ncafés y\n" + "dog z\n" * 30

@@ -79,7 +79,7 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
 
 def _with_places(name: str, value: Any, place_of: Callable[[str, str], Path]) -> Any:
     """The value of a flag, with `place_of` (name, URL) for each URL of a bucket in it, else as it is."""
-    if name == "argv":  # what workers are started with
+    if name in ("argv", "texts"):  # what workers are started with; what is to be read as text
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

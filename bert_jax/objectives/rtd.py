@@ -14,7 +14,7 @@ from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.task import Batch, Metric, Sums
-from data_pipeline.checks import check_choices, check_not_negative
+from data_pipeline.checks import check_not_negative, check_types
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
@@ -64,7 +64,7 @@ class ReplacedTokenDetection(MaskedLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self, "objective.")
+        check_types(self, "objective.")
         if not 0 < self.generator_size <= 1:
             raise UserError(
                 f"objective.generator_size is {self.generator_size:g}; it must be above 0 and at most 1, a "

@@ -90,7 +90,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     of_seed: Counter[tuple[Any, ...]] = Counter()
     for run in runs:
-        key = (run.step, *sorted(map(repr, run.settings().items())))
+        key = (run.step, frozenset(run.settings().items()))
         seed = (*key, run.record.experiment.seed)
         # A second run of a seed, such as a copy, is no repeat.
         groups.setdefault((*key, of_seed[seed]), []).append(run)

@@ -41,6 +41,7 @@ from data_pipeline.tasks.tagging import Flags
 from data_pipeline.tasks.tagging.columns import (
     Columns,
     Sentence,
+    check_writable,
     has_tags,
     iterate_columns,
     read_columns,
@@ -160,6 +161,8 @@ class Settings(Flags, TaskSettings):
             sentences = read_columns(test, columns if is_tagged else words)
             files["test"] = test
             splits["test"] = self.rows(sentences, plain, tags if is_tagged else None)
+        for file in files.values():
+            check_writable(file, words)
         return TaggingData(tags, self.rows(train, plain, tags).rows, splits, files, words)
 
     def head(self, task: str, config: FineTuningConfig) -> Tagging:

@@ -103,7 +103,12 @@ class _InDirectory(CheckpointFiles):
 
     def remove(self, step: int) -> None:
         if self.path(step).exists():  # a user may have deleted it
-            shutil.rmtree(self.path(step))
+            # A process that is killed meanwhile must not leave a part of it under its name.
+            gone = self._directory / f"deleted{_UNFINISHED}"
+            if gone.exists():
+                shutil.rmtree(gone)
+            self.path(step).rename(gone)
+            shutil.rmtree(gone)
 
     def put_aside(self, step: int) -> None:
         aside = self._workdir / DAMAGED_DIRECTORY

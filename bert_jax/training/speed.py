@@ -84,6 +84,7 @@ class Stopwatch:
             return {"seconds": seconds, **noted}
         peak = peak_flops(self._devices[0].device_kind)
         left = self._work_left(step)
+        done = self._work_left(step - steps) - left
         return {
             "seconds": seconds,
             **noted,
@@ -94,7 +95,7 @@ class Stopwatch:
             if peak and flops_per_second
             else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
-            "seconds_left": left * seconds / (self._work_left(step - steps) - left),
+            "seconds_left": left * seconds / done if done else None,
         }
 
     def _restart(self) -> None:

@@ -16,9 +16,20 @@ from experiments.base import BASE
         ("optimizer.name", "adam", "valid: adamw, lamb, stable_adamw, muon"),
         ("optimizer.decay_shape", "linear", "valid: polynomial, cosine, sqrt"),
         ("parallel.mode", "PMAP", "valid: jit, pmap"),
+        ("optimizer.decay_start", "warmup", "it must be step_0, warmup_end, or a whole number"),
+        ("optimizer.decay_exclusions", "bias", "it must be a tuple, of which each item is a string"),
+        ("optimizer.beta1", "0.9", "it must be a number"),
+        ("optimizer.clip_norm", "1", "it must be a number, or None"),
+        ("data.masking.rate", "0.2", "it must be a number"),
+        ("data.short_seq_prob", "0", "it must be a number"),
+        (
+            "data.batch_schedule",
+            "0.5",
+            "it must be a tuple, of which each item is a tuple, of which each item",
+        ),
     ],
 )
-def test_a_misspelt_choice_is_named(setting: str, value: str, message: str) -> None:
+def test_a_value_of_another_type_is_named(setting: str, value: str, message: str) -> None:
     with pytest.raises(UserError, match=f"{setting} is '{value}'; {message}"):
         with_changes(BASE, {setting: value}, "arm")
 

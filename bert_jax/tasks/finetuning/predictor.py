@@ -23,6 +23,7 @@ from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.grid import find_trial, warn_if_unfinished
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
+from data_pipeline.tasks.finetuning.records import check_encoding
 from data_pipeline.tasks.finetuning.rows import Rows
 
 
@@ -138,6 +139,7 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
 
 
 def _settings_of(record: FineTuningRecord, trial: Path, encoding: str) -> TaskSettings:
+    check_encoding(encoding)
     try:
         settings: Any = dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
     except (KeyError, TypeError) as error:

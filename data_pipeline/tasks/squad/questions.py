@@ -65,8 +65,11 @@ def read_squad(path: Path | TfdsSplit) -> tuple[SquadExample, ...]:
 
 
 def read_unanswered(path: Path) -> tuple[SquadExample, ...]:
-    """As `read_squad`, for a file to predict: answers in it are ignored."""
-    return _check_ids((_question(*found, path) for found in _questions(path)), path)
+    """As `read_squad`, for a file to predict: answers in it are ignored.
+
+    Raises UserError also if a question has a prediction already.
+    """
+    return _check_ids((_unanswered(*found, path) for found in _questions(path)), path)
 
 
 def require_answers(examples: Sequence[SquadExample], path: Path | TfdsSplit) -> None:
@@ -86,16 +89,11 @@ def read_question(record: Record) -> SquadExample:
 
 
 def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
-    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`.
-
-    Raises UserError if a question has one already.
-    """
+    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`."""
     content = _read_json(path)
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
-                if "prediction" in question:
-                    raise UserError(f"{path} has predictions already; give the file without them")
                 question["prediction"] = predictions[question["id"]]
     return content
 
@@ -186,6 +184,13 @@ def _question(question: Any, context: str, path: Path | TfdsSplit) -> SquadExamp
     if not context.strip():
         raise UserError(f"the context of question {name} of {path} is empty")
     return SquadExample(name, text, context, (), is_impossible=False)
+
+
+def _unanswered(question: Any, context: str, path: Path) -> SquadExample:
+    example = _question(question, context, path)
+    if "prediction" in question:
+        raise UserError(f"{path} has predictions already; give the file without them")
+    return example
 
 
 def _get(item: Any, key: str, kind: type, place: str) -> Any:

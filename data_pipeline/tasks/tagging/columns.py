@@ -104,6 +104,11 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
         raise UserError(f"{path} has no words")
 
 
+def check_writable(path: Path | TfdsSplit, columns: Columns) -> None:
+    """Raises UserError if the file has a column of the name that predictions get."""
+    check_names(path, [*_first_fields(path, columns, "names"), PREDICTED_COLUMN])
+
+
 def has_tags(path: Path | TfdsSplit, columns: Columns, train: Path | TfdsSplit) -> bool:
     """Whether the first word of a test set has a tag in the column where the training set has its tags."""
     place, words = columns.tag, dataclasses.replace(columns, tag=None)

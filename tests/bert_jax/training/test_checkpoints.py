@@ -90,7 +90,8 @@ def test_a_checkpoint_that_cannot_be_deleted_is_noted_once_and_tried_again(
         for step in (10, 20, 30):
             checkpoints.save(step, state(step))
         checkpoints.wait()
-        assert saved_steps(tmp_path) == [10, 20, 30]
+        # Of step 10 a part may be gone, so it no longer counts.
+        assert saved_steps(tmp_path) == [20, 30]
     said = capsys.readouterr().out.splitlines()
     assert [line.split(" in ")[0] for line in said] == [
         "note: the checkpoint of step 10",
@@ -99,7 +100,7 @@ def test_a_checkpoint_that_cannot_be_deleted_is_noted_once_and_tried_again(
     assert "cannot be deleted (OSError: [Errno 39] Directory not empty" in said[0]
     checkpoints.save(40, state(40))
     checkpoints.close()
-    assert saved_steps(tmp_path) == [40]
+    assert [path.name for path in (tmp_path / DIRECTORY).iterdir()] == ["40"]
     assert capsys.readouterr().out == ""
 
 

@@ -32,6 +32,12 @@ def test_flops_that_are_not_counted_have_no_rate(monkeypatch: pytest.MonkeyPatch
             assert (timing[rate] is None) == (flops == 0)
 
 
+def test_work_that_is_not_counted_has_no_end() -> None:
+    stopwatch = Stopwatch(jax.devices(), lambda _: 0.0)
+    stopwatch.count(flops=0)
+    assert stopwatch.lap(1, 1.0, 1.0, 0.0)["seconds_left"] is None
+
+
 def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
