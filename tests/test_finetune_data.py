@@ -281,7 +281,7 @@ def test_words_to_which_no_column_can_be_added_are_refused_before_training(tmp_p
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "a", "b")
     (tmp_path / "train.txt").write_text("word\ttag\na\tB-X\nb\tO\n")
     (tmp_path / "dev.txt").write_text("word\ttag\tpredicted\na\tB-X\tO\nb\tO\tO\n")
-    settings: Any = TASKS["ner"].settings(word_column="word", tag_column="tag")
+    settings = tagging.Settings(word_column="word", tag_column="tag")
     with pytest.raises(UserError, match=r"dev\.txt has two columns named 'predicted'"):
         settings.load("ner", str(tmp_path), tokenizer)
 
