@@ -23,14 +23,14 @@ class Unfinished(UserError):
 def bad_input(error: Exception, path: object, message: str) -> Exception:
     """Returns the exception to raise where a file cannot be read.
 
-    That is UserError(message) for wrong input, and Unfinished if the storage failed. Its message names
-    `path`, because the error of a failed read does not name the file.
+    That is UserError(message) for wrong input, and Unfinished if the storage failed, whose message names
+    `path`, because the error of a failed read does not name the file. A UserError is returned as it is.
     """
-    if not may_pass(error):
-        return UserError(message)
-    if isinstance(error, OSError):
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, OSError) and may_pass(error):
         return Unfinished(f"{path}: {error.strerror}; run the same command again")
-    return error
+    return UserError(message)
 
 
 def may_pass(error: BaseException) -> bool:

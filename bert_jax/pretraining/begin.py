@@ -48,16 +48,6 @@ _OF_ARRAYS = ("model.pooler", "objective")
 
 
 @dataclasses.dataclass(frozen=True)
-class Begun:
-    """What `config.json` says of this start, in all processes."""
-
-    start: dict[str, Any]
-    """Its entry among the starts."""
-    kept: Kept
-    """The checkpoints that this start or an earlier one asked to keep."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Origin:
     """A checkpoint to branch from."""
 
@@ -135,7 +125,7 @@ def begin_or_resume(
     corpus: Description,
     branch_from: Path | None,
     branch_step: int | None,
-) -> Begun:
+) -> tuple[dict[str, Any], Kept]:
     """Records this start in the work directory, by process 0.
 
     Args:
@@ -145,14 +135,17 @@ def begin_or_resume(
       branch_from: work directory of the run to branch from; None for none.
       branch_step: step of the checkpoint to branch from; None for the newest.
 
+    Returns:
+      This start's entry in the record, and the checkpoints that it or an earlier one asked to keep.
+
     Raises:
       UserError: the work directory holds another run, or a branch that has no checkpoint to resume from; or
         the checkpoint to branch from does not fit.
     """
 
-    def record_start() -> dict[str, Any]:
-        if steps := saved_steps(workdir):
-            before = read_record(workdir)
+    def record_start() -> tuple[dict[str, Any], Any]:
+        before = read_record(workdir) if (workdir / CONFIG_FILE).exists() else None
+        if before and (steps := saved_steps(workdir)):
             record.check_same_run(workdir, before, now, steps[-1])
             if branch_from is not None:
                 check_same_origin(workdir, before.branched_from, branch_from, branch_step)
@@ -160,19 +153,20 @@ def begin_or_resume(
         else:
             origin = None
             if branch_from is None:
-                check_begins_at_zero(workdir)
+                _check_begins_at_zero(workdir, before)
             else:
                 origin = find_origin(branch_from, branch_step, now)
+            if before and before.corpus_fingerprint != now.corpus_fingerprint:
+                directory.remove_tokenizer(workdir)
             recorded = _begin(workdir, corpus, origin, now)
-        return to_json(Begun(recorded.starts[-1], recorded.kept))
+        return recorded.starts[-1], to_json(recorded.kept)
 
-    return from_json(Begun, processes.broadcast_from_first(record_start))
+    start, kept = processes.broadcast_from_first(record_start)
+    return start, from_json(Kept, kept)
 
 
 def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord) -> RunRecord:
     """Makes the work directory that of a run: its record, its tokenizer, the checkpoint it branches from."""
-    if record.begun_on_other_corpus(workdir, now):
-        directory.remove_tokenizer(workdir)
     if origin is not None:
         check_same_vocabulary(corpus, origin.workdir, origin.record)
         now = dataclasses.replace(now, branched_from=origin.point)
@@ -187,7 +181,7 @@ def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRe
 
 def _resume(workdir: Path, before: RunRecord, now: RunRecord) -> RunRecord:
     """Adds this start to the record of the run; says what changed since its last."""
-    kept = record.checkpoints_to_keep(before, now.experiment)
+    kept = before.kept.union(now.kept)  # a flag left out must not delete what an earlier start kept
     for line in (
         *record.describe_changes(before.experiment, now.experiment),
         *record.describe_kept(kept, now.experiment),
@@ -227,17 +221,15 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
     return Origin(workdir, step, before)
 
 
-def check_begins_at_zero(workdir: Path) -> None:
+def _check_begins_at_zero(workdir: Path, before: RunRecord | None) -> None:
     """Raises UserError if a work directory without checkpoints is that of a branch.
 
     Without --branch-from it would begin from new parameters, under a record that says otherwise.
     """
-    if not (workdir / CONFIG_FILE).exists():
-        return
-    if (origin := read_record(workdir).branched_from).run:
+    if before and before.branched_from.run:
         raise UserError(
-            f"{workdir} holds a run that branched from {origin} and has no checkpoint; give --branch-from "
-            "to begin it there again, or another --workdir"
+            f"{workdir} holds a run that branched from {before.branched_from} and has no checkpoint; give "
+            "--branch-from to begin it there again, or another --workdir"
         )
 
 

@@ -107,14 +107,13 @@ def check_same_vocabulary(corpus: Description, workdir: Path, record: RunRecord)
         )
 
 
-def make_data(program: Program, experiment: Experiment, corpus: Description) -> TrainingData:
-    """Returns the training batches of an experiment, of which each process makes only the rows that it holds.
+def make_data(program: Program[PretrainingTask, Experiment], corpus: Description) -> TrainingData:
+    """Returns the training batches of a run, of which each process makes only the rows that it holds.
 
     Raises:
       UserError: there is no batch, or the first one has too high a token id.
     """
-    task = program.task
-    assert isinstance(task, PretrainingTask)
+    task, experiment = program.task, program.run
     batches = functools.partial(
         training_batches,
         corpus.path,

@@ -58,7 +58,7 @@ def evaluate_run(
     earlier = _rows_of_others(file, corpus)
     keep_compiled(workdir)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
-    heldout = heldout_batches(program, experiment, corpus)
+    heldout = heldout_batches(program, corpus)
     on_devices = program.put_params(params)
     rows = [
         {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}

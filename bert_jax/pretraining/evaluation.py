@@ -21,13 +21,12 @@ HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 """Phase -> the held-out batches at its sequence length, always the same."""
 
 
-def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> HeldoutBatches:
-    """Returns the held-out batches of an experiment, of which each process makes only the rows that it holds.
+def heldout_batches(program: Program[PretrainingTask, Experiment], corpus: str) -> HeldoutBatches:
+    """Returns the held-out batches of a run, of which each process makes only the rows that it holds.
 
     `corpus` has held-out documents.
     """
-    task = program.task
-    assert isinstance(task, PretrainingTask)
+    task, experiment = program.task, program.run
 
     def batches(phase: Phase) -> HostBatches:
         batch_size = experiment.largest_batch(phase) // experiment.parallel.accumulation_steps
@@ -44,13 +43,13 @@ def heldout_batches(program: Program, experiment: Experiment, corpus: str) -> He
     return batches
 
 
-def make_evaluation(program: Program, experiment: Experiment, corpus: str) -> Evaluation:
+def make_evaluation(program: Program[PretrainingTask, Experiment], corpus: str) -> Evaluation:
     """Returns the evaluation on a corpus's held-out documents, at the sequence length of the step's phase.
 
     Raises:
       UserError: a phase has no held-out batch; checked here, not days later when the phase begins.
     """
-    heldout = heldout_batches(program, experiment, corpus)
+    experiment, heldout = program.run, heldout_batches(program, corpus)
     for phase in experiment.data.phases:
         heldout(phase)
 
@@ -63,7 +62,7 @@ def make_evaluation(program: Program, experiment: Experiment, corpus: str) -> Ev
 
 
 def evaluate(
-    program: Program, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+    program: Program[PretrainingTask, Experiment], params: Params, batches: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
     """The objective's metrics, and for those that have one, the score of always guessing.
 
@@ -76,7 +75,6 @@ def evaluate(
       UserError: there is no batch, or nothing in it to predict.
     """
     task = program.task
-    assert isinstance(task, PretrainingTask)
     guesses = LabelCounter(task.objective)
     parts = []
     for batch in batches:

@@ -8,6 +8,7 @@ import functools
 import sys
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -45,6 +46,8 @@ from bert_jax.workdir.record import RunRecord
 from data_pipeline import stand_in
 from data_pipeline.corpus.store import Description, verify
 
+_Program: TypeAlias = Program[PretrainingTask, Experiment]
+
 
 def pretrain(args: Pretrain, model: PretrainedModel | None = None) -> int:
     """Trains in a work directory; returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN.
@@ -72,14 +75,14 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     directory.keep_compiled(workdir)
     corpus, program, now = processes.run_on_all(lambda: _open_corpus(args, model))
     check_same_input(now)
-    data, evaluation = processes.run_on_all(lambda: _open_batches(program, experiment, corpus))
-    begun = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step)
+    data, evaluation = processes.run_on_all(lambda: _open_batches(program, corpus))
+    start, kept = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step)
     parameters, kind = experiment.objective.num_parameters(experiment.model), jax.devices()[0].device_kind
     print(
         f"{parameters / 1e6:.1f} M parameters, {jax.device_count()} x {kind}; compiling the step", flush=True
     )
-    check_start = functools.partial(record.check_last_start, workdir, begun.start)
-    start = functools.partial(_initial_state, program, experiment, corpus, model) if model else None
+    check_start = functools.partial(record.check_last_start, workdir, start)
+    make_state = functools.partial(_initial_state, program, corpus, model) if model else None
 
     def before_save() -> None:
         check_start()
@@ -94,19 +97,19 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
             ):
                 # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
                 done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))
-                clock.compiled(compile_later_phases(program, experiment, done))
+                clock.compiled(compile_later_phases(program, done))
                 ending = train(
                     program,
                     data,
                     workdir,
                     interrupt,
                     evaluation=evaluation,
-                    start=start,
+                    start=make_state,
                     evaluate_start=model is not None,
                     clock=clock,
                     profile_steps=args.profile or 0,
                     before_save=functools.partial(processes.broadcast_from_first, before_save),
-                    kept=begun.kept,
+                    kept=kept,
                 )
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
@@ -117,7 +120,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     return 0
 
 
-def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, Program, RunRecord]:
+def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, _Program, RunRecord]:
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
     corpus = find_corpus(args.workdir, experiment, args.distributed)
@@ -127,19 +130,17 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     return corpus, program, make_record(args.name, experiment, corpus, model)
 
 
-def _open_batches(
-    program: Program, experiment: Experiment, corpus: Description
-) -> tuple[TrainingData, Evaluation | None]:
+def _open_batches(program: _Program, corpus: Description) -> tuple[TrainingData, Evaluation | None]:
     """Returns the checked batches of a run, and its evaluation unless no documents are held out."""
     verify(corpus.path)  # at every start: a run may be resumed on a machine that has its own copy
-    data = make_data(program, experiment, corpus)
+    data = make_data(program, corpus)
     if corpus.has_heldout:
-        return data, make_evaluation(program, experiment, corpus.path)
+        return data, make_evaluation(program, corpus.path)
     print(f"note: {corpus.path} has no held-out documents, so there is no evaluation", flush=True)
     return data, None
 
 
-def compile_later_phases(program: Program, experiment: Experiment, step: int) -> float:
+def compile_later_phases(program: _Program, step: int) -> float:
     """Compiles the step for each shape of batch that is new after `step`; jax keeps it until it is needed.
 
     Larger batches take more memory, and the TPU compiler rejects a step that does not fit. Compiling early
@@ -148,17 +149,15 @@ def compile_later_phases(program: Program, experiment: Experiment, step: int) ->
 
     Args:
       program: the compiled task.
-      experiment: its settings.
       step: steps done.
 
     Returns:
       How many seconds that took.
     """
     began = time.perf_counter()
+    task, experiment = program.task, program.run
     if experiment.parallel.mode == "pmap" and processes.count() > 1:
         return 0.0
-    task = program.task
-    assert isinstance(task, PretrainingTask)
     known: list[dict[str, jax.ShapeDtypeStruct]] = []
     for stretch in experiment.stretches:
         if max(step, stretch.start) >= stretch.stop:
@@ -177,11 +176,9 @@ def compile_later_phases(program: Program, experiment: Experiment, step: int) ->
     return time.perf_counter() - began
 
 
-def _initial_state(
-    program: Program, experiment: Experiment, corpus: Description, model: PretrainedModel
-) -> TrainState:
+def _initial_state(program: _Program, corpus: Description, model: PretrainedModel) -> TrainState:
     """The state at step 0 of a run that starts from a model."""
-    config = experiment.model
+    config = program.run.model
     for line in (
         init_from.describe_start(model, program.abstract_state().params),
         *init_from.describe_new_rows(model, config.vocab_size, corpus.vocabulary),

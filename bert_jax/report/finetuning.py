@@ -115,8 +115,6 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
         # A single seed may be lucky where a mean over several is not.
         most = max(row["seeds"] for row in rows)
         row = max((row for row in rows if row["seeds"] == most), key=lambda row: metric.rank(row["mean"]))
-    except UserError:
-        raise
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax finetune` writes: {error!r}") from None
     warn_if_unfinished(directory)

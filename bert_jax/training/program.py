@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import numpy as np
@@ -50,13 +50,17 @@ def compiler_options(platform: str) -> dict[str, bool | int]:
     return {name: value for name, value in COMPILER_OPTIONS.get(platform, {}).items() if name not in flags}
 
 
+T = TypeVar("T", bound=Task)
+R = TypeVar("R", bound=RunConfig)
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Program:
+class Program(Generic[T, R]):
     """A task compiled for some devices: makes a state, advances it, evaluates it and predicts."""
 
-    task: Task
+    task: T
     """What it learns."""
-    run: RunConfig
+    run: R
     """Its settings."""
     devices: list[jax.Device]
     """The devices it runs on, those of other processes included."""
@@ -77,7 +81,7 @@ class Program:
     put: Callable[[NumpyBatch], Batch]
     """Spreads the rows of a batch of host arrays over the devices; each process passes its own `rows`."""
 
-    def with_run(self, run: RunConfig) -> "Program":
+    def with_run(self, run: R) -> "Program[T, R]":
         """The same compiled steps for a run with another seed, schedule or cadence.
 
         The optimizer's other settings, the batch sizes and the parallel mode must be the same.
@@ -143,7 +147,7 @@ class Program:
         return jax.random.key(self.run.seed, impl=self.run.parallel.prng)
 
 
-def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = None) -> Program:
+def make_program(task: T, run: R, devices: list[jax.Device] | None = None) -> Program[T, R]:
     """A program for a task; nothing is compiled until a step is first called with some shape.
 
     Args:
@@ -158,8 +162,9 @@ def make_program(task: Task, run: RunConfig, devices: list[jax.Device] | None = 
     devices = jax.devices() if devices is None else devices
     check_batch(run, len(devices))
     give_back_after_compiling()
-    make = _make_pmap_program if run.parallel.mode == "pmap" else _make_jit_program
-    return make(task, run, devices)
+    if run.parallel.mode == "pmap":
+        return _make_pmap_program(task, run, devices)
+    return _make_jit_program(task, run, devices)
 
 
 def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
@@ -198,7 +203,7 @@ def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]
     return init, step, functools.partial(eval_step, task=task), functools.partial(predict_step, task=task)
 
 
-def _make_jit_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
+def _make_jit_program(task: T, run: R, devices: list[jax.Device]) -> Program[T, R]:
     mesh = make_mesh(run.parallel, devices)
     init, step, evaluate, predict = _pure_functions(task, run)
     shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
@@ -237,7 +242,7 @@ def _within(mesh: Mesh, function: functools.partial) -> Callable:
     return traced
 
 
-def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) -> Program:
+def _make_pmap_program(task: T, run: R, devices: list[jax.Device]) -> Program[T, R]:
     """Data parallelism alone: each device holds the whole state and its rows of the batch."""
     # The same mesh as that of pmap's results; with another one the second step would compile again.
     mesh = Mesh(np.array(devices), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
@@ -262,14 +267,12 @@ def _make_pmap_program(task: Task, run: RunConfig, devices: list[jax.Device]) ->
         eval_step=compiled(
             functools.partial(evaluate, axis_name=_PMAP_AXIS), in_axes=(None, 0), out_axes=None
         ),
-        predict_step=lambda params, batch: jax.tree.map(_join_device_axis, outputs(params, batch)),
-        put=lambda batch: _put_device_axis(batch, rows.num_blocks_here),
+        predict_step=lambda params, batch: jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[2:]), outputs(params, batch)
+        ),
+        # pmap takes host arrays and sends each device of this process its part.
+        put=lambda batch: jax.tree.map(lambda x: split_rows(x, rows.num_blocks_here), dict(batch)),
     )
-
-
-def _put_device_axis(batch: NumpyBatch, num_devices: int) -> Any:
-    # pmap takes host arrays and sends each device of this process its part.
-    return {name: split_rows(x, num_devices) for name, x in batch.items()}
 
 
 def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:
@@ -282,7 +285,3 @@ def _join_processes(state: TrainState, shardings: TrainState) -> TrainState:
         return jax.make_array_from_single_device_arrays(copy.shape, place, parts)
 
     return jax.tree.map(join, state, shardings)
-
-
-def _join_device_axis(x: jax.Array) -> jax.Array:
-    return x.reshape(-1, *x.shape[2:])

@@ -33,7 +33,10 @@ def from_json(kind: type[T], value: Any) -> T:
       UserError: the objective is unknown.
     """
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        value = dict(_mapping(kind, value))
+        # An empty value, whatever its type, gives no field.
+        if value and not isinstance(value, Mapping):
+            raise TypeError(f"{value!r} stands where the settings of {kind.__name__} should")
+        value = dict(value or {})
         if issubclass(kind, Objective):
             kind = typing.cast(type[T], find_objective(value.pop("name")))
         types = typing.get_type_hints(kind)
@@ -50,13 +53,6 @@ def from_json(kind: type[T], value: Any) -> T:
     if typing.get_origin(kind) is tuple:
         return typing.cast(T, tuple(from_json(typing.get_args(kind)[0], item) for item in value))
     return value
-
-
-def _mapping(kind: type, value: Any) -> Mapping[str, Any]:
-    # An empty value, whatever its type, gives no field.
-    if value and not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} stands where the settings of {kind.__name__} should")
-    return value or {}
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

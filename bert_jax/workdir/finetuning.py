@@ -83,8 +83,6 @@ def read_record(directory: Path) -> FineTuningRecord:
         }
         tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
         return FineTuningRecord(**{**fields, **made, **tuples})
-    except UserError:
-        raise
     except KeyError as error:
         raise UserError(
             f"{directory} is no fine-tuned model's directory, which `bert-jax finetune` makes, or it is of "

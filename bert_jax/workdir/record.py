@@ -10,10 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
-from bert_jax.config import ParallelConfig
-from bert_jax.model_config import ModelConfig
+from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.retention import Kept
 from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
@@ -43,6 +42,8 @@ MAY_CHANGE = PARALLEL_MAY_CHANGE | frozenset(
     )
 )
 
+
+_Run: TypeAlias = Experiment | FineTuningConfig
 
 # Settings on which neither parameters nor metrics depend, except for rounding, and the seed.
 _DOES_NOT_COUNT = (MAY_CHANGE - {"num_train_steps", "eval_examples"}) | {"seed"}
@@ -108,8 +109,6 @@ def read_record(workdir: Path) -> RunRecord:
         raise UserError(f"{workdir} is not the work directory of a run: it has no {CONFIG_FILE}")
     try:
         return from_json(RunRecord, load_json(path))
-    except UserError:
-        raise
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(
             error, path, f"{path} is not a run's {CONFIG_FILE}, or of another version of bert-jax: {error!r}"
@@ -129,18 +128,15 @@ def counted_settings(experiment: Experiment) -> dict[str, Any]:
 
 def pretraining_of(record: RunRecord, step: int) -> Pretraining:
     """Where the parameters of a run's checkpoint come from."""
+    # Of branches alone, so that the hashes of other runs stay those of earlier versions.
+    origin = [str(record.branched_from)] if record.branched_from.run else []
     return Pretraining(
         experiment=record.experiment_name,
         seed=record.experiment.seed,
         step=step,
         settings=hash_of_settings(record.experiment),
-        given=_hash([record.corpus_fingerprint, record.init_fingerprint, *_origin(record)]),
+        given=_hash([record.corpus_fingerprint, record.init_fingerprint, *origin]),
     )
-
-
-def _origin(record: RunRecord) -> tuple[str, ...]:
-    """Of a branch, the point at which it began; hashes of other runs are those of earlier versions."""
-    return (str(record.branched_from),) if record.branched_from.run else ()
 
 
 def hash_of_settings(experiment: Experiment) -> str:
@@ -168,8 +164,6 @@ def read_pretraining(directory: Path) -> Pretraining | None:
         return None
     try:
         return from_json(Pretraining, load_json(path))
-    except UserError:
-        raise
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(error, path, f"{path} is not what `bert-jax convert` writes: {error!r}") from None
 
@@ -185,13 +179,6 @@ def check_last_start(workdir: Path, start: Mapping[str, Any]) -> None:
             f"work directory {workdir} was taken over by a start on {last['host']} at {last['time']}; "
             f"this one saves nothing more"
         )
-
-
-def begun_on_other_corpus(workdir: Path, now: RunRecord) -> bool:
-    """Whether an earlier start in the directory used another corpus. Raises UserError as `read_record`."""
-    if not (workdir / CONFIG_FILE).exists():
-        return False
-    return read_record(workdir).corpus_fingerprint != now.corpus_fingerprint
 
 
 def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) -> None:
@@ -234,14 +221,6 @@ def _check_phases(workdir: Path, before: Experiment, now: Experiment, step: int)
             )
 
 
-def checkpoints_to_keep(before: RunRecord, now: Experiment) -> Kept:
-    """The checkpoints that a resumed run keeps: those that this start or any earlier one asked for.
-
-    A flag left out must not delete what an earlier start kept.
-    """
-    return before.kept.union(Kept.asked_for_by(now))
-
-
 def describe_kept(kept: Kept, now: Experiment) -> list[str]:
     """One line if more checkpoints are kept than this start asks for."""
     if kept == Kept.asked_for_by(now):
@@ -267,17 +246,7 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
     return lines + describe_layout_changes(before, now)
 
 
-class Computed(Protocol):
-    """The part of a run's settings that decides how its arithmetic is carried out."""
-
-    @property
-    def model(self) -> ModelConfig: ...
-
-    @property
-    def parallel(self) -> ParallelConfig: ...
-
-
-def describe_layout_changes(before: Computed, now: Computed) -> list[str]:
+def describe_layout_changes(before: _Run, now: _Run) -> list[str]:
     """As `describe_changes`, for the settings of parallelism and the attention kernel."""
     layout = differences(_how_computed(before), _how_computed(now), ())
     if not layout:
@@ -288,12 +257,12 @@ def describe_layout_changes(before: Computed, now: Computed) -> list[str]:
     return [f"note: {'; '.join(layout)}: the run goes on, but not bit for bit: {how}"]
 
 
-def _how_computed(run: Computed) -> dict[str, Any]:
+def _how_computed(run: _Run) -> dict[str, Any]:
     kernel = {"model.attention_kernel": run.model.attention_kernel}
     return flatten(run.parallel, "parallel") | kernel
 
 
-def _decides_dropout(run: Computed) -> tuple[str | int, ...]:
+def _decides_dropout(run: _Run) -> tuple[str | int, ...]:
     # With rbg each device draws bits for its own rows, so it matters how many devices share a row. Each
     # micro-batch draws its own bits with either generator.
     sharing = run.parallel.tensor if run.parallel.prng == "rbg" else 1

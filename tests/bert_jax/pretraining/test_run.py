@@ -51,7 +51,7 @@ def test_a_later_phase_begins_without_compiling(
     shared_programs.clear()
     experiment = dataclasses.replace(EXPERIMENT, parallel=ParallelConfig(mode=mode))
     program = make_program(TASK, experiment)
-    assert compile_later_phases(program, experiment, 9) > 0
+    assert compile_later_phases(program, 9) > 0
     assert capsys.readouterr().out == "compiling the step for 4 x 12, from step 10 on\n"
 
     batch = {
@@ -78,7 +78,7 @@ def test_each_size_of_batch_is_compiled_once_and_ahead(
         return types.SimpleNamespace(compile=lambda: compiled.append(shape))
 
     monkeypatch.setattr(Program, "lower_train_step", lower)
-    compile_later_phases(make_program(TASK, experiment), experiment, 0)
+    compile_later_phases(make_program(TASK, experiment), 0)
     assert compiled == [(4, 8), (2, 12), (4, 12)]
     steps = {4: "4 x 8", 10: "2 x 12", 15: "4 x 12"}
     said = capsys.readouterr().out.splitlines()
@@ -87,5 +87,5 @@ def test_each_size_of_batch_is_compiled_once_and_ahead(
 
 @pytest.mark.parametrize("step", [10, 15, 20])
 def test_a_phase_that_has_begun_is_not_compiled_ahead(step: int, capsys: pytest.CaptureFixture[str]) -> None:
-    compile_later_phases(make_program(TASK, EXPERIMENT), EXPERIMENT, step)
+    compile_later_phases(make_program(TASK, EXPERIMENT), step)
     assert capsys.readouterr().out == ""

@@ -14,9 +14,7 @@ from bert_jax.workdir.record import (
     CONFIG_FILE,
     BranchPoint,
     RunRecord,
-    begun_on_other_corpus,
     check_same_run,
-    checkpoints_to_keep,
     describe_changes,
     describe_kept,
     read_record,
@@ -72,13 +70,6 @@ def test_other_text_is_refused(tmp_path: Path) -> None:
         check_same_run(tmp_path, RECORD, dataclasses.replace(RECORD, corpus_fingerprint="another"), 0)
 
 
-def test_a_start_on_another_corpus_is_noticed(tmp_path: Path) -> None:
-    assert not begun_on_other_corpus(tmp_path, RECORD)
-    write_record(tmp_path, RECORD)
-    assert not begun_on_other_corpus(tmp_path, RECORD)
-    assert begun_on_other_corpus(tmp_path, dataclasses.replace(RECORD, corpus_fingerprint="another"))
-
-
 def test_length_cadence_place_and_devices_may_change(tmp_path: Path) -> None:
     now = dataclasses.replace(
         BASE,
@@ -109,13 +100,13 @@ def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> Non
         (keeping(12, 20_000), Kept(12, (20_000, 50_000))),
         (keeping(3, None), Kept(12, (20_000, 50_000))),
     ):
-        assert checkpoints_to_keep(record, now) == kept
+        assert record.kept.union(Kept.asked_for_by(now)) == kept
         write_record(tmp_path, dataclasses.replace(record, experiment=now, kept=kept))
         record = read_record(tmp_path)
         (line,) = describe_kept(kept, now)
         assert f"the {kept.newest} newest checkpoints and that of every {kept.every[0]}th step" in line
     fewer = dataclasses.replace(record, kept=Kept(2))  # a user may edit the file like this
-    assert checkpoints_to_keep(fewer, keeping(3, None)) == Kept(3)
+    assert fewer.kept.union(Kept.asked_for_by(keeping(3, None))) == Kept(3)
     assert describe_kept(Kept(3), keeping(3, None)) == []
     (line,) = describe_kept(Kept(1, (100,)), keeping(1, None))
     assert "the run keeps the newest checkpoint and that of every 100th step" in line
