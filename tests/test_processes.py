@@ -166,7 +166,6 @@ def steps(directory: Path, count: int, *modes: str) -> dict[str, np.ndarray]:
 ALONE = """
 import os, sys, jax
 from bert_jax.parallel import processes
-from bert_jax.exit_status import report
 
 def run():
     processes.run_on_all(lambda: None)
@@ -175,7 +174,7 @@ def run():
     processes.run_on_all(lambda: None)
     return 0
 
-sys.exit(processes.run_distributed(run, report))
+sys.exit(processes.run_distributed(run))
 """
 """A run of two processes; once they have met, something happens in one of them."""
 
@@ -212,7 +211,6 @@ def test_what_nccl_says_of_a_lost_process_is_known(directory: Path, tmp_path: Pa
 
 HANGS = """
 import sys, time, jax
-from bert_jax.exit_status import report
 from bert_jax.parallel import processes
 from bert_jax.parallel.watchdog import watch
 
@@ -227,7 +225,7 @@ def run():
         processes.run_on_all(lambda: None)
     return 0
 
-sys.exit(processes.run_distributed(run, report))
+sys.exit(processes.run_distributed(run))
 """
 """A run of two processes, of which one does not come to the exchange after step 8."""
 
@@ -254,7 +252,6 @@ import numpy as np
 
 from bert_jax.parallel import processes
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.exit_status import report
 from bert_jax.retention import Kept
 
 def run():
@@ -273,7 +270,7 @@ def run():
         checkpoints.close()
     return 0
 
-sys.exit(processes.run_distributed(run, report))
+sys.exit(processes.run_distributed(run))
 """
 """Two processes save an array, each its half of it; the second time the disk of one is full."""
 
@@ -304,7 +301,7 @@ def read():
     raise {error}
 
 try:
-    processes.run_distributed(lambda: processes.broadcast_from_first(read), report)
+    processes.run_distributed(lambda: processes.broadcast_from_first(read))
 except UserError as error:
     sys.exit(report(error))
 """

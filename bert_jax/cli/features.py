@@ -20,7 +20,7 @@ def run(args: Features) -> None:
     model = Bert(open_source(args.source))
     with directory_of(args.output):
         counts = write_features(model, args.input, layers, args.pooling, args.output)
-    if counts.cut:
+    if counts["cut"]:
         longest = model.pretrained.config.max_position_embeddings
-        print(f"warning: {counts.cut} of {counts.texts} texts were cut to {longest} tokens")
-    print(f"wrote {args.output}: layers {args.layers} of {counts.texts} texts")
+        print(f"warning: {counts['cut']} of {counts['texts']} texts were cut to {longest} tokens")
+    print(f"wrote {args.output}: layers {args.layers} of {counts['texts']} texts")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bert_jax.cli.showcase import show
-from bert_jax.exit_status import SAVED, report
+from bert_jax.exit_status import SAVED
 from bert_jax.parallel import interrupt, processes
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.init_from import open_initial
@@ -19,7 +19,7 @@ def run(args: Pretrain) -> int:
     """
     if not args.distributed:
         return _run(args)
-    return processes.run_distributed(lambda: _run(args), report)
+    return processes.run_distributed(lambda: _run(args))
 
 
 def _run(args: Pretrain) -> int:

@@ -1,6 +1,5 @@
 """`bert-jax study NAME --output DIR`: an ablation from its pretrainings to its table."""
 
-from bert_jax.exit_status import report
 from bert_jax.parallel import processes
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.places import place_of_worker
@@ -11,5 +10,5 @@ def run(args: RunStudy) -> int:
     """Does what is left of a study. Returns and raises as `run_study`."""
     place = place_of_worker()
     if args.distributed and place is not None and place.jobs == "pretrainings":
-        return processes.run_distributed(lambda: run_study(args), report)
+        return processes.run_distributed(lambda: run_study(args))
     return run_study(args)

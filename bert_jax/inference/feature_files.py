@@ -3,9 +3,8 @@
 The paper's Table 7 trains a small model on such vectors, taken from a BERT that is not fine-tuned.
 """
 
-import collections
 import contextlib
-import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,18 +23,9 @@ Part = tuple[list[list[str]], dict[str, list[np.ndarray]]]
 """Tokens of some texts, and for each layer their vectors: [D] each, or [T, D] with pooling none."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """Numbers of texts that `write_features` processed."""
-
-    texts: int
-    cut: int
-    """Texts that were truncated to the model's positions."""
-
-
 def write_features(
     model: Bert, source: Path, layers: Sequence[int], pooling: Pooling, output: Path
-) -> Counts:
+) -> Counter[str]:
     """Writes the hidden states of some layers for each line of a text file.
 
     A `.parquet` file is written as the texts are read. It has a row for each text: `tokens`, and
@@ -52,14 +42,17 @@ def write_features(
       pooling: none; mean over a text's tokens, including [CLS] and [SEP]; cls, the vector of [CLS].
       output: file to make, in an existing directory; one that `check_output` accepts.
 
+    Returns:
+      Numbers of `texts`, and of those `cut` to the model's positions.
+
     Raises:
       UserError: a layer does not exist; `source` is empty or has a line that is not a text.
     """
-    counts: collections.Counter[str] = collections.Counter()
+    counts: Counter[str] = Counter()
     with atomically(output) as partial, source.open("rb") as texts, partial.open("wb") as file:
         parts = model.encode_parts(_read_texts(texts, source), ("hidden_states",), layers)
         _WRITERS[output.suffix](file, _pooled(parts, layers, pooling, counts), pooling)
-    return Counts(counts["texts"], counts["cut"])
+    return counts
 
 
 def check_output(output: Path) -> None:
@@ -70,7 +63,7 @@ def check_output(output: Path) -> None:
 
 
 def _pooled(
-    parts: Iterator[Encoded], layers: Sequence[int], pooling: Pooling, counts: collections.Counter[str]
+    parts: Iterator[Encoded], layers: Sequence[int], pooling: Pooling, counts: Counter[str]
 ) -> Iterator[Part]:
     for part in parts:
         counts.update(texts=len(part.tokens), cut=part.cut)
@@ -103,7 +96,7 @@ def _read_texts(lines: Iterable[bytes], source: Path) -> Iterator[Text]:
 
 def _write_npz(file: BinaryIO, parts: Iterator[Part], pooling: Pooling) -> None:
     texts: list[list[str]] = []
-    layers: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+    layers: dict[str, list[np.ndarray]] = defaultdict(list)
     for tokens, vectors in parts:
         texts += tokens
         for name, rows in vectors.items():

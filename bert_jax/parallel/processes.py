@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax.exit_status import MAY_PASS
+from bert_jax.exit_status import MAY_PASS, report
 from bert_jax.parallel import interrupt
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.last_words import write_error
@@ -56,7 +56,7 @@ class UnfinishedByAllError(RefusedByAllError, Unfinished):
     """A failure that may pass and that every process of the run knows of."""
 
 
-def run_distributed(action: Callable[[], int], report: Callable[[BaseException], int]) -> int:
+def run_distributed(action: Callable[[], int]) -> int:
     """Runs `action` as one of the processes of a run, and returns its exit status.
 
     A process that fails alone ends at once, without the shutdown exchange that jax does at exit, which
@@ -64,7 +64,6 @@ def run_distributed(action: Callable[[], int], report: Callable[[BaseException],
 
     Args:
       action: the run; the first thing in this process that touches a device.
-      report: says what went wrong and returns the exit status.
 
     Raises:
       UserError: this process does not know who the others are, or all refuse their input together.

@@ -36,7 +36,7 @@ processes.start = lambda: None
 def lose():
     print("in the buffer")
     raise TimeoutError
-processes.run_distributed(lose, None)
+processes.run_distributed(lose)
 """
 DOES_NOT_MEET = "from bert_jax.parallel import processes; processes._give_up(1)"
 HANGS = """
