@@ -49,7 +49,6 @@ from data_pipeline.tasks.tagging.columns import (
     write_columns,
 )
 from data_pipeline.tasks.tagging.rows import (
-    TaggingOptions,
     TaggingRows,
     collect_tags,
     list_tags,
@@ -216,9 +215,7 @@ class Settings(Flags, TaskSettings):
         self, sentences: Sequence[Sentence], tokenizer: TaskTokenizer, tags: Sequence[str] | None
     ) -> TaggingRows:
         """The rows of sentences, with targets if `tags` is given."""
-        return make_tagging_rows(
-            sentences, tokenizer, tags, TaggingOptions(self.max_seq_length, self.context)
-        )
+        return make_tagging_rows(sentences, tokenizer, tags, self.max_seq_length, self.context)
 
 
 class TaggingData:
