@@ -42,7 +42,7 @@ class TwoLayers(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        x = pooled_features(self.config.model, self.config.features, batch, deterministic)
+        x = pooled_features(self.config, batch, deterministic)
         return nn.Dense(1, name="second")(nn.tanh(nn.Dense(8, name="first")(x)))
 
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric
 from bert_jax.tasks.classify import Classification
 from bert_jax.tasks.finetuning.features import sequence_features
@@ -77,19 +76,16 @@ _SEMEVAL_F1 = Metric("semeval_f1", "SemEval F1")
 class EntityPairHead(nn.Module):
     """float32 [R, L] from the states at the starts of two entities (Baldini Soares et al. 2019)."""
 
-    config: ModelConfig
-    features: FeatureConfig
-    num_labels: int
-    dropout_rate: float
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        sequence_BTW = sequence_features(self.config, batch, deterministic)
         lines, _, width = sequence_BTW.shape
         starts = batch["entity_positions"].reshape(lines, -1, 1)
         pair = jnp.take_along_axis(sequence_BTW, starts, axis=1).reshape(-1, 2 * width)
-        pair = Dropout(self.dropout_rate)(pair, deterministic)
-        return classifier(self.config, self.num_labels)(pair)
+        pair = Dropout(self.config.model.dropout_rate)(pair, deterministic)
+        return classifier(self.config.encoder, self.config.num_labels)(pair)
 
 
 class Relation(Classification):
@@ -100,10 +96,7 @@ class Relation(Classification):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return EntityPairHead(
-            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
-        )
+        return EntityPairHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:

@@ -13,9 +13,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.cross_entropy import cross_entropy
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.packed_rows import instance_masks
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows
@@ -75,13 +74,12 @@ EXACT_2 = Metric("exact", "exact match", in_percent=True)
 class SpanHead(nn.Module):
     """float32 [R, T, 2]: scores of a span's start and end; positions outside the row score -10000."""
 
-    config: ModelConfig
-    features: FeatureConfig
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
-        logits_BT2 = classifier(self.config, 2)(sequence_BTW)
+        sequence_BTW = token_features(self.config, batch, deterministic)
+        logits_BT2 = classifier(self.config.encoder, 2)(sequence_BTW)
         logits = jnp.where(instance_masks(batch)[..., None], logits_BT2[:, None], IMPOSSIBLE)
         return logits.reshape(-1, *logits_BT2.shape[1:])
 
@@ -94,7 +92,7 @@ class Spans(Head):
 
     @property
     def module(self) -> nn.Module:
-        return SpanHead(self.encoder_config, self.config.features)
+        return SpanHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:

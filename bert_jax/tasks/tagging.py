@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs
@@ -91,16 +90,13 @@ _PERCENT = np.array([100, 1, 1])
 class TokenHead(nn.Module):
     """float32 [B, T, L]: a score of every label at every position."""
 
-    config: ModelConfig
-    features: FeatureConfig
-    num_labels: int
-    dropout_rate: float
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
-        sequence_BTW = Dropout(self.dropout_rate)(sequence_BTW, deterministic)
-        return classifier(self.config, self.num_labels)(sequence_BTW)
+        sequence_BTW = token_features(self.config, batch, deterministic)
+        sequence_BTW = Dropout(self.config.model.dropout_rate)(sequence_BTW, deterministic)
+        return classifier(self.config.encoder, self.config.num_labels)(sequence_BTW)
 
 
 class Tagging(Head):
@@ -110,10 +106,7 @@ class Tagging(Head):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return TokenHead(
-            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
-        )
+        return TokenHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:
