@@ -248,23 +248,11 @@ class RankingData:
         encoded: Mapping[str, EncodedQueries],
     ) -> None:
         self.train = train
+        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in encoded.items()}
         self._queries = queries
         self._encoded = encoded
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev and test."""
-        return {name: encoded.rows for name, encoded in self._encoded.items()}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, including its candidates and relevance."""
-        return self._fingerprint("dev")
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test set, including its candidates and relevance; empty if there is none."""
-        return self._fingerprint("test") if "test" in self._queries else ""
+        self.dev_fingerprint = self._fingerprint("dev")
+        self.test_fingerprint = self._fingerprint("test") if "test" in queries else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10 on the development set."""
@@ -287,6 +275,7 @@ class RankingData:
         )
 
     def _fingerprint(self, split: str) -> str:
+        """A hash of a split, including its candidates and relevance."""
         judged = [(one.query, one.candidates, one.relevance) for one in self._queries[split]]
         return self._encoded[split].rows.fingerprint(judged)
 

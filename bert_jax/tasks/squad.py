@@ -169,28 +169,16 @@ class SquadData:
     """The `TaskData` of SQuAD."""
 
     labels: tuple[str, ...] = ()
+    test_fingerprint = ""  # SQuAD's test sets are not public.
 
     def __init__(self, train: Rows, dev: Windows, flags: Flags, version: SquadVersion) -> None:
         self.train = train
         self.metrics = (F1, EXACT_2 if version == "2.0" else EXACT)
+        self.evaluated: Mapping[str, Rows] = {"dev": dev.rows}
+        self.dev_fingerprint = dev.rows.fingerprint(dev.examples)
         self._dev = dev
         self._flags = flags
         self._version = version
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev."""
-        return {"dev": self._dev.rows}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, including its answers."""
-        return self._dev.rows.fingerprint(self._dev.examples)
-
-    @property
-    def test_fingerprint(self) -> str:
-        """Empty: SQuAD's test sets are not public."""
-        return ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 on the development set, in percent; for 2.0 with the best null threshold."""

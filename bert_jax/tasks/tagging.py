@@ -225,29 +225,16 @@ class TaggingData:
         """Args: the tags; training rows; the other splits and their files; the layout of these files."""
         self.labels = labels
         self.train = train
+        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in splits.items()}
+        self.dev_fingerprint = splits["dev"].rows.fingerprint()
+        self.test_fingerprint = ""
+        if test := splits.get("test"):  # with its words, beside which its predictions are written
+            self.test_fingerprint = test.rows.fingerprint([sentence.words for sentence in test.sentences])
         self._splits = splits
         self._files = files
         self._columns = columns
         self._has_entities = columns.scheme != "none"
         self.metrics = _ENTITY_METRICS if self._has_entities else _WORD_METRICS
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev and test."""
-        return {name: split.rows for name, split in self._splits.items()}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set and its tags."""
-        return self._splits["dev"].rows.fingerprint()
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test set and its words, beside which its predictions are written."""
-        if "test" not in self._splits:
-            return ""
-        split = self._splits["test"]
-        return split.rows.fingerprint([sentence.words for sentence in split.sentences])
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities on dev, or accuracy and macro F1 of words, in percent."""

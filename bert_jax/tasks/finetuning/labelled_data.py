@@ -68,20 +68,11 @@ class LabelledData:
         self.metrics = tuple(scorers)
         self.train = train
         self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self.dev_fingerprint = _fingerprint(dev)
+        self.test_fingerprint = _fingerprint(test) if test else ""
         self._scorers = scorers
         self._dev = dev
-        self._test = test
         self._target = "values" if "values" in train.targets else "labels"
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development sets and their targets."""
-        return _fingerprint(self._dev)
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test sets and their targets; empty if there are none."""
-        return _fingerprint(self._test) if self._test else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The metrics on the development sets; names of those on a second set begin with its name."""
