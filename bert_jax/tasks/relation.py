@@ -39,7 +39,7 @@ from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_token
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
 from data_pipeline.tasks.finetuning.records import Record, as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
-from data_pipeline.tasks.finetuning.scores import Scorer
+from data_pipeline.tasks.finetuning.scores import Items, Scorer
 from data_pipeline.tasks.finetuning.splits import (
     JSON_LINES,
     SplitName,
@@ -139,7 +139,7 @@ class Settings(Flags, TaskSettings):
         if test_file:
             test = self._read(test_file)
             tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
-        return RelationData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
+        return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
     def head(self, task: str, config: FineTuningConfig) -> Relation:
         """A score of every relation for the two entities."""
@@ -193,23 +193,15 @@ class Settings(Flags, TaskSettings):
         return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
 
 
-class RelationData(LabelledData):
-    """A `TaskData` of texts with two entities, whose relation is the label."""
-
-    def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
-        """The `Outcome.items`, SemEval's F1 among them if it is a metric."""
-        found = super().items(targets, decided)
-        if _SEMEVAL_F1 in self._scorers:
-            found[_SEMEVAL_F1.name] = semeval_counts(targets, decided, self.labels)
-        return found
-
-
 def _unlabelled(record: Record) -> RelationExample:
     return parse_relation(record.without("label"))
 
 
-def _scorers(labels: Sequence[str]) -> dict[Metric, Scorer]:
+def _scorers(labels: Sequence[str]) -> dict[Metric, tuple[Scorer, Items]]:
     """SemEval's metric if there is Other and a label with a direction, else macro F1; and accuracy."""
     is_semeval = "Other" in labels and any("(" in label for label in labels)
-    official: dict[Metric, Scorer] = {_SEMEVAL_F1: functools.partial(semeval_f1, labels=labels)}
-    return {**(official if is_semeval else scorers("macro_f1")), **scorers("accuracy")}
+    if not is_semeval:
+        return scorers("macro_f1", "accuracy")
+    f1 = functools.partial(semeval_f1, labels=labels)
+    counts = functools.partial(semeval_counts, labels=labels)
+    return {_SEMEVAL_F1: (f1, counts), **scorers("accuracy")}
