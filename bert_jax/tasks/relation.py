@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
@@ -35,7 +34,7 @@ from bert_jax.tasks.finetuning.predict_records import (
 )
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
 from data_pipeline.tasks.finetuning.records import Record, as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -131,14 +130,18 @@ class Settings(Flags, TaskSettings):
                 "and chooses the best trial"
             )
         train, dev = self._read(train_file), self._read(dev_file)
-        labels, plain = take_labels(train, dev), make_task_tokenizer(tokenizer)
-        train_rows, dev_rows = (
-            self.rows(split, plain, label_targets(split, labels)) for split in (train, dev)
+        labels = take_labels(train, dev)
+        encode = functools.partial(
+            relation_rows,
+            tokenizer=make_task_tokenizer(tokenizer),
+            max_length=self.max_seq_length,
+            style=self.entities,
         )
+        train_rows, dev_rows = (encode(split, targets=label_targets(split, labels)) for split in (train, dev))
         tests = {}
         if test_file:
             test = self._read(test_file)
-            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
+            tests["test"] = encode(test, targets=optional_label_targets(test, labels, train))
         return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
     def head(self, task: str, config: FineTuningConfig) -> Relation:
@@ -177,20 +180,12 @@ class Settings(Flags, TaskSettings):
         return job.write_text(parts(), self.encoding)
 
     def _predict(self, examples: Sequence[RelationExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
-        return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
+        rows = relation_rows(examples, model.plain_tokenizer, self.max_seq_length, self.entities, {})
+        return predict_labels(rows, model)
 
     def _read(self, file: Path) -> list[RelationExample]:
         """The examples of a file, whose suffix decides its form."""
         return (read_relations if is_json_lines(file) else read_semeval)(file, self.encoding)
-
-    def rows(
-        self,
-        examples: Sequence[RelationExample],
-        tokenizer: TaskTokenizer,
-        targets: Mapping[str, np.ndarray],
-    ) -> Rows:
-        """The rows of some examples; arguments as for `relation_rows`."""
-        return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
 
 
 def _unlabelled(record: Record) -> RelationExample:
