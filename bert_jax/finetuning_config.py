@@ -116,6 +116,13 @@ class FineTuningConfig(RunConfig):
                 f"frozen_layers is {self.rates.frozen_layers}; the model has {self.model.num_layers} layers"
             )
 
+    @property
+    def encoder(self) -> ModelConfig:
+        """The model's configuration; without dropout if all layers are frozen, so that features are fixed."""
+        if self.rates.frozen_layers != self.model.num_layers:
+            return self.model
+        return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
+
     def _check_shared_layers(self) -> None:
         layers, rates = self.model.num_layers, self.rates
         if self.model.num_distinct_layers == layers:

@@ -18,13 +18,14 @@ from bert_jax.parallel import interrupt
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning import packing
 from bert_jax.tasks.finetuning.grid import Grid
-from bert_jax.tasks.finetuning.outputs import gather
+from bert_jax.tasks.finetuning.outputs import outputs_of
 from bert_jax.tasks.finetuning.results import report
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.finetuning import FineTuningRecord, check_same, read_record
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run, random_params, trainable_params
+from tests.data_pipeline.tasks.small_rows import make_rows
 
 SUBJECTS = ("cat", "dog", "mat", "cafe")
 
@@ -321,7 +322,7 @@ def test_dropout_is_the_models_or_the_users(directory: Path, capsys: pytest.Capt
 def test_a_row_without_outputs_is_not_scored_as_zeros() -> None:
     part = (np.array([0, 2], np.int32), np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match="1 of 3 rows have no outputs"):
-        gather([part], 3)
+        outputs_of(make_rows([5, 5, 5]), lambda _: iter([part]))
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class TwoLayers(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        x = pooled_features(self.config.model, self.config.features, batch, deterministic)
+        x = pooled_features(self.config, batch, deterministic)
         return nn.Dense(1, name="second")(nn.tanh(nn.Dense(8, name="first")(x)))
 
 
@@ -62,8 +62,12 @@ class Counting(Head):
         return {"loss": (jnp.abs(outputs[:, 0] - batch["values"].reshape(-1)) * real_rows(batch)).sum()}
 
 
+def absolute_errors(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    return np.abs(targets - predictions)
+
+
 def absolute_error(targets: np.ndarray, predictions: np.ndarray) -> float:
-    return float(np.abs(targets - predictions).mean())
+    return float(absolute_errors(targets, predictions).mean())
 
 
 def unlabelled(record: Record) -> TextExample:
@@ -86,7 +90,7 @@ class Settings(Flags, TaskSettings):
         plain = make_task_tokenizer(tokenizer)
         examples = [read_table(require_split(data, s), "text", None, "n") for s in ("train", "dev")]
         train, dev = (text_rows(found, plain, 16, label_targets(found, ())) for found in examples)
-        return LabelledData((), {ERROR: absolute_error}, train, {"dev": dev}, {})
+        return LabelledData((), {ERROR: (absolute_error, absolute_errors)}, train, {"dev": dev}, {})
 
     def head(self, task: str, config: FineTuningConfig) -> Head:
         return Counting(config, (ERROR,))

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.packed_rows import is_instance
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Sums
 from bert_jax.tasks.finetuning.features import pooled_features
 from bert_jax.tasks.finetuning.head import (
@@ -50,16 +49,14 @@ from data_pipeline.tasks.finetuning.splits import find_split
 class ChoiceHead(nn.Module):
     """float32 [R, C]: a score for each sequence of a row; an empty sequence scores -10000."""
 
-    config: ModelConfig
-    features: FeatureConfig
-    dropout_rate: float
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequences, width = sequences_of(batch)
-        pooled = pooled_features(self.config, self.features, sequences, deterministic)
-        pooled = Dropout(self.dropout_rate)(pooled, deterministic)
-        scores = classifier(self.config, 1)(pooled)
+        pooled = pooled_features(self.config, sequences, deterministic)
+        pooled = Dropout(self.config.model.dropout_rate)(pooled, deterministic)
+        scores = classifier(self.config.encoder, 1)(pooled)
         is_there = is_instance(sequences).reshape(-1, width)
         return jnp.where(is_there, scores.reshape(-1, width), IMPOSSIBLE)
 
@@ -71,8 +68,7 @@ class Choice(Head):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return ChoiceHead(self.encoder_config, config.features, dropout_rate=config.model.dropout_rate)
+        return ChoiceHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:

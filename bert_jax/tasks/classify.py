@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Sums
 from bert_jax.tasks.finetuning.features import pooled_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs, real_rows
@@ -42,16 +41,14 @@ from data_pipeline.tasks.finetuning.splits import find_split
 class PooledHead(nn.Module):
     """float32 [R, L] from one vector per row (`pooled_features`), for tasks of sentences and pairs."""
 
-    config: ModelConfig
-    features: FeatureConfig
+    config: FineTuningConfig
     num_labels: int
-    dropout_rate: float
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        pooled_RW = pooled_features(self.config, self.features, batch, deterministic)
-        pooled_RW = Dropout(self.dropout_rate)(pooled_RW, deterministic)
-        return classifier(self.config, self.num_labels)(pooled_RW)
+        pooled_RW = pooled_features(self.config, batch, deterministic)
+        pooled_RW = Dropout(self.config.model.dropout_rate)(pooled_RW, deterministic)
+        return classifier(self.config.encoder, self.num_labels)(pooled_RW)
 
 
 class Classification(Head):
@@ -61,10 +58,7 @@ class Classification(Head):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return PooledHead(
-            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
-        )
+        return PooledHead(self.config, self.config.num_labels)
 
     @property
     def exports_as(self) -> TransformersHead | None:
@@ -84,10 +78,7 @@ class Regression(Head):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return PooledHead(
-            self.encoder_config, config.features, num_labels=1, dropout_rate=config.model.dropout_rate
-        )
+        return PooledHead(self.config, num_labels=1)
 
     @property
     def exports_as(self) -> TransformersHead | None:

@@ -29,7 +29,7 @@ from data_pipeline.tasks.finetuning.labels import label_targets
 from data_pipeline.tasks.finetuning.records import Place
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.glue import Flags
-from data_pipeline.tasks.glue.files import glue_example, open_glue, read_glue
+from data_pipeline.tasks.glue.files import glue_example, glue_file, open_glue, read_glue
 from data_pipeline.tasks.glue.submission import SUBMISSION_FILE, submission_text, write_submission
 from data_pipeline.tasks.glue.tasks import GLUE_TASKS, GlueName, GlueSplit, GlueTask
 
@@ -55,7 +55,7 @@ class Settings(Flags, TaskSettings):
         tests = {
             str(split): read(split)
             for split in glue.submissions
-            if tfds.is_tfds(data) or _file(data, glue.directory, glue.files[split]).exists()
+            if tfds.is_tfds(data) or glue_file(data, glue, split).exists()
         }
         submissions = {str(split): file for split, file in glue.submissions.items() if split in tests}
         if task == "mnli" and (source := _find_diagnostic(data)):
@@ -119,11 +119,10 @@ def _read(
     source: str, task: GlueTask, encode: Callable[..., Rows], split: GlueSplit, *, encoding: str
 ) -> Rows:
     """The rows of one split; those of test sets have no targets, as GLUE does not publish their labels."""
-
-    found = read_glue(source, task, split, encoding)
-    _say_broken(found.broken)
-    targets = {} if split in task.submissions else label_targets(found.examples, task.labels)
-    return encode(found.examples, targets=targets)
+    examples, broken = read_glue(source, task, split, encoding)
+    _say_broken(broken)
+    targets = {} if split in task.submissions else label_targets(examples, task.labels)
+    return encode(examples, targets=targets)
 
 
 def _say_broken(places: Sequence[Place]) -> None:
@@ -140,9 +139,4 @@ def _find_diagnostic(data: str) -> str | None:
             print(f"the diagnostic set is not predicted: {error}")
             return None
         return _DIAGNOSTIC
-    return data if _file(data, "diagnostic", "diagnostic.tsv").exists() else None
-
-
-def _file(data: str, directory: str, name: str) -> Path:
-    inner = Path(data) / directory
-    return (inner if inner.is_dir() else Path(data)) / name
+    return data if glue_file(data, GLUE_TASKS["ax"], "test").exists() else None

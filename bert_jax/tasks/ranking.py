@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
+from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.model.packed_rows import instance_masks
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import sequence_features
 from bert_jax.tasks.finetuning.head import (
@@ -82,13 +81,12 @@ class EmbeddingHead(nn.Module):
     sequence gives zeros.
     """
 
-    config: ModelConfig
-    features: FeatureConfig
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         sequences, width = sequences_of(batch)
-        states = sequence_features(self.config, self.features, sequences, deterministic).astype(jnp.float32)
+        states = sequence_features(self.config, sequences, deterministic).astype(jnp.float32)
         weights = instance_masks(sequences).astype(jnp.float32)
         sums = jnp.einsum("bkt,btw->bkw", weights, states, precision="highest")
         mean = sums / jnp.maximum(weights.sum(-1, keepdims=True), 1.0)
@@ -103,7 +101,7 @@ class Ranking(Head):
 
     @property
     def module(self) -> nn.Module:
-        return EmbeddingHead(self.encoder_config, self.config.features)
+        return EmbeddingHead(self.config)
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs((1, 3, 2))
@@ -250,23 +248,11 @@ class RankingData:
         encoded: Mapping[str, EncodedQueries],
     ) -> None:
         self.train = train
+        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in encoded.items()}
         self._queries = queries
         self._encoded = encoded
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev and test."""
-        return {name: encoded.rows for name, encoded in self._encoded.items()}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, including its candidates and relevance."""
-        return self._fingerprint("dev")
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test set, including its candidates and relevance; empty if there is none."""
-        return self._fingerprint("test") if "test" in self._queries else ""
+        self.dev_fingerprint = self._fingerprint("dev")
+        self.test_fingerprint = self._fingerprint("test") if "test" in queries else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10 on the development set."""
@@ -289,6 +275,7 @@ class RankingData:
         )
 
     def _fingerprint(self, split: str) -> str:
+        """A hash of a split, including its candidates and relevance."""
         judged = [(one.query, one.candidates, one.relevance) for one in self._queries[split]]
         return self._encoded[split].rows.fingerprint(judged)
 

@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric
 from bert_jax.tasks.classify import Classification
 from bert_jax.tasks.finetuning.features import sequence_features
@@ -36,11 +34,11 @@ from bert_jax.tasks.finetuning.predict_records import (
 )
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
 from data_pipeline.tasks.finetuning.records import Record, as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
-from data_pipeline.tasks.finetuning.scores import Scorer
+from data_pipeline.tasks.finetuning.scores import Items, Scorer
 from data_pipeline.tasks.finetuning.splits import (
     JSON_LINES,
     SplitName,
@@ -77,19 +75,16 @@ _SEMEVAL_F1 = Metric("semeval_f1", "SemEval F1")
 class EntityPairHead(nn.Module):
     """float32 [R, L] from the states at the starts of two entities (Baldini Soares et al. 2019)."""
 
-    config: ModelConfig
-    features: FeatureConfig
-    num_labels: int
-    dropout_rate: float
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = sequence_features(self.config, self.features, batch, deterministic)
+        sequence_BTW = sequence_features(self.config, batch, deterministic)
         lines, _, width = sequence_BTW.shape
         starts = batch["entity_positions"].reshape(lines, -1, 1)
         pair = jnp.take_along_axis(sequence_BTW, starts, axis=1).reshape(-1, 2 * width)
-        pair = Dropout(self.dropout_rate)(pair, deterministic)
-        return classifier(self.config, self.num_labels)(pair)
+        pair = Dropout(self.config.model.dropout_rate)(pair, deterministic)
+        return classifier(self.config.encoder, self.config.num_labels)(pair)
 
 
 class Relation(Classification):
@@ -100,10 +95,7 @@ class Relation(Classification):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return EntityPairHead(
-            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
-        )
+        return EntityPairHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:
@@ -138,15 +130,19 @@ class Settings(Flags, TaskSettings):
                 "and chooses the best trial"
             )
         train, dev = self._read(train_file), self._read(dev_file)
-        labels, plain = take_labels(train, dev), make_task_tokenizer(tokenizer)
-        train_rows, dev_rows = (
-            self.rows(split, plain, label_targets(split, labels)) for split in (train, dev)
+        labels = take_labels(train, dev)
+        encode = functools.partial(
+            relation_rows,
+            tokenizer=make_task_tokenizer(tokenizer),
+            max_length=self.max_seq_length,
+            style=self.entities,
         )
+        train_rows, dev_rows = (encode(split, targets=label_targets(split, labels)) for split in (train, dev))
         tests = {}
         if test_file:
             test = self._read(test_file)
-            tests["test"] = self.rows(test, plain, optional_label_targets(test, labels, train))
-        return RelationData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
+            tests["test"] = encode(test, targets=optional_label_targets(test, labels, train))
+        return LabelledData(labels, _scorers(labels), train_rows, {"dev": dev_rows}, tests)
 
     def head(self, task: str, config: FineTuningConfig) -> Relation:
         """A score of every relation for the two entities."""
@@ -184,39 +180,23 @@ class Settings(Flags, TaskSettings):
         return job.write_text(parts(), self.encoding)
 
     def _predict(self, examples: Sequence[RelationExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
-        return predict_labels(self.rows(examples, model.plain_tokenizer, {}), model)
+        rows = relation_rows(examples, model.plain_tokenizer, self.max_seq_length, self.entities, {})
+        return predict_labels(rows, model)
 
     def _read(self, file: Path) -> list[RelationExample]:
         """The examples of a file, whose suffix decides its form."""
         return (read_relations if is_json_lines(file) else read_semeval)(file, self.encoding)
-
-    def rows(
-        self,
-        examples: Sequence[RelationExample],
-        tokenizer: TaskTokenizer,
-        targets: Mapping[str, np.ndarray],
-    ) -> Rows:
-        """The rows of some examples; arguments as for `relation_rows`."""
-        return relation_rows(examples, tokenizer, self.max_seq_length, self.entities, targets)
-
-
-class RelationData(LabelledData):
-    """A `TaskData` of texts with two entities, whose relation is the label."""
-
-    def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
-        """The `Outcome.items`, SemEval's F1 among them if it is a metric."""
-        found = super().items(targets, decided)
-        if _SEMEVAL_F1 in self._scorers:
-            found[_SEMEVAL_F1.name] = semeval_counts(targets, decided, self.labels)
-        return found
 
 
 def _unlabelled(record: Record) -> RelationExample:
     return parse_relation(record.without("label"))
 
 
-def _scorers(labels: Sequence[str]) -> dict[Metric, Scorer]:
+def _scorers(labels: Sequence[str]) -> dict[Metric, tuple[Scorer, Items]]:
     """SemEval's metric if there is Other and a label with a direction, else macro F1; and accuracy."""
     is_semeval = "Other" in labels and any("(" in label for label in labels)
-    official: dict[Metric, Scorer] = {_SEMEVAL_F1: functools.partial(semeval_f1, labels=labels)}
-    return {**(official if is_semeval else scorers("macro_f1")), **scorers("accuracy")}
+    if not is_semeval:
+        return scorers("macro_f1", "accuracy")
+    f1 = functools.partial(semeval_f1, labels=labels)
+    counts = functools.partial(semeval_counts, labels=labels)
+    return {_SEMEVAL_F1: (f1, counts), **scorers("accuracy")}

@@ -13,9 +13,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax.cross_entropy import cross_entropy
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.packed_rows import instance_masks
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows
@@ -24,13 +23,12 @@ from bert_jax.tasks.finetuning.predict_records import as_json, in_parts, predict
 from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskSettings
 from data_pipeline import jsonl, tfds
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, make_task_tokenizer
+from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.records import as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.splits import SplitName, find_split, require_split
 from data_pipeline.tasks.squad import Flags
 from data_pipeline.tasks.squad.answers import (
-    AnswerSearch,
     Candidate,
     PredictedAnswer,
     SquadVersion,
@@ -56,7 +54,6 @@ from data_pipeline.tasks.squad.scores import (
     tune_null_threshold,
 )
 from data_pipeline.tasks.squad.windows import (
-    Windowing,
     Windows,
     label_windows,
     leave_out_pieceless,
@@ -77,13 +74,12 @@ EXACT_2 = Metric("exact", "exact match", in_percent=True)
 class SpanHead(nn.Module):
     """float32 [R, T, 2]: scores of a span's start and end; positions outside the row score -10000."""
 
-    config: ModelConfig
-    features: FeatureConfig
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
-        logits_BT2 = classifier(self.config, 2)(sequence_BTW)
+        sequence_BTW = token_features(self.config, batch, deterministic)
+        logits_BT2 = classifier(self.config.encoder, 2)(sequence_BTW)
         logits = jnp.where(instance_masks(batch)[..., None], logits_BT2[:, None], IMPOSSIBLE)
         return logits.reshape(-1, *logits_BT2.shape[1:])
 
@@ -96,7 +92,7 @@ class Spans(Head):
 
     @property
     def module(self) -> nn.Module:
-        return SpanHead(self.encoder_config, self.config.features)
+        return SpanHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:
@@ -122,7 +118,7 @@ class Settings(Flags, TaskSettings):
         """Reads and encodes training and development questions."""
         plain = make_task_tokenizer(tokenizer)
         train = leave_out_pieceless(find_answers(read_squad(_find(data, "train", task))), plain)
-        windows = self.windows(train.examples, plain)
+        windows = make_windows(train.examples, plain, self)
         file = _find(data, "dev", task)
         dev = read_squad(file)
         if task == "squad":
@@ -133,7 +129,8 @@ class Settings(Flags, TaskSettings):
                 "note: left out are questions whose answer is not where the file says or has no piece of the "
                 f"vocabulary: {len(train.misplaced)}, first {first}"
             )
-        return SquadData(label_windows(windows, train.spans), self.windows(dev, plain), self.search(task))
+        rows = label_windows(windows, train.spans)
+        return SquadData(rows, make_windows(dev, plain, self), self, _version(task))
 
     def head(self, task: str, config: FineTuningConfig) -> Spans:
         """A score for each token as the start and as the end of the answer."""
@@ -162,56 +159,35 @@ class Settings(Flags, TaskSettings):
         return [one for part in parts for one in self._predict(part, model)]
 
     def _predict(self, examples: Sequence[SquadExample], model: AppliedModel) -> list[dict[str, Any]]:
-        windows = self.windows(examples, model.plain_tokenizer)
+        windows = make_windows(examples, model.plain_tokenizer, self)
         threshold = model.record.learnt["null_threshold"] if model.record.task == "squad2" else None
-        answers = answer(windows, self.search(model.record.task), model.apply)
+        answers = answer(windows, self, _version(model.record.task), model.apply)
         return [describe(found, threshold) for found in answers]
-
-    def windows(self, examples: Sequence[SquadExample], tokenizer: TaskTokenizer) -> Windows:
-        """The windows of some questions."""
-        windowing = Windowing(self.max_seq_length, self.doc_stride, self.max_query_length)
-        return make_windows(examples, tokenizer, windowing)
-
-    def search(self, task: str) -> AnswerSearch:
-        """The settings of the search for answers."""
-        version: SquadVersion = "2.0" if task == "squad2" else "1.1"
-        return AnswerSearch(version, self.n_best_size, self.max_answer_length)
 
 
 class SquadData:
     """The `TaskData` of SQuAD."""
 
     labels: tuple[str, ...] = ()
+    test_fingerprint = ""  # SQuAD's test sets are not public.
 
-    def __init__(self, train: Rows, dev: Windows, search: AnswerSearch) -> None:
+    def __init__(self, train: Rows, dev: Windows, flags: Flags, version: SquadVersion) -> None:
         self.train = train
-        self.metrics = (F1, EXACT_2 if search.version == "2.0" else EXACT)
+        self.metrics = (F1, EXACT_2 if version == "2.0" else EXACT)
+        self.evaluated: Mapping[str, Rows] = {"dev": dev.rows}
+        self.dev_fingerprint = dev.rows.fingerprint(dev.examples)
         self._dev = dev
-        self._search = search
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev."""
-        return {"dev": self._dev.rows}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, including its answers."""
-        return self._dev.rows.fingerprint(self._dev.examples)
-
-    @property
-    def test_fingerprint(self) -> str:
-        """Empty: SQuAD's test sets are not public."""
-        return ""
+        self._flags = flags
+        self._version = version
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Exact match and F1 on the development set, in percent; for 2.0 with the best null threshold."""
-        answers = answer(self._dev, self._search, apply)
+        answers = answer(self._dev, self._flags, self._version, apply)
         return self._score(answers, self._tune(answers))
 
     def finish(self, apply: Apply, directory: Path) -> Outcome:
         """Writes predictions.json and nbest_predictions.json, and for 2.0 null_odds.json."""
-        answers = answer(self._dev, self._search, apply)
+        answers = answer(self._dev, self._flags, self._version, apply)
         threshold = self._tune(answers)
         write_answers(directory, answers, threshold)
         is_empty = all(found.text(threshold) == "" for found in answers)
@@ -225,7 +201,7 @@ class SquadData:
     def _items(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         """The `Outcome.items` of predicted answers; those of groups are parts of sums and of counts."""
         examples = self._dev.examples
-        if self._search.version == "1.1":
+        if self._version == "1.1":
             scored = score_questions_1(examples, texts)
             return {name: 100 * np.array(scores) for name, scores in scored.items()}
         items = {name: 100 * np.array(scores) for name, scores in score_questions_2(examples, texts).items()}
@@ -246,15 +222,15 @@ class SquadData:
         return score_squad_2(self._dev.examples, texts) | best
 
     def _tune(self, answers: Sequence[PredictedAnswer]) -> float | None:
-        if self._search.version == "1.1":
+        if self._version == "1.1":
             return None
         return tune_null_threshold(self._dev.examples, answers)
 
 
-def answer(windows: Windows, search: AnswerSearch, apply: Apply) -> list[PredictedAnswer]:
+def answer(windows: Windows, flags: Flags, version: SquadVersion, apply: Apply) -> list[PredictedAnswer]:
     """The model's answers to the questions of some windows."""
     logits = ((rows, outputs[..., 0], outputs[..., 1]) for rows, outputs in apply(windows.rows))
-    return find_best_answers(windows, logits, search)
+    return find_best_answers(windows, logits, flags, version)
 
 
 def describe(found: PredictedAnswer, null_threshold: float | None) -> dict[str, Any]:
@@ -275,6 +251,10 @@ def describe(found: PredictedAnswer, null_threshold: float | None) -> dict[str, 
 def _place(candidate: Candidate) -> dict[str, Any]:
     start, end = (candidate.start, candidate.end) if candidate.text else (None, None)
     return {"text": candidate.text, "start": start, "end": end, "score": round(candidate.score, 6)}
+
+
+def _version(task: str) -> SquadVersion:
+    return "2.0" if task == "squad2" else "1.1"
 
 
 def _find(data: str, split: SplitName, task: str) -> Path | TfdsSplit:

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
+from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
-from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import Head, class_sums, classifier, example_inputs
@@ -49,7 +48,6 @@ from data_pipeline.tasks.tagging.columns import (
     write_columns,
 )
 from data_pipeline.tasks.tagging.rows import (
-    TaggingOptions,
     TaggingRows,
     collect_tags,
     list_tags,
@@ -92,16 +90,13 @@ _PERCENT = np.array([100, 1, 1])
 class TokenHead(nn.Module):
     """float32 [B, T, L]: a score of every label at every position."""
 
-    config: ModelConfig
-    features: FeatureConfig
-    num_labels: int
-    dropout_rate: float
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
-        sequence_BTW = token_features(self.config, self.features, batch, deterministic)
-        sequence_BTW = Dropout(self.dropout_rate)(sequence_BTW, deterministic)
-        return classifier(self.config, self.num_labels)(sequence_BTW)
+        sequence_BTW = token_features(self.config, batch, deterministic)
+        sequence_BTW = Dropout(self.config.model.dropout_rate)(sequence_BTW, deterministic)
+        return classifier(self.config.encoder, self.config.num_labels)(sequence_BTW)
 
 
 class Tagging(Head):
@@ -111,10 +106,7 @@ class Tagging(Head):
 
     @property
     def module(self) -> nn.Module:
-        config = self.config
-        return TokenHead(
-            self.encoder_config, config.features, config.num_labels, dropout_rate=config.model.dropout_rate
-        )
+        return TokenHead(self.config)
 
     @property
     def exports_as(self) -> TransformersHead | None:
@@ -216,9 +208,7 @@ class Settings(Flags, TaskSettings):
         self, sentences: Sequence[Sentence], tokenizer: TaskTokenizer, tags: Sequence[str] | None
     ) -> TaggingRows:
         """The rows of sentences, with targets if `tags` is given."""
-        return make_tagging_rows(
-            sentences, tokenizer, tags, TaggingOptions(self.max_seq_length, self.context)
-        )
+        return make_tagging_rows(sentences, tokenizer, tags, self.max_seq_length, self.context)
 
 
 class TaggingData:
@@ -235,29 +225,16 @@ class TaggingData:
         """Args: the tags; training rows; the other splits and their files; the layout of these files."""
         self.labels = labels
         self.train = train
+        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in splits.items()}
+        self.dev_fingerprint = splits["dev"].rows.fingerprint()
+        self.test_fingerprint = ""
+        if test := splits.get("test"):  # with its words, beside which its predictions are written
+            self.test_fingerprint = test.rows.fingerprint([sentence.words for sentence in test.sentences])
         self._splits = splits
         self._files = files
         self._columns = columns
         self._has_entities = columns.scheme != "none"
         self.metrics = _ENTITY_METRICS if self._has_entities else _WORD_METRICS
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows of dev and test."""
-        return {name: split.rows for name, split in self._splits.items()}
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set and its tags."""
-        return self._splits["dev"].rows.fingerprint()
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test set and its words, beside which its predictions are written."""
-        if "test" not in self._splits:
-            return ""
-        split = self._splits["test"]
-        return split.rows.fingerprint([sentence.words for sentence in split.sentences])
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Precision, recall and F1 of entities on dev, or accuracy and macro F1 of words, in percent."""

@@ -49,7 +49,6 @@ class Flags(TaskFlags):
 class RankingExample:
     """A training example; the texts of a batch's other rows can be negatives too."""
 
-    place: Place
     query: str
     positive: str
     negative: str | None
@@ -95,7 +94,6 @@ def read_ranking(
     columns = [name for name in (query, positive, negative) if name is not None]
     return [
         RankingExample(
-            place=record.place,
             query=record.text(query),
             positive=record.text(positive),
             negative=None if negative is None else record.text(negative),

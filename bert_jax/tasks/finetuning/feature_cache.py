@@ -6,8 +6,6 @@ depends on: the rows, the model's parameters and settings, and the layers.
 
 import contextlib
 import functools
-import hashlib
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
@@ -92,11 +90,7 @@ class FeatureCache:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _name(self, rows: Rows) -> str:
-        total = hashlib.sha256(json.dumps(self._identity).encode())
-        for values in (rows.tokens["input_ids"], rows.tokens["segment_ids"]):
-            total.update(json.dumps([len(ids) for ids in values]).encode())
-            total.update(np.concatenate(values).tobytes())
-        return total.hexdigest()[:32]
+        return _inputs(rows).fingerprint(self._identity)[:32]
 
     def _with_features(self, rows: Rows, file: Path) -> Rows:
         sizes = np.array([len(ids) for ids in rows.tokens["input_ids"]])
@@ -128,12 +122,9 @@ class FeatureCache:
         """Fills `features` [tokens, L, D]."""
         params = jax.device_put(self._params)
         starts, width = np.cumsum(sizes) - sizes, rows.sequences_per_row
-        inputs = {name: rows.tokens[name] for name in ("input_ids", "segment_ids")}
         longest = int(sizes.max())
         batch_size = max(_TOKENS_IN_A_BATCH // (width * longest), 1)
-        for batch in evaluation_batches(
-            replace(rows, tokens=inputs, targets={}), batch_size, lengths_up_to(longest)
-        ):
+        for batch in evaluation_batches(_inputs(rows), batch_size, lengths_up_to(longest)):
             sequences, count = sequences_of(cast(Batch, batch))
             states = np.asarray(_forward(self._config, self._layers, params, sequences))
             for line, row in enumerate(np.repeat(batch["row"], count)):
@@ -141,6 +132,12 @@ class FeatureCache:
                     sequence = row * width + line % count
                     size = sizes[sequence]
                     features[starts[sequence] : starts[sequence] + size] = states[line, :size]
+
+
+def _inputs(rows: Rows) -> Rows:
+    """The rows with what the encoder reads alone."""
+    tokens = {name: rows.tokens[name] for name in ("input_ids", "segment_ids")}
+    return replace(rows, tokens=tokens, targets={})
 
 
 class _Layers(nn.Module):

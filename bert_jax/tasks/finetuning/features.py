@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.finetuning_config import Combination, FeatureConfig
+from bert_jax.finetuning_config import Combination, FineTuningConfig
 from bert_jax.model.heads import Pooler
 from bert_jax.model.joined_encoder import make_encoder
 from bert_jax.model.packed_rows import instance_masks, instance_starts, is_instance
@@ -18,34 +18,29 @@ from bert_jax.task import Batch
 from data_pipeline.tasks.finetuning.rows import FEATURES
 
 
-def sequence_features(
-    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
-) -> jax.Array:
-    """[B, T, width] in `config.dtype`: the features of every position of a batch.
+def sequence_features(config: FineTuningConfig, batch: Batch, deterministic: bool) -> jax.Array:
+    """[B, T, width] in the model's dtype: the features of every position of a batch.
 
     To be called in a compact module, which gets the parameters: `encoder`, and those of new layers.
     """
-    x = _combine(_layers(config, features, batch, deterministic), features.combine)
+    features = config.features
+    x = _combine(_layers(config, batch, deterministic), features.combine)
     for number in range(features.lstm_layers):
         x = _bidirectional_lstm(x, batch, features.lstm_width, f"lstm_{number}")
-    return x.astype(config.dtype)
+    return x.astype(config.model.dtype)
 
 
-def token_features(
-    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
-) -> jax.Array:
+def token_features(config: FineTuningConfig, batch: Batch, deterministic: bool) -> jax.Array:
     """As `sequence_features`, for a head that sees every token: where the pooler is one for all of them, the
     last layer alone passes through it."""
-    sequence_BTW = sequence_features(config, features, batch, deterministic)
-    if config.pooler == "transform" and features.are_plain(config.num_layers):
-        return Pooler(config, name="pooler").transform(sequence_BTW)
+    sequence_BTW = sequence_features(config, batch, deterministic)
+    if config.model.pooler == "transform" and config.features.are_plain(config.model.num_layers):
+        return Pooler(config.encoder, name="pooler").transform(sequence_BTW)
     return sequence_BTW
 
 
-def pooled_features(
-    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
-) -> jax.Array:
-    """[B x K, width] in `config.dtype`: one vector for each instance of a batch (`model/packed_rows.py`).
+def pooled_features(config: FineTuningConfig, batch: Batch, deterministic: bool) -> jax.Array:
+    """[B x K, width] in the model's dtype: one vector for each instance of a batch (`model/packed_rows.py`).
 
     - The last layer alone, as in fine-tuning: the pretrained pooler's output at [CLS].
     - Other layers, or several: their states at [CLS], without the pooler, which was trained on the
@@ -59,16 +54,17 @@ def pooled_features(
 
     To be called as `sequence_features`.
     """
-    if features.are_plain(config.num_layers):
-        return Pooler(config, name="pooler")(_last_layer(config, batch, deterministic)[:, None])
-    sequence_BTW = sequence_features(config, features, batch, deterministic)
+    features, encoder = config.features, config.encoder
+    if features.are_plain(encoder.num_layers):
+        return Pooler(encoder, name="pooler")(_last_layer(encoder, batch, deterministic)[:, None])
+    sequence_BTW = sequence_features(config, batch, deterministic)
     first, last = (
         _at(sequence_BTW, columns).reshape(-1, sequence_BTW.shape[-1])
         for columns in (instance_starts(batch), _last_tokens(batch))
     )
     if features.lstm_layers:
         return _one_each(last, first, features.lstm_width)
-    return _where_all_is_seen(config, first, last)
+    return _where_all_is_seen(encoder, first, last)
 
 
 class LayerWeights(nn.Module):
@@ -81,14 +77,12 @@ class LayerWeights(nn.Module):
         return scale * sum(w * x for w, x in zip(weights, states, strict=True))
 
 
-def _layers(
-    config: ModelConfig, features: FeatureConfig, batch: Batch, deterministic: bool
-) -> list[jax.Array]:
+def _layers(config: FineTuningConfig, batch: Batch, deterministic: bool) -> list[jax.Array]:
     """[B, T, D] of each layer that the head sees: computed before, or now."""
     if FEATURES in batch:
-        return [batch[FEATURES][:, :, number] for number in range(len(features.layers))]
-    states = make_encoder(config, "encoder").hidden_states(batch, deterministic)
-    return [states[layer] for layer in features.layers]
+        return [batch[FEATURES][:, :, number] for number in range(len(config.features.layers))]
+    states = make_encoder(config.encoder, "encoder").hidden_states(batch, deterministic)
+    return [states[layer] for layer in config.features.layers]
 
 
 def _last_layer(config: ModelConfig, batch: Batch, deterministic: bool) -> jax.Array:

@@ -105,7 +105,7 @@ class Grid:
 
     def _feature_cache(self) -> FeatureCache | None:
         """What computes the features once, if the encoder is frozen as a whole."""
-        config = self.head.encoder_config
+        config = self.head.config.encoder
         if self.base.rates.frozen_layers != config.num_layers:
             return None
         encoder, layers = self.model.params["encoder"], self.base.features.layers

@@ -83,14 +83,6 @@ class Head(abc.ABC):
         is_split = parallel.accumulation_steps > 1 or parallel.mode == "pmap"
         return self.config.pack and not (self.rows_compete and is_split)
 
-    @property
-    def encoder_config(self) -> ModelConfig:
-        """The model's configuration; without dropout if all layers are frozen, so that features are fixed."""
-        model = self.config.model
-        if self.config.rates.frozen_layers != model.num_layers:
-            return model
-        return dataclasses.replace(model, dropout_rate=0.0, attention_dropout_rate=0.0)
-
     def denominators(self, batch: Batch) -> Sums:
         rows, tokens = real_rows(batch), batch["input_mask"].astype(jnp.float32)
         return {"examples": rows.sum(), "tokens": tokens.sum(), "targets": self.count_targets(batch)}

@@ -15,31 +15,23 @@ from data_pipeline.tasks.finetuning import scores
 from data_pipeline.tasks.finetuning.labels import Labelled, find_labels, listed
 from data_pipeline.tasks.finetuning.records import Record, example_place
 from data_pipeline.tasks.finetuning.rows import Rows
-from data_pipeline.tasks.finetuning.scores import Scorer
+from data_pipeline.tasks.finetuning.scores import Items, Scorer
 
 ACCURACY = Metric("accuracy", "accuracy", "{:.1%}")
 MACRO_F1 = Metric("macro_f1", "macro F1")
 
-SCORERS: Mapping[Metric, Scorer] = {
-    ACCURACY: scores.accuracy,
-    Metric("f1", "F1"): scores.f1,
-    MACRO_F1: scores.macro_f1,
-    Metric("matthews", "Matthews"): scores.matthews,
-    Metric("pearson", "Pearson"): scores.pearson,
-    Metric("spearman", "Spearman"): scores.spearman,
+SCORERS: Mapping[Metric, tuple[Scorer, Items]] = {
+    ACCURACY: (scores.accuracy, scores.are_right),
+    Metric("f1", "F1"): (scores.f1, scores.pairs),
+    MACRO_F1: (scores.macro_f1, scores.pairs),
+    Metric("matthews", "Matthews"): (scores.matthews, scores.pairs),
+    Metric("pearson", "Pearson"): (scores.pearson, scores.pairs),
+    Metric("spearman", "Spearman"): (scores.spearman, scores.pairs),
 }
-"""Metrics that several tasks share, and how each is computed."""
-
-_ITEMS: Mapping[Scorer, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    scores.accuracy: scores.are_right,
-    **dict.fromkeys(
-        (scores.f1, scores.macro_f1, scores.matthews, scores.pearson, scores.spearman), scores.pairs
-    ),
-}
-"""How a metric is made of single rows: (targets [R], predictions [R]) -> `Outcome.items`."""
+"""Metrics that several tasks share, and how each is computed: of all rows, and from single ones."""
 
 
-def scorers(*names: str) -> dict[Metric, Scorer]:
+def scorers(*names: str) -> dict[Metric, tuple[Scorer, Items]]:
     """The `SCORERS` of these names, in this order."""
     by_name = {metric.name: metric for metric in SCORERS}
     return {by_name[name]: SCORERS[by_name[name]] for name in names}
@@ -51,7 +43,7 @@ class LabelledData:
     def __init__(
         self,
         labels: tuple[str, ...],
-        scorers: Mapping[Metric, Scorer],
+        scorers: Mapping[Metric, tuple[Scorer, Items]],
         train: Rows,
         dev: Mapping[str, Rows],
         test: Mapping[str, Rows],
@@ -59,7 +51,7 @@ class LabelledData:
         """
         Args:
           labels: words of the classes; empty in regression.
-          scorers: metrics to compute; the first one chooses the best trial by default.
+          scorers: metrics to compute, as in `SCORERS`; the first one chooses the best trial by default.
           train: training rows.
           dev: development sets by name; `dev` chooses the best trial.
           test: test sets by name.
@@ -68,20 +60,11 @@ class LabelledData:
         self.metrics = tuple(scorers)
         self.train = train
         self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self.dev_fingerprint = _fingerprint(dev)
+        self.test_fingerprint = _fingerprint(test) if test else ""
         self._scorers = scorers
         self._dev = dev
-        self._test = test
         self._target = "values" if "values" in train.targets else "labels"
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development sets and their targets."""
-        return _fingerprint(self._dev)
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test sets and their targets; empty if there are none."""
-        return _fingerprint(self._test) if self._test else ""
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The metrics on the development sets; names of those on a second set begin with its name."""
@@ -100,16 +83,12 @@ class LabelledData:
         return Outcome(self._score(outputs), self.find_degenerate(outputs["dev"]), items=items)
 
     def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
-        """The `Outcome.items` of a split; a metric with a scorer of its own is not among them.
+        """The `Outcome.items` of a split.
 
         Args:
-          targets, decided: [R], as a `Scorer` takes them.
+          targets, decided: [R], as `Items` takes them.
         """
-        return {
-            metric.name: _ITEMS[scorer](targets, decided)
-            for metric, scorer in self._scorers.items()
-            if scorer in _ITEMS
-        }
+        return {metric.name: items(targets, decided) for metric, (_, items) in self._scorers.items()}
 
     def write(self, directory: Path, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes the predictions of each split, given the model's outputs [R, L]."""
@@ -143,7 +122,7 @@ class LabelledData:
             if targets is not None:
                 decided = self.decide(values)
                 found[name] = {
-                    metric.name: scorer(targets, decided) for metric, scorer in self._scorers.items()
+                    metric.name: scorer(targets, decided) for metric, (scorer, _) in self._scorers.items()
                 }
         return join_splits(found)
 

@@ -82,16 +82,15 @@ def _parts(batch: NumpyBatch) -> Iterator[NumpyBatch]:
     for first in range(0, num_rows, size):
         part = {name: array[first : first + size] for name, array in batch.items()}
         if first == 0 or (part["row"] >= 0).any():
-            yield _fill_up(part, size)
-
-
-def _fill_up(batch: NumpyBatch, num_rows: int) -> NumpyBatch:
-    missing = num_rows - len(batch["row"])
-    if not missing:
-        return batch
-    rows = {name: np.zeros((missing, *array.shape[1:]), array.dtype) for name, array in batch.items()}
-    rows["row"][:] = -1
-    return {name: np.concatenate([array, rows[name]]) for name, array in batch.items()}
+            missing = size - len(part["row"])
+            yield {
+                name: np.pad(
+                    array,
+                    [(0, missing), *[(0, 0)] * (array.ndim - 1)],
+                    constant_values=-1 if name == "row" else 0,
+                )
+                for name, array in part.items()
+            }
 
 
 def _fetch(rows: np.ndarray, outputs: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -100,37 +99,21 @@ def _fetch(rows: np.ndarray, outputs: Callable[[], np.ndarray]) -> tuple[np.ndar
 
 
 def outputs_of(rows: Rows, apply: Apply) -> np.ndarray:
-    """float32 [R, L]: the model's outputs in the order of the rows; IMPOSSIBLE for missing choices."""
-    parts = apply(rows)
-    if rows.sequences_per_row > 1:
-        parts = _widen(parts, rows.sequences_per_row)
-    return gather(parts, len(rows))
-
-
-def gather(parts: Iterable[tuple[np.ndarray, np.ndarray]], num_rows: int) -> np.ndarray:
-    """float32 [num_rows, ...]: the outputs, which have the same shape for all rows, in the order of the rows.
+    """float32 [R, L]: the model's outputs in the order of the rows; IMPOSSIBLE for missing choices.
 
     Raises:
       ValueError: a row has no outputs.
     """
     array = np.zeros((0,), np.float32)
-    found = np.zeros(num_rows, bool)
-    for rows, outputs in parts:
+    found = np.zeros(len(rows), bool)
+    for numbers, outputs in apply(rows):
         if not len(array):
-            array = np.zeros((num_rows, *outputs.shape[1:]), np.float32)
-        array[rows], found[rows] = outputs, True
+            shape = (rows.sequences_per_row,) if rows.sequences_per_row > 1 else outputs.shape[1:]
+            array = np.full((len(rows), *shape), IMPOSSIBLE, np.float32)
+        array[numbers, : outputs.shape[1]], found[numbers] = outputs, True
     if not found.all():
-        raise ValueError(f"{num_rows - found.sum()} of {num_rows} rows have no outputs")
+        raise ValueError(f"{len(rows) - found.sum()} of {len(rows)} rows have no outputs")
     return array
-
-
-def _widen(
-    parts: Iterable[tuple[np.ndarray, np.ndarray]], width: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Scores [R, C] of batches, where C differs from batch to batch, padded to [R, width]."""
-    for numbers, scores in parts:
-        missing = width - scores.shape[1]
-        yield numbers, np.pad(scores, ((0, 0), (0, missing)), constant_values=IMPOSSIBLE)
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

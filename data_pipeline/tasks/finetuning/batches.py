@@ -120,9 +120,7 @@ def _count_sequences(tokens: np.ndarray) -> np.ndarray:
 def _useful_widths(needed: Sequence[int], largest: int) -> list[int]:
     """The smaller powers of two that enough batches need, and `largest`: numbers of sequences per row."""
     powers = [1 << exponent for exponent in range(1, largest.bit_length()) if 1 << exponent < largest]
-    widths = [*powers, largest]
-    fits = collections.Counter(next(width for width in widths if width >= count) for count in needed)
-    return [width for width in widths if width == largest or fits[width] >= _BATCHES_WORTH_A_LENGTH]
+    return _worthwhile([*powers, largest], [largest], needed)
 
 
 def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
@@ -133,8 +131,13 @@ def _check_lengths(longest: np.ndarray, lengths: Sequence[int]) -> None:
 def _with_those_between(needed: Sequence[int], lengths: Sequence[int]) -> list[int]:
     """The lengths, and those of `_BETWEEN` that enough batches need."""
     finer = sorted({*lengths, *(length for length in _BETWEEN if length < lengths[-1])})
-    fits = collections.Counter(next(length for length in finer if length >= tokens) for tokens in needed)
-    return [length for length in finer if length in lengths or fits[length] >= _BATCHES_WORTH_A_LENGTH]
+    return _worthwhile(finer, lengths, needed)
+
+
+def _worthwhile(sizes: Sequence[int], kept: Sequence[int], needed: Sequence[int]) -> list[int]:
+    """Of ascending sizes those that are kept, and those that are the smallest to fit enough batches."""
+    fits = collections.Counter(next(size for size in sizes if size >= count) for count in needed)
+    return [size for size in sizes if size in kept or fits[size] >= _BATCHES_WORTH_A_LENGTH]
 
 
 def _make_batch(

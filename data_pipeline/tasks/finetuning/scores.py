@@ -11,6 +11,8 @@ import numpy as np
 
 Scorer: TypeAlias = Callable[[np.ndarray, np.ndarray], float]
 """(targets [R], predictions [R]) -> a score."""
+Items: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(targets [R], predictions [R]) -> how the score is made of single rows, [R, ...]."""
 
 # Predicted numbers whose standard deviation is at most this fraction of the targets' count as constant.
 _CONSTANT_SPREAD = 0.01

@@ -32,18 +32,12 @@ _TFDS_SPLITS: dict[GlueSplit, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class GlueExamples:
-    """What `read_glue` found in a split."""
+def read_glue(
+    source: str, task: GlueTask, split: GlueSplit, encoding: str = "utf-8"
+) -> tuple[list[TextExample], tuple[Place, ...]]:
+    """The examples of one split of a task, and the lines left out for their number of columns.
 
-    examples: list[TextExample]
-    """In the order of the file, which is that of a submission; those of test sets have no labels."""
-    broken: tuple[Place, ...] = ()
-    """Lines of a training or development set that were left out for their number of columns."""
-
-
-def read_glue(source: str, task: GlueTask, split: GlueSplit, encoding: str = "utf-8") -> GlueExamples:
-    """The examples of one split of a task.
+    Examples are in the order of the file, which is that of a submission; those of test sets have no labels.
 
     Args:
       source: the directory of GLUE or of the task, or `tfds:glue/NAME`.
@@ -56,18 +50,19 @@ def read_glue(source: str, task: GlueTask, split: GlueSplit, encoding: str = "ut
         raise UserError(f"{task.name} has no split {split}; it has {', '.join(task.files)}")
     if tfds.is_tfds(source):
         builder = tfds.open_tfds(source, advice="give the directory of GLUE's files")
-        return GlueExamples(_read_tfds(builder, source, task, split))
-    directory = Path(source)
-    if (directory / task.directory).is_dir():
-        directory /= task.directory
-    file = directory / task.files[split]
+        return _read_tfds(builder, source, task, split), ()
+    file = glue_file(source, task, split)
     if not file.is_file():
         raise UserError(f"{source} has neither {task.directory}/{file.name} nor {file.name}")
     opened = open_glue(file, task, split, encoding)
     label = None if split in task.submissions else task.label_column
-    return GlueExamples(
-        [glue_example(record, opened.columns, label) for record in opened.read()], opened.broken
-    )
+    return [glue_example(record, opened.columns, label) for record in opened.read()], opened.broken
+
+
+def glue_file(directory: str, task: GlueTask, split: GlueSplit) -> Path:
+    """Where a split's file belongs: in the task's directory inside the given one, or in the given one."""
+    inner = Path(directory) / task.directory
+    return (inner if inner.is_dir() else Path(directory)) / task.files[split]
 
 
 @dataclasses.dataclass(frozen=True)

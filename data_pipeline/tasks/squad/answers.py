@@ -12,32 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from data_pipeline.atomic import write_json
-from data_pipeline.errors import UserError
+from data_pipeline.tasks.squad import Flags
 from data_pipeline.tasks.squad.windows import Windows
 
 SquadVersion = Literal["1.1", "2.0"]
+"""2.0: a question may have no answer, and "" is among its candidates."""
 Logits = tuple[np.ndarray, np.ndarray, np.ndarray]
 """(row numbers int [B], start logits [B, T], end logits [B, T]); T may differ between batches."""
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class AnswerSearch:
-    """How answers are searched for. The defaults are those of run_squad.py."""
-
-    version: SquadVersion = "1.1"
-    """2.0: a question may have no answer, and "" is among its candidates."""
-    n_best_size: int = 20
-    """Number of starts and of ends tried in each window, and of candidates kept for each question."""
-    max_answer_length: int = 30
-    """Longest answer, in pieces."""
-
-    def __post_init__(self) -> None:
-        if self.n_best_size < 1 or self.max_answer_length < 1:
-            raise UserError("n_best_size and max_answer_length must be 1 or more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +83,7 @@ class PredictedAnswer:
 
 
 def find_best_answers(
-    windows: Windows, batches: Iterable[Logits], search: AnswerSearch
+    windows: Windows, batches: Iterable[Logits], flags: Flags, version: SquadVersion
 ) -> list[PredictedAnswer]:
     """The answer to every example, in their order.
 
@@ -115,9 +100,9 @@ def find_best_answers(
     found: dict[int, list[Candidate]] = {}
     nulls: dict[int, Candidate] = {}
     for rows, start_logits, end_logits in batches:
-        spans = _best_spans(windows, rows, start_logits, end_logits, search)
+        spans = _best_spans(windows, rows, start_logits, end_logits, flags)
         for row, of_row in zip(rows.tolist(), spans, strict=True):
-            found[row] = _take(_candidates(windows, row, of_row), search.n_best_size)
+            found[row] = _take(_candidates(windows, row, of_row), flags.n_best_size)
         for row, start, end in zip(rows.tolist(), start_logits[:, 0], end_logits[:, 0], strict=True):
             nulls[row] = no_answer(float(start), float(end))
     if len(found) != len(windows):
@@ -127,7 +112,7 @@ def find_best_answers(
     for example, first, end in zip(windows.examples, bounds[:-1], bounds[1:], strict=True):
         texts = [candidate for row in range(first, end) for candidate in found[row]]
         null = min((nulls[row] for row in range(first, end)), key=lambda candidate: candidate.score)
-        answers.append(_decide(example.id, texts, null, search))
+        answers.append(_decide(example.id, texts, null, flags.n_best_size, version))
     return answers
 
 
@@ -148,14 +133,14 @@ _Span = tuple[int, int, float, float]
 
 
 def _best_spans(
-    windows: Windows, rows: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, search: AnswerSearch
+    windows: Windows, rows: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, flags: Flags
 ) -> Iterator[list[_Span]]:
     """All valid spans of each row, best first; ties are in the order of run_squad.py's loops."""
     is_token, may_start, may_end = _masks(windows, rows, start_logits.shape[1])
-    starts = _highest(np.where(is_token, start_logits, -np.inf), search.n_best_size)
-    ends = _highest(np.where(is_token, end_logits, -np.inf), search.n_best_size)
+    starts = _highest(np.where(is_token, start_logits, -np.inf), flags.n_best_size)
+    ends = _highest(np.where(is_token, end_logits, -np.inf), flags.n_best_size)
     span_lengths = ends[:, np.newaxis, :] - starts[:, :, np.newaxis] + 1
-    is_valid = (span_lengths >= 1) & (span_lengths <= search.max_answer_length)
+    is_valid = (span_lengths >= 1) & (span_lengths <= flags.max_answer_length)
     is_valid &= np.take_along_axis(may_start, starts, 1)[:, :, np.newaxis]
     is_valid &= np.take_along_axis(may_end, ends, 1)[:, np.newaxis, :]
     # In double precision, as run_squad.py adds them.
@@ -209,16 +194,18 @@ def _take(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
     return list(taken.values())
 
 
-def _decide(name: str, texts: list[Candidate], null: Candidate, search: AnswerSearch) -> PredictedAnswer:
-    """The answer to one question, from the candidates of all its windows, in the order of the windows."""
+def _decide(
+    name: str, texts: list[Candidate], null: Candidate, count: int, version: SquadVersion
+) -> PredictedAnswer:
+    """The answer to one question with at most `count` candidates, from those of all its windows in order."""
     ranked = sorted(texts, key=lambda candidate: -candidate.score)
     # Without any valid span the best score is 0, as in run_squad.py.
     best = ranked[0] if ranked else no_answer(0.0, 0.0)
-    if search.version == "2.0":
-        candidates = _take(sorted([*texts, null], key=lambda candidate: -candidate.score), search.n_best_size)
+    if version == "2.0":
+        candidates = _take(sorted([*texts, null], key=lambda candidate: -candidate.score), count)
         candidates += [null] if null not in candidates else []
     else:
-        candidates = _take(ranked, search.n_best_size) or [best]
+        candidates = _take(ranked, count) or [best]
     return PredictedAnswer(name, best, null, null.score - best.score, tuple(candidates))
 
 

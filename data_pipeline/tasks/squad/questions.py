@@ -214,20 +214,8 @@ def _find_answer(example: SquadExample) -> tuple[int, int] | None:
     words = answer.text.split()
     if not words or not 0 <= answer.start < len(context):
         return None
-    first = _word_start(context, answer.start)
-    last = _word_end(context, min(end, len(context)))
+    first = answer.start - len(re.split(r"\s", context[: answer.start])[-1])  # where its words begin
+    last = end + len(re.split(r"\s", context[end:], maxsplit=1)[0])
     pattern = re.compile(r"\s+".join(map(re.escape, words)))
     found = [match.span() for match in pattern.finditer(context, first, last)]
     return min(found, key=lambda span: abs(span[0] - answer.start), default=None)
-
-
-def _word_start(text: str, place: int) -> int:
-    while place > 0 and not text[place - 1].isspace():
-        place -= 1
-    return place
-
-
-def _word_end(text: str, place: int) -> int:
-    while place < len(text) and not text[place].isspace():
-        place += 1
-    return place

@@ -14,33 +14,8 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, join, pair_segments
 from data_pipeline.tasks.finetuning.offsets import Pieces, split_texts
 from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.squad import Flags
 from data_pipeline.tasks.squad.questions import LabelledExamples, SquadExample
-
-_FEWEST_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
-
-
-@dataclasses.dataclass(frozen=True)
-class Windowing:
-    """Lengths in pieces. The defaults are those of run_squad.py."""
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    """Distance from the start of a window to the start of the next one."""
-    max_query_length: int = 64
-    """Longest question; the end of a longer one is cut off."""
-
-    def __post_init__(self) -> None:
-        if self.doc_stride < 1 or self.max_query_length < 1:
-            raise UserError("doc_stride and max_query_length must be 1 or more")
-        self.check_room(_FEWEST_SPECIAL_TOKENS)
-
-    def check_room(self, num_special: int) -> None:
-        """Raises UserError unless `num_special` special tokens leave room for text."""
-        if self.max_seq_length <= self.max_query_length + num_special:
-            raise UserError(
-                f"max_seq_length ({self.max_seq_length}) must exceed max_query_length "
-                f"({self.max_query_length}) by {num_special + 1} or more, so that a window has text"
-            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,9 +38,12 @@ class Windows:
         return len(self.rows)
 
 
-def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, windowing: Windowing) -> Windows:
-    """Every example's windows: at least one each, which is empty if the context gives no piece."""
-    windowing.check_room(tokenizer.special.in_pair)
+def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, flags: Flags) -> Windows:
+    """Every example's windows: at least one each, which is empty if the context gives no piece.
+
+    Raises UserError as `check_room`.
+    """
+    check_room(flags, tokenizer.special.in_pair)
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
     questions = split_texts(tokenizer, [example.question for example in examples])
@@ -75,10 +53,10 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
     num_cut = 0
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         passage = pieces[example.context]
-        num_cut += len(question) > windowing.max_query_length
-        asked = question.ids[: windowing.max_query_length]
+        num_cut += len(question) > flags.max_query_length
+        asked = question.ids[: flags.max_query_length]
         begin = 1 + len(asked) + tokenizer.special.separators  # of the window in its row
-        starts, ends = cut_passage(len(passage), windowing.max_seq_length - begin - 1, windowing.doc_stride)
+        starts, ends = cut_passage(len(passage), flags.max_seq_length - begin - 1, flags.doc_stride)
         for start, end in zip(starts, ends, strict=True):
             input_ids.append(join(tokenizer, asked, passage.ids[start:end]))
             segment_ids.append(pair_segments(tokenizer, len(asked), end - start))
@@ -96,6 +74,15 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, win
         np.array(first_pieces, np.int32),
         tuple(max_context),
     )
+
+
+def check_room(flags: Flags, num_special: int) -> None:
+    """Raises UserError unless `num_special` special tokens leave room for text."""
+    if flags.max_seq_length <= flags.max_query_length + num_special:
+        raise UserError(
+            f"max_seq_length ({flags.max_seq_length}) must exceed max_query_length "
+            f"({flags.max_query_length}) by {num_special + 1} or more, so that a window has text"
+        )
 
 
 def leave_out_pieceless(labelled: LabelledExamples, tokenizer: TaskTokenizer) -> LabelledExamples:

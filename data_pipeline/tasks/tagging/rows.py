@@ -21,19 +21,6 @@ Context = Literal["document", "sentence"]
 """document: a sentence to tag is shown with those around it in its document. sentence: it is shown alone."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggingOptions:
-    """How sentences are laid out in rows. Raises UserError if `max_seq_length` is below 8."""
-
-    max_seq_length: int = 128
-    """Most tokens in a row, special ones counted."""
-    context: Context = "sentence"
-    """document: fill rows up with the words before and after the sentence, as the paper does."""
-
-    def __post_init__(self) -> None:
-        check_length(self.max_seq_length)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaggingRows:
     """Rows of [CLS] text [SEP], and the words that each row tags; an example is a sentence.
@@ -62,7 +49,8 @@ def make_tagging_rows(
     sentences: Sequence[Sentence],
     tokenizer: TaskTokenizer,
     tags: Sequence[str] | None,
-    tagging: TaggingOptions,
+    max_length: int,
+    context: Context,
 ) -> TaggingRows:
     """Rows of all sentences, in order.
 
@@ -70,18 +58,21 @@ def make_tagging_rows(
 
     Args:
       tags: the result of `list_tags`, to make targets; None to predict.
+      max_length: most tokens in a row, special ones counted.
+      context: document: rows are filled up with the words before and after the sentence, as the paper does.
 
     Raises:
-      UserError: a sentence has a tag that is not among `tags`, or no document although the context is
-        document; the vocabulary has no [UNK].
+      UserError: `max_length` is below 8; a sentence has a tag that is not among `tags`, or no
+        document although the context is document; the vocabulary has no [UNK].
     """
+    check_length(max_length)
     pieces = _split_words(tokenizer, sentences)
-    size = tagging.max_seq_length - tokenizer.special.in_text
+    size = max_length - tokenizer.special.in_text
     input_ids: list[np.ndarray] = []
     positions: list[np.ndarray] = []
     numbers: list[int] = []
     first_words: list[int] = []
-    for stream in _streams(sentences, tagging.context):
+    for stream in _streams(sentences, context):
         words = [pieces[word] for number in stream for word in sentences[number].words]
         ids, starts = np.concatenate(words), np.cumsum([0, *map(len, words)])
         for number, first, unit in _units(sentences, stream, starts, size):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import load_model
-from bert_jax.finetuning_config import FeatureConfig, LayerRates
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, LayerRates
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.joined_encoder import STACKS
@@ -63,18 +63,18 @@ def test_labels_are_the_tokens_after_and_before() -> None:
 
 
 class Pooled(nn.Module):
-    features: FeatureConfig
+    config: FineTuningConfig
 
     @nn.compact
     def __call__(self, batch: dict) -> jax.Array:
-        return pooled_features(MODEL, self.features, batch, deterministic=True)
+        return pooled_features(self.config, batch, deterministic=True)
 
 
 @pytest.mark.parametrize(
     "features", [FeatureConfig(), FeatureConfig(layers=(-1, 0))], ids=["last_layer", "several_layers"]
 )
 def test_sequences_are_pooled_where_each_direction_has_seen_all(features: FeatureConfig) -> None:
-    module = Pooled(features)
+    module = Pooled(FineTuningConfig(model=MODEL, features=features))
     params = draw_params(jax.eval_shape(module.init, jax.random.key(0), ROWS)["params"])
     found = np.asarray(jax.jit(module.apply)({"params": params}, ROWS))
     left, right = each_alone(params["encoder"], ROWS)

@@ -114,21 +114,21 @@ PUBLISHED = [
 def test_published_files_are_read(tmp_path, name, split, file, content, expected):
     path = write(tmp_path / file, content)
     task = GLUE_TASKS[name]
-    data = read_glue(str(tmp_path), task, split)
-    example = data.examples[0]
+    examples, broken = read_glue(str(tmp_path), task, split)
+    example = examples[0]
     assert (example.text, example.pair, example.label) == expected
-    assert data == read_glue(str(path.parent), task, split)
-    assert len(data.examples) == len(content.splitlines()) - (content[:4] != "gj04")
+    assert (examples, broken) == read_glue(str(path.parent), task, split)
+    assert len(examples) == len(content.splitlines()) - (content[:4] != "gj04")
     if example.label is not None:
-        numbers = label_ids(data.examples, task.labels) if task.labels else label_values(data.examples)
-        assert len(numbers) == len(data.examples)
+        numbers = label_ids(examples, task.labels) if task.labels else label_values(examples)
+        assert len(numbers) == len(examples)
 
 
 def test_files_in_another_encoding_are_read(tmp_path):
     content = "sentence\tlabel\nA naïve film.\t1\n"
     file = write(tmp_path / "train.tsv", "")
     file.write_text(content, encoding="latin-1")
-    (example,) = read_glue(str(tmp_path), GLUE_TASKS["sst2"], "train", "latin-1").examples
+    (example,), _ = read_glue(str(tmp_path), GLUE_TASKS["sst2"], "train", "latin-1")
     assert example.text == "A naïve film."
     with pytest.raises(UserError, match="is not UTF-8"):
         read_glue(str(tmp_path), GLUE_TASKS["sst2"], "train")
@@ -143,9 +143,9 @@ def test_few_broken_lines_are_told_and_many_refused(tmp_path):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     good = "0\t1\t2\tWhy?\tHow?\t1\n" * 500
     file = write(tmp_path / "train.tsv", f"{header}{good}broken\n{good}")
-    data = read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
-    assert [place.line for place in data.broken] == [502]
-    assert len(data.examples) == 1000
+    examples, broken = read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
+    assert [place.line for place in broken] == [502]
+    assert len(examples) == 1000
     file.write_text(f"{header}broken\n{good}{good}again\n")
     with pytest.raises(UserError, match=r"line 2 does not have 6 columns; lines with another number: 2"):
         read_glue(str(tmp_path), GLUE_TASKS["qqp"], "train")
@@ -189,7 +189,7 @@ def test_tfds_gives_glues_own_order_and_words(tmp_path):
     store(tmp_path, "cola_like", cola_features(), parts)
     tfds.core.add_data_dir(str(tmp_path))
     for split, labels in (("dev", ["1", "0", "1"]), ("test", [None] * 3)):
-        examples = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split).examples
+        examples, _ = read_glue("tfds:cola_like", GLUE_TASKS["cola"], split)
         assert [example.text for example in examples] == ["text 0", "text 1", "text 2"]
         assert [example.label for example in examples] == labels
     with pytest.raises(UserError, match="tfds:cola_like has no column premise; it has"):

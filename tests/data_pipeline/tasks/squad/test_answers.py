@@ -8,11 +8,12 @@ import pytest
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
-from data_pipeline.tasks.squad.answers import AnswerSearch, find_best_answers, write_answers
+from data_pipeline.tasks.squad import Flags
+from data_pipeline.tasks.squad.answers import SquadVersion, find_best_answers, write_answers
 from data_pipeline.tasks.squad.questions import Answer, SquadExample, find_answers
-from data_pipeline.tasks.squad.windows import Windowing, Windows, label_windows, make_windows
+from data_pipeline.tasks.squad.windows import Windows, label_windows, make_windows
 
-WINDOWING = Windowing(max_seq_length=20, doc_stride=4, max_query_length=5)
+FLAGS = Flags(max_seq_length=20, doc_stride=4, max_query_length=5)
 CONTEXTS = (
     "The king of France was in Paris.",
     "the king, the king and the kingdom of the French in the 1895 café; on x the king was the king of Paris",
@@ -26,15 +27,15 @@ def windows(tokenizer) -> Windows:
         SquadExample(f"q{number}", "the king?", context, (Answer("the", 0),), is_impossible=False)
         for number, context in enumerate(CONTEXTS)
     ]
-    return make_windows(examples, make_task_tokenizer(tokenizer), WINDOWING)
+    return make_windows(examples, make_task_tokenizer(tokenizer), FLAGS)
 
 
-def literal_answers(windows: Windows, start_logits, end_logits, search: AnswerSearch):
+def literal_answers(windows: Windows, start_logits, end_logits, flags: Flags, version: SquadVersion):
     """For each example (texts, starts, ends, probabilities) of its n-best list, and its null odds."""
 
     def highest(logits) -> list[int]:
         ranked = sorted(enumerate(logits), key=lambda pair: pair[1], reverse=True)
-        return [place for place, _ in ranked[: search.n_best_size]]
+        return [place for place, _ in ranked[: flags.n_best_size]]
 
     for number, example in enumerate(windows.examples):
         passage = windows.passages[number]
@@ -49,22 +50,22 @@ def literal_answers(windows: Windows, start_logits, end_logits, search: AnswerSe
                     first, last = start - text_start, end - text_start
                     if not (0 <= first < len(is_max) and 0 <= last < len(is_max)):
                         continue
-                    if not is_max[first] or end < start or end - start + 1 > search.max_answer_length:
+                    if not is_max[first] or end < start or end - start + 1 > flags.max_answer_length:
                         continue
                     a = passage.starts[first + windows.first_pieces[row]]
                     b = passage.ends[last + windows.first_pieces[row]]
                     spans.append((example.context[a:b], starts[start], ends[end]))
-        if search.version == "2.0":
+        if version == "2.0":
             spans.append(("", *null[1:]))
         spans.sort(key=lambda span: span[1] + span[2], reverse=True)
         n_best, seen = [], set()
         for span in spans:
-            if len(n_best) >= search.n_best_size:
+            if len(n_best) >= flags.n_best_size:
                 break
             if span[0] not in seen:
                 seen.add(span[0])
                 n_best.append(span)
-        if search.version == "2.0" and "" not in seen:
+        if version == "2.0" and "" not in seen:
             n_best.append(("", *null[1:]))
         n_best = n_best or [("", 0.0, 0.0)]
         weights = [math.exp(start + end) for _, start, end in n_best]
@@ -78,13 +79,13 @@ def literal_answers(windows: Windows, start_logits, end_logits, search: AnswerSe
 @pytest.mark.parametrize("max_answer_length", [3, 30])
 @pytest.mark.parametrize("kind", ["smooth", "tied"])
 def test_answers_are_those_of_the_literal_loops(windows, version, n_best_size, max_answer_length, kind):
-    search = AnswerSearch(version, n_best_size, max_answer_length)
+    flags = Flags(n_best_size=n_best_size, max_answer_length=max_answer_length)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        logits = rng.normal(size=(2, len(windows), WINDOWING.max_seq_length))
+        logits = rng.normal(size=(2, len(windows), FLAGS.max_seq_length))
         starts, ends = (logits if kind == "smooth" else np.round(logits)).astype(np.float32)
-        found = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], search)
-        expected = literal_answers(windows, starts, ends, search)
+        found = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], flags, version)
+        expected = literal_answers(windows, starts, ends, flags, version)
         for answer, (n_best, probabilities, null_odds) in zip(found, expected, strict=True):
             assert [(c.text, c.start_logit, c.end_logit) for c in answer.candidates] == n_best
             np.testing.assert_allclose(answer.probabilities(), probabilities, rtol=1e-12)
@@ -97,8 +98,8 @@ def test_answers_are_those_of_the_literal_loops(windows, version, n_best_size, m
 
 def test_windows_may_come_in_any_order_and_in_batches_of_any_width(windows):
     rng = np.random.default_rng(1)
-    starts, ends = rng.normal(size=(2, len(windows), WINDOWING.max_seq_length)).astype(np.float32)
-    whole = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], AnswerSearch("2.0"))
+    starts, ends = rng.normal(size=(2, len(windows), FLAGS.max_seq_length)).astype(np.float32)
+    whole = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], FLAGS, "2.0")
 
     def batches():
         for row in rng.permutation(len(windows)):
@@ -107,7 +108,7 @@ def test_windows_may_come_in_any_order_and_in_batches_of_any_width(windows):
             wide[:, 0, :length] = starts[row, :length], ends[row, :length]
             yield np.array([row]), wide[0], wide[1]
 
-    assert find_best_answers(windows, batches(), AnswerSearch("2.0")) == whole
+    assert find_best_answers(windows, batches(), FLAGS, "2.0") == whole
 
 
 def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(tokenizer):
@@ -117,12 +118,12 @@ def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(to
         for n, (context, text) in enumerate(zip(CONTEXTS, answers, strict=True))
     ]
     labelled = find_answers(examples)
-    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), WINDOWING)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), FLAGS)
     targets = label_windows(windows, labelled.spans).targets
     rows = np.arange(len(windows))
-    starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
+    starts, ends = np.zeros((2, len(windows), FLAGS.max_seq_length), np.float32)
     starts[rows, targets["start_positions"]] = ends[rows, targets["end_positions"]] = 10
-    found = find_best_answers(windows, [(rows, starts, ends)], AnswerSearch())
+    found = find_best_answers(windows, [(rows, starts, ends)], FLAGS, "1.1")
     assert [answer.text(None) for answer in found] == answers
 
 
@@ -131,18 +132,18 @@ def test_perfect_logits_give_the_labelled_answers_in_the_words_of_the_passage(to
 def test_an_answer_keeps_the_marks_that_the_vocabulary_has_not(tokenizer, text, after):
     example = SquadExample("q", "the?", f"the {text}{after}", (Answer(text, 4),), is_impossible=False)
     labelled = find_answers([example])
-    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), WINDOWING)
+    windows = make_windows(labelled.examples, make_task_tokenizer(tokenizer), FLAGS)
     targets = label_windows(windows, labelled.spans).targets
-    starts, ends = np.zeros((2, 1, WINDOWING.max_seq_length), np.float32)
+    starts, ends = np.zeros((2, 1, FLAGS.max_seq_length), np.float32)
     starts[0, targets["start_positions"]] = ends[0, targets["end_positions"]] = 10
-    (found,) = find_best_answers(windows, [(np.arange(1), starts, ends)], AnswerSearch())
+    (found,) = find_best_answers(windows, [(np.arange(1), starts, ends)], FLAGS, "1.1")
     assert found.text(None) == text
 
 
 def test_no_answer_wins_where_its_odds_exceed_the_threshold(windows):
-    starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
+    starts, ends = np.zeros((2, len(windows), FLAGS.max_seq_length), np.float32)
     starts[:, 0] = 3.0
-    answer = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], AnswerSearch("2.0"))[0]
+    answer = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], FLAGS, "2.0")[0]
     assert answer.null_odds == 3.0
     assert answer.text(2.9) == ""
     assert answer.text(3.0) == answer.text(None) == answer.best.text != ""
@@ -150,24 +151,24 @@ def test_no_answer_wins_where_its_odds_exceed_the_threshold(windows):
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_a_question_without_any_valid_span_has_an_empty_answer(windows, version):
-    starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
+    starts, ends = np.zeros((2, len(windows), FLAGS.max_seq_length), np.float32)
     starts[:, :5] = ends[:, :5] = 1.0  # the question, so none of the best is in the passage
     batch = (np.arange(len(windows)), starts, ends)
-    answer = find_best_answers(windows, [batch], AnswerSearch(version, n_best_size=3))[0]
+    answer = find_best_answers(windows, [batch], Flags(n_best_size=3), version)[0]
     assert [candidate.text for candidate in answer.candidates] == [""]
     assert answer.text(None) == ""
 
 
 def test_logits_of_every_window_are_needed(windows):
-    logits = np.zeros((1, WINDOWING.max_seq_length), np.float32)
+    logits = np.zeros((1, FLAGS.max_seq_length), np.float32)
     with pytest.raises(ValueError, match="windows are missing"):
-        find_best_answers(windows, [(np.array([0]), logits, logits)], AnswerSearch())
+        find_best_answers(windows, [(np.array([0]), logits, logits)], FLAGS, "1.1")
 
 
 def test_files_are_those_that_squad_reads(windows, tmp_path):
-    starts, ends = np.zeros((2, len(windows), WINDOWING.max_seq_length), np.float32)
+    starts, ends = np.zeros((2, len(windows), FLAGS.max_seq_length), np.float32)
     starts[windows.rows.example == 0, 0] = 9.0
-    found = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], AnswerSearch("2.0"))
+    found = find_best_answers(windows, [(np.arange(len(windows)), starts, ends)], FLAGS, "2.0")
     write_answers(tmp_path / "out", found, null_threshold=1.0)
     files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()}
     assert files.keys() == {"predictions.json", "nbest_predictions.json", "null_odds.json"}
@@ -184,4 +185,4 @@ def test_files_are_those_that_squad_reads(windows, tmp_path):
 @pytest.mark.parametrize("wrong", [{"n_best_size": 0}, {"max_answer_length": 0}])
 def test_sizes_below_one_are_refused(wrong):
     with pytest.raises(UserError, match="n_best_size and max_answer_length must be 1 or more"):
-        AnswerSearch(**wrong)
+        Flags(**wrong)

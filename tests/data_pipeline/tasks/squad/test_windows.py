@@ -11,10 +11,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
-from data_pipeline.tasks.squad.answers import AnswerSearch, find_best_answers
+from data_pipeline.tasks.squad import Flags
+from data_pipeline.tasks.squad.answers import find_best_answers
 from data_pipeline.tasks.squad.questions import Answer, SquadExample, find_answers
 from data_pipeline.tasks.squad.windows import (
-    Windowing,
     cut_passage,
     label_windows,
     leave_out_pieceless,
@@ -22,7 +22,7 @@ from data_pipeline.tasks.squad.windows import (
     mark_max_context,
 )
 
-SHORT = Windowing(max_seq_length=20, doc_stride=5, max_query_length=6)
+SHORT = Flags(max_seq_length=20, doc_stride=5, max_query_length=6)
 WORDS = ["the", "kingdom", "(1895)", "Paris's", "café", "X", "東京", "naïve-", "was", "\u00a0in", "[SEP]"]
 BLANKS = [" ", "  ", "\n", "\t", "\u202f"]
 
@@ -32,23 +32,23 @@ def make_example(context: str, answer: str = "", start: int | None = None, quest
     return SquadExample("q", question, context, answers, is_impossible=not answer)
 
 
-def literal_windows(example: SquadExample, tokenizer: Tokenizer, windowing: Windowing):
+def literal_windows(example: SquadExample, tokenizer: Tokenizer, flags: Flags):
     """(tokens, segment ids, is-max-context) of each window, by loops over words and windows."""
 
     def tokenize(text: str) -> list[str]:
         text = text.replace("[SEP]", "[ SEP ]")  # there, special tokens in text are plain
         return tokenizer.encode(text, add_special_tokens=False).tokens
 
-    question = tokenize(example.question)[: windowing.max_query_length]
+    question = tokenize(example.question)[: flags.max_query_length]
     passage = [piece for word in example.context.split() for piece in tokenize(word)]
-    room = windowing.max_seq_length - len(question) - 3
+    room = flags.max_seq_length - len(question) - 3
     spans, start = [], 0
     while start < len(passage):
         length = min(len(passage) - start, room)
         spans.append((start, length))
         if start + length == len(passage):
             break
-        start += min(length, windowing.doc_stride)
+        start += min(length, flags.doc_stride)
     for (start, length), is_max in zip(spans, literal_max_context(spans), strict=True):
         tokens = ["[CLS]", *question, "[SEP]", *passage[start : start + length], "[SEP]"]
         yield tokens, [0] * (len(question) + 2) + [1] * (length + 1), is_max
@@ -79,9 +79,9 @@ def literal_max_context(spans: list[tuple[int, int]]) -> list[list[bool]]:
 )
 def test_windows_are_those_of_the_literal_procedure(tokenizer, words, stride, question):
     example = make_example("".join(word + blank for word, blank in words), question=question)
-    windowing = Windowing(max_seq_length=20, doc_stride=stride, max_query_length=6)
-    windows = make_windows([example], make_task_tokenizer(tokenizer), windowing)
-    expected = list(literal_windows(example, tokenizer, windowing))
+    flags = Flags(max_seq_length=20, doc_stride=stride, max_query_length=6)
+    windows = make_windows([example], make_task_tokenizer(tokenizer), flags)
+    expected = list(literal_windows(example, tokenizer, flags))
     assert len(windows) == len(expected)
     for row, (tokens, segments, is_max) in enumerate(expected):
         ids = windows.rows.tokens["input_ids"][row]
@@ -167,7 +167,7 @@ def test_a_context_without_pieces_has_an_empty_window(tokenizer):
     assert windows.rows.example.tolist() == [0, 1]
     logits = np.zeros((2, 20), np.float32)
     for version in ("1.1", "2.0"):
-        found = find_best_answers(windows, [(np.arange(2), logits, logits)], AnswerSearch(version))
+        found = find_best_answers(windows, [(np.arange(2), logits, logits)], SHORT, version)
         assert [answer.best.text for answer in found] == ["", "the"]
 
 
@@ -216,13 +216,13 @@ def test_sentencepiece_answers_are_labelled_though_its_pieces_hold_the_blank_bef
         ({"max_seq_length": 67, "max_query_length": 64}, r"must exceed max_query_length \(64\) by"),
     ],
 )
-def test_lengths_that_leave_no_room_are_refused(wrong, message):
+def test_lengths_that_leave_no_room_are_refused(tokenizer, wrong, message):
     with pytest.raises(UserError, match=message):
-        Windowing(**wrong)
+        make_windows([make_example("the king")], make_task_tokenizer(tokenizer), Flags(**wrong))
 
 
 def test_questions_that_lose_their_end_are_counted(tokenizer):
     questions = ("in the king", "in the king " * 3, "x")  # of 3, 9 and 1 pieces
     examples = [make_example("the kingdom was", question=question) for question in questions]
     assert make_windows(examples, make_task_tokenizer(tokenizer), SHORT).rows.num_cut == 1
-    assert make_windows(examples, make_task_tokenizer(tokenizer), Windowing()).rows.num_cut == 0
+    assert make_windows(examples, make_task_tokenizer(tokenizer), Flags()).rows.num_cut == 0

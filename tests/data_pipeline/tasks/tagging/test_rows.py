@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.tagging.columns import Sentence
-from data_pipeline.tasks.tagging.rows import TaggingOptions, collect_tags, list_tags, make_tagging_rows
+from data_pipeline.tasks.tagging.rows import collect_tags, list_tags, make_tagging_rows
 
 TAGS = ("O", "B-LOC", "I-LOC")
 WORDS = ["the", "king", "Paris", "kingdom", "x", "qwertyuiop", "\u200b", "[SEP]", "東京"]
@@ -24,7 +24,7 @@ def shown(tokenizer, made, row: int) -> str:
 
 
 def test_the_first_piece_of_each_word_is_labelled(tokenizer):
-    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, TaggingOptions())
+    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, 128, "sentence")
     assert shown(tokenizer, made, 0) == "[CLS] the king ##dom [UNK] [SEP]"
     assert made.rows.tokens["tag_ids"][0].tolist() == [-1, 0, 1, -1, 2, -1]
     assert made.rows.tokens["segment_ids"][0].tolist() == [0] * 6
@@ -33,9 +33,7 @@ def test_the_first_piece_of_each_word_is_labelled(tokenizer):
 
 
 def test_document_context_is_shown_and_not_labelled(tokenizer):
-    made = make_tagging_rows(
-        SENTENCES, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(context="document")
-    )
+    made = make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, 128, "document")
     whole = "[CLS] the king ##dom [UNK] paris was [SEP]"
     assert [shown(tokenizer, made, row) for row in (0, 1)] == [whole, whole]
     assert made.rows.tokens["tag_ids"][0].tolist() == [-1, 0, 1, -1, 2, -1, -1, -1]
@@ -46,9 +44,7 @@ def test_document_context_is_shown_and_not_labelled(tokenizer):
 def test_context_is_as_much_on_both_sides_as_there_is(tokenizer):
     letters = "abcdefghijklmnopqrstuvwxyz"
     sentences = [Sentence((letter,), ("O",), document=1) for letter in letters]
-    made = make_tagging_rows(
-        sentences, make_task_tokenizer(tokenizer), None, TaggingOptions(max_seq_length=9, context="document")
-    )
+    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), None, 9, "document")
     texts = [shown(tokenizer, made, row)[6:-6].replace(" ", "") for row in range(26)]
     assert texts[13] == "klmnopq"
     assert texts[0] == texts[3] == "abcdefg"
@@ -67,7 +63,7 @@ sentences_of_words = st.lists(
 def test_every_word_is_tagged_once_in_a_row_that_fits_and_begins_with_whole_words(
     tokenizer, sentences, length, context
 ):
-    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(length, context))
+    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), TAGS, length, context)
     tagged = [[0] * len(sentence.words) for sentence in sentences]
     for row, number in enumerate(made.rows.example):
         tokens = shown(tokenizer, made, row).split()
@@ -86,9 +82,7 @@ def test_every_word_is_tagged_once_in_a_row_that_fits_and_begins_with_whole_word
 
 def test_a_long_sentence_is_cut_where_words_have_context_on_both_sides(tokenizer):
     sentence = Sentence(("x",) * 100, ("O",) * 100, document=None)
-    made = make_tagging_rows(
-        [sentence], make_task_tokenizer(tokenizer), None, TaggingOptions(max_seq_length=34)
-    )
+    made = make_tagging_rows([sentence], make_task_tokenizer(tokenizer), None, 34, "sentence")
     assert len(made.rows) == 7
     for row in range(1, 5):  # the last two reach the end of the sentence
         places = made.positions[row]
@@ -103,9 +97,7 @@ def test_predictions_come_back_to_their_words_in_any_order(tokenizer):
     for number in range(20):
         words = tuple(str(word) for word in rng.choice(WORDS, rng.integers(1, 30)))
         sentences.append(Sentence(words, tuple(rng.choice(TAGS, len(words)).tolist()), number // 4))
-    made = make_tagging_rows(
-        sentences, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(max_seq_length=20, context="document")
-    )
+    made = make_tagging_rows(sentences, make_task_tokenizer(tokenizer), TAGS, 20, "document")
 
     def batches():
         for row in rng.permutation(len(made.rows)):
@@ -125,9 +117,9 @@ def test_tags_are_listed_whole_and_sorted():
 
 def test_says_what_a_data_set_lacks(tokenizer):
     with pytest.raises(UserError, match="f:4: no word of training or dev has the type LOC"):
-        make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), TaggingOptions())
+        make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), 128, "sentence")
     alone = [Sentence(("a",), ("O",), document=None)]
     with pytest.raises(UserError, match="no -DOCSTART- lines"):
-        make_tagging_rows(alone, make_task_tokenizer(tokenizer), TAGS, TaggingOptions(context="document"))
+        make_tagging_rows(alone, make_task_tokenizer(tokenizer), TAGS, 128, "document")
     with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
-        TaggingOptions(max_seq_length=7)
+        make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, 7, "sentence")
