@@ -234,7 +234,8 @@ def test_a_damaged_file_of_items_is_named(tmp_path: Path) -> None:
     file = tmp_path / "items.npz"
     np.savez(file, accuracy=np.ones(200, np.float32))
     file.write_bytes(file.read_bytes()[:300])
-    trials = [Measurement(arm, 0, 8, "topic", {"accuracy": 1.0}, items=file) for arm in ("base", "mlm")]
+    scores = {arm: {0: {"lr1": [80.0]}} for arm in ("base", "mlm")}
+    trials = [dataclasses.replace(m, items=file) for m in measurements(scores)]
     with pytest.raises(UserError, match=f"^{file} is damaged; remove {tmp_path}, and the job is done again$"):
         make_table(results(trials))
 
