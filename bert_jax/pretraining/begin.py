@@ -143,7 +143,7 @@ def begin_or_resume(
         the checkpoint to branch from does not fit.
     """
 
-    def record_start() -> tuple[dict[str, Any], Any]:
+    def record_start() -> dict[str, Any]:
         before = read_record(workdir) if (workdir / CONFIG_FILE).exists() else None
         if before and (steps := saved_steps(workdir)):
             record.check_same_run(workdir, before, now, steps[-1])
@@ -159,10 +159,10 @@ def begin_or_resume(
             if before and before.corpus_fingerprint != now.corpus_fingerprint:
                 directory.remove_tokenizer(workdir)
             recorded = _begin(workdir, corpus, origin, now)
-        return recorded.starts[-1], to_json(recorded.kept)
+        return {"start": recorded.starts[-1], "kept": to_json(recorded.kept)}
 
-    start, kept = processes.broadcast_from_first(record_start)
-    return start, from_json(Kept, kept)
+    recorded = processes.broadcast_from_first(record_start)
+    return recorded["start"], from_json(Kept, recorded["kept"])
 
 
 def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord) -> RunRecord:
