@@ -47,8 +47,8 @@ def atomically(path: Path) -> Iterator[Path]:
 
 
 def is_partial(path: str) -> bool:
-    """Whether a path is one that `atomically` yields."""
-    return path.rpartition("/")[2].startswith(".") and path.endswith(".partial")
+    """Whether a path is one that `atomically` yields, or lies in one."""
+    return any(part.startswith(".") and part.endswith(".partial") for part in path.split("/"))
 
 
 def copy_tree(source: Path, target: Path, *, leaves_out: str = "") -> None:

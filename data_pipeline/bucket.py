@@ -14,7 +14,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from data_pipeline.atomic import atomically
@@ -157,7 +157,7 @@ class BucketDirectory:
 
     def _fetch(self, directory: Path, names: Mapping[str, Object], name: str) -> None:
         path, wanted = directory / name, names[name]
-        if ".." in path.parts:
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise UserError(f"{self.url}/{name} leads out of its directory; rename the object")
         if is_same(path, wanted):
             return

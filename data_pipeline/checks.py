@@ -36,7 +36,8 @@ def _is_of(hint: Any, value: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_is_of(part, value) for part in parts)
     if origin is tuple:  # all items of the settings' tuples are of one type
-        return isinstance(value, tuple) and all(_is_of(parts[0], item) for item in value)
+        has_length = isinstance(value, tuple) and (parts[-1] is Ellipsis or len(value) == len(parts))
+        return has_length and all(_is_of(parts[0], item) for item in value)
     kind = {float: numbers.Real, int: numbers.Integral}.get(hint, origin or hint)
     return isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
 
@@ -48,7 +49,8 @@ def _in_words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return ", or ".join(map(_in_words, parts))
     if origin is tuple:
-        return f"a tuple, of which each item is {_in_words(parts[0])}"
+        kind = "a tuple" if parts[-1] is Ellipsis else f"a tuple of {len(parts)}"
+        return f"{kind}, of which each item is {_in_words(parts[0])}"
     known = {float: "a number", int: "a whole number", str: "a string", types.NoneType: "None"}
     return known.get(hint, f"a {hint.__name__}")
 

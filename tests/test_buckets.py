@@ -261,6 +261,19 @@ def test_files_that_another_machine_removed_are_removed_here(server: BucketServe
     assert fetch(f"{directory.url}/kept").read_text() == "kept"
 
 
+@pytest.mark.parametrize("name", ["/outside.txt", "../outside.txt", "a/../../outside.txt"])
+def test_an_object_stays_in_its_directory(server: BucketServer, tmp_path: Path, name: str) -> None:
+    directory = bucket.BucketDirectory("gs://bucket/here")
+    objects = {name: bucket.Object(0, "", 1)}
+    with pytest.raises(UserError, match="leads out of its directory; rename the object"):
+        directory.download(tmp_path / "copy", objects)
+    # The copy's own path may have "..".
+    directory.write("inside.txt", b"inside")
+    copy = tmp_path / "a" / ".." / "copy"
+    directory.download(copy, directory.list())
+    assert (copy / "inside.txt").read_bytes() == b"inside"
+
+
 def test_what_another_machine_replaces_meanwhile_is_copied_as_it_is_now(
     server: BucketServer, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Settings of a run that are impossible, in Python and in the arms of a study."""
 
+import re
+
 import pytest
 
 from bert_jax.objectives import ReplacedTokenDetection
@@ -22,15 +24,13 @@ from experiments.base import BASE
         ("optimizer.clip_norm", "1", "it must be a number, or None"),
         ("data.masking.rate", "0.2", "it must be a number"),
         ("data.short_seq_prob", "0", "it must be a number"),
-        (
-            "data.batch_schedule",
-            "0.5",
-            "it must be a tuple, of which each item is a tuple, of which each item",
-        ),
+        ("data.weights", (0.5, "0.5"), "it must be a tuple, of which each item is a number"),
+        ("data.batch_schedule", ((0.1,),), "it must be a tuple, of which each item is a tuple of 2"),
+        ("data.batch_schedule", "0.5", "it must be a tuple, of which each item is a tuple of 2"),
     ],
 )
-def test_a_value_of_another_type_is_named(setting: str, value: str, message: str) -> None:
-    with pytest.raises(UserError, match=f"{setting} is '{value}'; {message}"):
+def test_a_value_of_another_type_is_named(setting: str, value: object, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{setting} is {value!r}; {message}")):
         with_changes(BASE, {setting: value}, "arm")
 
 

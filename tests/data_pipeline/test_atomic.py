@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline.atomic import atomically, copy_tree, write_bytes, write_json
+from data_pipeline.atomic import atomically, copy_tree, is_partial, write_bytes, write_json
 from data_pipeline.errors import Unfinished
 
 
@@ -104,3 +104,11 @@ def test_json_of_what_json_has_no_word_for(tmp_path: Path) -> None:
     assert '"é"' in text
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "file.json", float("inf"))
+
+
+def test_what_is_being_written_is_known_by_its_path(tmp_path: Path) -> None:
+    with atomically(tmp_path / "tokenizer") as partial:
+        partial.mkdir()
+        for path in (partial, partial / "vocab.txt"):
+            assert is_partial(path.relative_to(tmp_path).as_posix())
+    assert not is_partial("tokenizer/vocab.txt")
