@@ -161,8 +161,8 @@ def begin_or_resume(
             recorded = _begin(workdir, corpus, origin, now)
         return {"start": recorded.starts[-1], "kept": to_json(recorded.kept)}
 
-    recorded = processes.broadcast_from_first(record_start)
-    return recorded["start"], from_json(Kept, recorded["kept"])
+    told = processes.broadcast_from_first(record_start)
+    return told["start"], from_json(Kept, told["kept"])
 
 
 def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRecord) -> RunRecord:

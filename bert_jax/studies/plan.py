@@ -138,14 +138,13 @@ def make_plan(
     }
     if budget_flops is None and scale.equal_flops:
         budget_flops = run_flops(experiments[study.base])
-    if budget_flops is not None:
-        experiments = {name: with_budget(run, budget_flops) for name, run in experiments.items()}
-    for name, number in (steps or {}).items():
-        if name in experiments:
-            experiments[name] = with_steps(experiments[name], number)
-    if given := {path: value for path, value in changes.items() if path in _SCHEDULE}:
-        where = f"study {study.name}"
-        experiments = {name: with_changes(run, given, where) for name, run in experiments.items()}
+    # Flags count more than what follows from the number of steps.
+    given = {path: value for path, value in changes.items() if path in _SCHEDULE}
+    for name, experiment in experiments.items():
+        sized = experiment if budget_flops is None else with_budget(experiment, budget_flops)
+        if steps and name in steps:
+            sized = with_steps(sized, steps[name])
+        experiments[name] = with_changes(sized, given, f"study {study.name}, arm {name}")
     length = _heldout_length(experiments.values())
     runs: dict[tuple[str, int], PretrainingJob] = {}
     measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
