@@ -60,6 +60,11 @@ class BucketDirectory:
         self.url = f"gs://{found[1]}" + (f"/{prefix}" if prefix else "")
         self._name, self._prefix = found[1], f"{prefix}/" if prefix else ""
 
+    @property
+    def is_whole_bucket(self) -> bool:
+        """Whether it has all objects of its bucket."""
+        return not self._prefix
+
     def __truediv__(self, name: str) -> "BucketDirectory":
         return BucketDirectory(f"{self.url}/{name}")
 

@@ -1,10 +1,13 @@
-"""Reading JSON that others may have written: whatever is wrong with it, the error is a ValueError."""
+"""Reading JSON and lines of JSON that others may have written."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from data_pipeline.errors import UserError, bad_input
+
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+"""Suffixes of files with one object per line."""
 
 
 def parse_json(text: str) -> Any:
@@ -33,3 +36,14 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")
     return content
+
+
+def parse_object(line: str, place: object) -> dict[str, Any]:
+    """Returns the object on a line. Raises UserError, whose message names `place`, if there is none."""
+    try:
+        fields = parse_json(line)
+    except ValueError as error:
+        raise UserError(f"{place} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise UserError(f"{place} is not a JSON object; each line must be one")
+    return fields

@@ -129,6 +129,11 @@ def test_an_object_in_the_way_of_an_output_is_refused(
     assert "features.npz exists; name a file that does not" in capsys.readouterr().err
 
 
+def test_a_whole_bucket_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "--csv", "gs://bucket"]) == 2
+    assert "--csv gs://bucket is a whole bucket; name an object in it" in capsys.readouterr().err
+
+
 def test_a_renewal_whose_answer_was_lost_is_no_takeover(server: BucketServer) -> None:
     directory = bucket.BucketDirectory(RUN)
     leases = LeaseObjects(directory)

@@ -22,7 +22,9 @@ from data_pipeline.bucket import BucketDirectory, Object, is_bucket, is_same
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 
-_OUTPUTS = ("output", "csv", "plot", "json")
+_OUTPUT_FILES = ("csv", "plot", "json")
+"""Names of the flags whose file a command writes."""
+_OUTPUTS = ("output", *_OUTPUT_FILES)
 """Names of the flags whose place a command writes."""
 
 
@@ -64,10 +66,13 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
                 return stand_in.shared_directory(url)
             if name not in _OUTPUTS:
                 return stand_in.fetch(url)
+            bucket = BucketDirectory(url)
+            if name in _OUTPUT_FILES and bucket.is_whole_bucket:
+                raise UserError(f"--{name} {bucket} is a whole bucket; name an object in it")
             if name == "output" and command == "finetune":
-                runs.enter_context(bucket_lease.hold(BucketDirectory(url)))
+                runs.enter_context(bucket_lease.hold(bucket))
             place = _stand_in_for_output(url, resumes=command == "finetune")
-            writes.append((place, BucketDirectory(url)))
+            writes.append((place, bucket))
             return place
 
         status = run(_with_places("", args, place_of))

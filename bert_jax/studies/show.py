@@ -4,7 +4,7 @@ import collections
 import datetime
 import itertools
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from rich.console import Console
@@ -42,7 +42,7 @@ def show_plan(
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     owners = _owners(plan, directory)
     left, seconds, disk = 0.0, 0.0, 0
-    for parent, jobs in itertools.groupby(plan.jobs, key=lambda job: job.path.parent):
+    for parent, jobs in _by_run(plan):
         table.add_row(str(parent))
         for job in jobs:
             cost, (kind, state) = costs[job.path], _state(job, directory, owners.get(job.path))
@@ -57,6 +57,11 @@ def show_plan(
         f"left: {left:.2g} FLOPs, about {_time(seconds, where)}, and {_size(disk)}; minimal pairs, held-out "
         "text, starts and compiling are not counted"
     )
+
+
+def _by_run(plan: Plan) -> Iterator[tuple[PurePosixPath, Iterator[Job]]]:
+    """The directory of each arm and seed, and its jobs."""
+    return itertools.groupby(plan.jobs, key=lambda job: job.path.parent)
 
 
 def _columns(job: Job, cost: Cost) -> tuple[str, ...]:
@@ -88,8 +93,11 @@ def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
     }
     pull(directory, elsewhere.intersection)
     states = {job.path: _state(job, directory, owners.get(job.path)) for job in plan.jobs}
-    for path, (kind, text) in states.items():
-        table.add_row(str(path), escape(text or kind))
+    for parent, jobs in _by_run(plan):
+        table.add_row(str(parent))
+        for job in jobs:
+            kind, text = states[job.path]
+            table.add_row(f"  {job.path.name}", escape(text or kind))
     console = Console(highlight=False)
     console.print(table)
     counts = collections.Counter(kind for kind, _ in states.values())
@@ -109,14 +117,14 @@ def _state(job: Job, directory: Path, owner: Owner | None) -> tuple[str, str]:
     ended = read_ended(directory / job.path)
     if ended:
         return ("failed", f"failed: {ended.error}") if ended.error else ("done", "done")
-    progress = _progress(job, directory)
+    progress = _progress(job, directory, is_running=owner is not None)
     if owner is None:
         return "left", f"interrupted{progress}" if progress else ""
     return "under way", f"under way on {owner}{progress}"
 
 
-def _progress(job: Job, directory: Path) -> str:
-    """How far a job is: the step of a pretraining, and when it will end at its pace; the trial of a grid.
+def _progress(job: Job, directory: Path, is_running: bool) -> str:
+    """How far a job is: the step of a pretraining, and if it runs when it will end; the trial of a grid.
 
     Empty before the first row, and for other measures.
     """
@@ -127,7 +135,7 @@ def _progress(job: Job, directory: Path) -> str:
         return ""
     step, timing = rows[-1]["step"], rows[-1].get("timing", {})
     text = f", step {step:,} of {job.experiment.num_train_steps:,}"
-    if timing.get("seconds_left") and "time" in timing:
+    if is_running and timing.get("seconds_left") and "time" in timing:
         end = datetime.datetime.fromtimestamp(timing["time"] + timing["seconds_left"])
         day = "" if end.date() == datetime.date.today() else f"{end:%Y-%m-%d} "
         text += f", until {day}{end:%H:%M}"
@@ -141,7 +149,7 @@ def _trials(output: Path) -> str:
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(first, overflow="fold")
+    table.add_column(first, no_wrap=True)
     for heading in others:
         table.add_column(heading, justify="left" if heading == "state" else "right", overflow="fold")
     return table

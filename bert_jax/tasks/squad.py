@@ -21,8 +21,9 @@ from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY
 from bert_jax.tasks.finetuning.predict_records import as_json, in_parts, predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskSettings
-from data_pipeline import jsonl, tfds
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import JSON_LINES_SUFFIXES
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.records import as_records, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -141,7 +142,7 @@ class Settings(Flags, TaskSettings):
 
         JSONL is read in parts; SQuAD's JSON is held in memory as a whole.
         """
-        if job.input.suffix in jsonl.SUFFIXES:
+        if job.input.suffix in JSON_LINES_SUFFIXES:
             read = functools.partial(read_records, job.input, QUESTION_FIELDS)
             predict = functools.partial(self._predict, model=job.model)
             return predict_records(job, read, read_question, predict, at_once=_QUESTIONS_AT_ONCE)

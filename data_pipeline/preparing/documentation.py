@@ -21,7 +21,7 @@ import joblib
 import sentencex
 
 from data_pipeline.errors import UserError
-from data_pipeline.preparing.worker_pool import worker_pool
+from data_pipeline.preparing.worker_pool import in_order, worker_pool
 
 LIMIT_BYTES = 8_000_000
 """Most bytes of prose to gather: enough for a small model, and done in seconds."""
@@ -181,14 +181,9 @@ def prose_sentences(paragraph: str) -> list[str]:
 
 def _read_modules(paths: list[Path], workers: int) -> Iterator[list[str]]:
     """Yields the sentences of each module, in order; workers read a few batches ahead of the caller."""
-    batches = _batched(paths)
     with worker_pool(workers) as pool:
-        ahead = collections.deque(
-            pool.submit(_read_batch, batch) for batch in itertools.islice(batches, 2 * workers)
-        )
-        while ahead:
-            yield from ahead.popleft().result()
-            ahead.extend(pool.submit(_read_batch, batch) for batch in itertools.islice(batches, 1))
+        futures = (pool.submit(_read_batch, batch) for batch in _batched(paths))
+        yield from itertools.chain.from_iterable(in_order(futures, ahead=2 * workers))
 
 
 def _batched(paths: list[Path]) -> Iterator[list[Path]]:

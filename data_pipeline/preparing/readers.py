@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from data_pipeline import jsonl, tfds
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import JSON_LINES_SUFFIXES, parse_object
 from data_pipeline.names import EncodingErrors, FileFormat
 from data_pipeline.preparing.cutting import cut_document, gather_lines
 from data_pipeline.preparing.tables import read_csv, read_parquet, read_tsv
@@ -22,7 +23,7 @@ Document = str | list[str]
 
 TFDS_ADVICE = "give --tfds-data-dir if it is already on disk"
 _BY_SUFFIX: dict[str, FileFormat] = {
-    **dict.fromkeys(jsonl.SUFFIXES, "jsonl"),
+    **dict.fromkeys(JSON_LINES_SUFFIXES, "jsonl"),
     ".tsv": "tsv",
     ".csv": "csv",
     ".parquet": "parquet",
@@ -136,7 +137,7 @@ def guess_format(path: Path) -> FileFormat:
     if _DOC_TAG.match(first.strip()):
         return "wikiextractor"
     with contextlib.suppress(UserError):
-        jsonl.parse_object(first, path)
+        parse_object(first, path)
         return "jsonl"
     raise UserError(
         f"the format of {path} is not clear; give --format sentences (one sentence per line, "
@@ -179,7 +180,7 @@ def _without_title(lines: Iterator[str], tag: str) -> Iterator[str]:
 
 
 def _json_text(line: str, field: str, place: str) -> str:
-    record = jsonl.parse_object(line, place)
+    record = parse_object(line, place)
     if field in record and record[field] is None:
         return ""  # null is no document, as in Parquet
     if not isinstance(record.get(field), str):

@@ -23,7 +23,7 @@ def read_tsv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
     Raises UserError if there is no such column, or a row has another number of columns than the first.
     """
     stripped = (line.rstrip("\r\n") for line in lines)
-    return _column((line.split("\t") for line in stripped if line), path, field)
+    return _column((line.split("\t") if line else [] for line in stripped), path, field)
 
 
 def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
@@ -34,7 +34,7 @@ def read_csv(lines: Iterable[str], path: Path, field: str) -> Iterator[str]:
     csv.field_size_limit(sys.maxsize)
     rows = csv.reader(lines, strict=True)
     try:
-        yield from _column((row for row in rows if row), path, field)
+        yield from _column(rows, path, field)
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # what follows is advice to programmers
         raise UserError(f"{path}, line {rows.line_num} is not CSV: {reason}") from None
@@ -77,11 +77,13 @@ def _decode(texts: pa.Array, path: Path, first: int, errors: EncodingErrors) -> 
             ) from None
 
 
-def _column(rows: Iterator[Sequence[str]], path: Path, field: str) -> Iterator[str]:
-    names = next(rows, [])
+def _column(rows: Iterable[Sequence[str]], path: Path, field: str) -> Iterator[str]:
+    """The texts of a column of `rows`, without the empty rows, which count in messages all the same."""
+    filled = ((number, row) for number, row in enumerate(rows, start=1) if row)
+    _, names = next(filled, (1, []))
     _check_field(path, field, names, "column")
     place = names.index(field)
-    for number, row in enumerate(rows, start=2):
+    for number, row in filled:
         if len(row) != len(names):
             raise UserError(f"{path}, row {number} has {len(row)} columns instead of {len(names)}")
         yield row[place]

@@ -30,8 +30,8 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
         yield pool
     except concurrent.futures.process.BrokenProcessPool:
         raise Unfinished(
-            "a worker process was killed, perhaps for want of memory; "
-            "run the same command again to resume, with fewer --workers"
+            "a worker process was killed, perhaps for want of memory; run the same command again to resume, "
+            "with fewer --workers if it has that flag"
         ) from None
     except BaseException:
         pool.terminate()

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from data_pipeline import jsonl
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import JSON_LINES_SUFFIXES
 from data_pipeline.tasks.finetuning.records import Record, read_records
 
 PAIRS_FILE = "pairs.jsonl"
@@ -41,12 +41,12 @@ def read_minimal_pairs(path: Path) -> list[MinimalPair]:
       UserError: no such file; a directory without one; not UTF-8; empty; a line that is no JSON object, or
         without the two sentences.
     """
-    files, suffixes = [path], " or ".join(jsonl.SUFFIXES)
+    files, suffixes = [path], " or ".join(JSON_LINES_SUFFIXES)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in jsonl.SUFFIXES)
+        files = sorted(file for file in path.iterdir() if file.suffix in JSON_LINES_SUFFIXES)
         if not files:
             raise UserError(f"{path} has no file that ends in {suffixes}")
-    elif path.suffix not in jsonl.SUFFIXES:
+    elif path.suffix not in JSON_LINES_SUFFIXES:
         raise UserError(f"{path} is neither a directory nor a file that ends in {suffixes}")
     return [pair for file in files for pair in _read_file(file)]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_pipeline import jsonl
 from data_pipeline.errors import UserError, bad_input
+from data_pipeline.json_text import parse_object
 from data_pipeline.tasks.finetuning.splits import JSON_LINES, TABLES, table_files
 from data_pipeline.tfds import TfdsSplit
 
@@ -267,7 +267,7 @@ _SPLITTERS = {".tsv": split_tabs, ".csv": _split_csv}
 
 def _read_jsonl(file: Path, columns: Sequence[str], encoding: str) -> Iterator[Record]:
     for place, line in read_lines(file, encoding):
-        fields = jsonl.parse_object(line, place)
+        fields = parse_object(line, place)
         check_columns(place, fields, columns)
         yield Record(place, fields)
 

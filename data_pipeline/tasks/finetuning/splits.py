@@ -5,8 +5,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias, overload
 
-from data_pipeline import jsonl, tfds
+from data_pipeline import tfds
 from data_pipeline.errors import UserError
+from data_pipeline.json_text import JSON_LINES_SUFFIXES
 from data_pipeline.tfds import TfdsSplit
 
 SplitName = Literal["train", "dev", "test"]
@@ -20,7 +21,7 @@ SPLIT_NAMES: Mapping[SplitName, tuple[str, ...]] = {
 
 Names: TypeAlias = Sequence[str]
 
-JSON_LINES = (*jsonl.SUFFIXES, ".json")
+JSON_LINES = (*JSON_LINES_SUFFIXES, ".json")
 TABLES = (".tsv", ".csv", *JSON_LINES)
 """Suffixes of the files that `records.read_records` reads."""
 

@@ -20,7 +20,23 @@ def never() -> None:
     raise AssertionError("the lease was lost")
 
 
-def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def states(said: str) -> dict[str, str]:
+    """The state of each job, by its path."""
+    found: dict[str, str] = {}
+    run = ""
+    for line in said.splitlines()[1:-1]:
+        name, _, state = line.strip().partition(" ")
+        if line.startswith("  "):
+            found[f"{run}/{name}"] = state.strip()
+        else:
+            run = name
+    return found
+
+
+def test_status_says_where_jobs_are_and_how_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
     base, mlm, ltr = (job for job in plan.jobs if isinstance(job, PretrainingJob))
     tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, MeasuringJob))
@@ -44,13 +60,15 @@ def test_status_says_where_jobs_are_and_how_far(tmp_path: Path, capsys: pytest.C
     leases = Leases(tmp_path / LEASES_DIRECTORY)
     with leases.hold(mlm.path, never), leases.hold(tuned.path, never):
         show_status(plan, tmp_path)
-    said = " ".join(capsys.readouterr().out.split())
+    said = capsys.readouterr().out
     here = f"under way on {os.uname().nodename}, process {os.getpid()}"
-    assert f"{base.path} done" in said
-    assert f"{failed.path} failed: no such file [/x]" in said
     end = datetime.datetime.fromtimestamp(1e9 + 60 + 30 * 86400)
-    assert f"{mlm.path} {here}, step 4 of 8, until {end:%Y-%m-%d %H:%M}" in said
-    assert f"{ltr.path} interrupted, step 4 of 8" in said
-    assert f"{tuned.path} {here}, trial 2 of 3" in said
-    assert said.count(" left") == 3
+    expected = {str(job.path): "left" for job in plan.jobs} | {
+        str(base.path): "done",
+        str(failed.path): "failed: no such file [/x]",
+        str(mlm.path): f"{here}, step 4 of 8, until {end:%Y-%m-%d %H:%M}",
+        str(ltr.path): "interrupted, step 4 of 8",
+        str(tuned.path): f"{here}, trial 2 of 3",
+    }
+    assert states(said) == expected
     assert "1 of 7 done, 2 under way, 1 failed, 3 left" in said

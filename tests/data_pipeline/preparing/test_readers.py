@@ -101,6 +101,8 @@ def test_all_of_a_parquet_file_is_told(tmp_path):
     ("name", "content", "message"),
     [
         ("a.tsv", b"id\tbody\n", r"a\.tsv has no column text \(--text-field\); it has id, body"),
+        ("a.tsv", b"text\tid\n\n1\t2\n\n1\n", r"a\.tsv, row 5 has 1 columns instead of 2"),
+        ("a.csv", b"text,id\n\n1,2\n1\n", r"a\.csv, row 4 has 1 columns instead of 2"),
         ("a.csv", b"text,id\n1,2\n1\n", r"a\.csv, row 3 has 1 columns instead of 2"),
         ("a.csv", b'text\n"one\n', r"a\.csv, line 2 is not CSV: unexpected end of data"),
         ("a.csv", b"text\rone\rtwo\r", r"a\.csv, line 1 is not CSV: new-line character .* unquoted field$"),
