@@ -42,18 +42,21 @@ class OptimizerConfig:
     warmup_from: float = 0.0
     """Fraction of the peak learning rate from which warm-up rises."""
     decay_shape: DecayShape = "polynomial"
-    """polynomial: to 0 by a power of what is left. cosine: to 0 by half a cosine. sqrt: to 0 as
-    1 minus the square root of what is done, fast at first."""
+    """How the learning rate falls from the peak to 0, with t from 0 at decay_start to 1 at the last step.
+    polynomial: peak * (1 - t)^decay_power. cosine: peak * (1 + cos(pi t)) / 2. sqrt: peak * (1 - sqrt(t))."""
     decay_power: float = 1.0
     """Power of the polynomial; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""
     decay_start: DecayStart | int = "step_0"
-    """Step from which the decay counts. step_0: the rate drops a little at the
-    end of warm-up. A later step: the rate is constant until then ("warm-up,
-    stable, decay")."""
+    """Step at which t is 0. step_0, as in google-research/bert: when warm-up ends, the rate drops from the
+    peak to what the decay gives at that step. warmup_end, or a later step: the rate is constant
+    until then ("warm-up, stable, decay")."""
     bias_correction: BiasCorrection = "none"
-    """none: as google-research/bert. adam: divide the moments by 1 - beta^t; lamb requires it."""
+    """none: as google-research/bert. adam: divide the moments by 1 - beta^t. lamb and stable_adamw
+    require it."""
     beta1: float = 0.9
+    """Decay rate of the first moment."""
     beta2: float = 0.999
+    """Decay rate of the second moment."""
     epsilon: float = 1e-6
     """Added to the square root of the second moment."""
     weight_decay: float = 0.01
@@ -138,6 +141,7 @@ class RunConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     parallel: ParallelConfig = ParallelConfig()
     num_train_steps: int = 1_000_000
+    """Steps of the run, over all phases."""
     global_batch_size: int = 256
     """Rows in a step, over all devices and micro-batches; a row is a sequence unless rows are packed."""
     seed: int = 0
@@ -151,8 +155,8 @@ class RunConfig:
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
     keep_every: int | None = None
-    """Checkpoints at multiples of this many steps are also kept, to study how
-    a model learns; None keeps only the newest."""
+    """Checkpoints at multiples of this many steps are also kept, to study how a model learns. It must be a
+    multiple of checkpoint_every. None: only the newest are kept."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -44,7 +44,7 @@ class FeatureConfig:
     layers: tuple[int, ...] = (-1,)
     """Numbers of the layers to use: 0 is the embedding output, -1 the last layer."""
     combine: Combination = "concat"
-    """How to combine several layers. weighted: a sum whose weights are learnt (Peters et al. 2018).
+    """How to combine several layers. weighted: a sum whose weights are learned (Peters et al. 2018).
     each: not at all; there are trials on each layer alone, without the pooler."""
     lstm_layers: int = 0
     """BiLSTM layers on top; 2 in the paper's Table 7."""

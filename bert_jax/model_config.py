@@ -99,22 +99,25 @@ class ModelConfig:
     vocab_size: int = 30522
     """Rows of the word embedding; at least the size of the corpus's vocabulary."""
     num_layers: int = 12
+    """Number of Transformer layers."""
     hidden_size: int = 768
+    """Width of the layers."""
     num_heads: int = 12
+    """Attention heads of a layer; divides hidden_size."""
     intermediate_size: int = 3072
     """Width inside the feed-forward layers; 4 x hidden_size in the paper."""
     max_position_embeddings: int = 512
+    """Maximum length of a sequence, in tokens."""
     type_vocab_size: int = 2
     """Number of segments; 0: no segment embeddings."""
     embedding_size: int | None = None
-    """Width of the embeddings, if it is another than that of the layers: a
-    linear layer then takes them to hidden_size, and the language model head
-    ends at this width."""
+    """Width of the embeddings; None: hidden_size. If it differs, a linear layer projects them to hidden_size,
+    and the language model head projects back."""
     layer_groups: int | None = None
-    """Number of groups of consecutive layers that have the same parameters; 1:
-    all layers have; None: each has its own. Divides num_layers."""
+    """Number of groups of consecutive layers that share parameters. 1: all layers share them (ALBERT). None:
+    each layer has its own. Divides num_layers."""
     positions: Positions = "learnt"
-    """How the model knows the order of tokens. learnt: a vector for each position is added to the
+    """How the model knows the order of tokens. learnt: a learned vector for each position is added to the
     embeddings. sinusoidal: fixed sines and cosines are added. rotary: queries
     and keys are rotated by angles that grow with the position. none: only a
     causal mask or an attention window then tells the order."""
@@ -124,8 +127,8 @@ class ModelConfig:
     rotary_base_local: float | None = None
     """The same in layers with an attention window; None: as elsewhere."""
     normalization: Normalization = "layer_norm"
-    """layer_norm: mean 0 and variance 1 over the hidden size, then a learnt scale and bias. rms_norm: mean
-    square 1, then a learnt scale."""
+    """layer_norm: mean 0 and variance 1 over the hidden size, then a learned scale and bias. rms_norm:
+    mean square 1, then a learned scale."""
     normalization_place: NormalizationPlace = "post"
     """post: after each residual sum, `norm(x + sublayer(x))`. pre: before each sublayer, `x +
     sublayer(norm(x))`, and after the last layer. normformer: as pre, and also
@@ -141,10 +144,8 @@ class ModelConfig:
     """Normalization of each head's queries and keys before they are
     multiplied. same: as model.normalization. none: there is none."""
     feed_forward: FeedForward = "dense"
-    """dense: two linear layers with the activation between them. geglu,
-    swiglu: the first is two, of which one, after GELU or SiLU, multiplies the
-    other; intermediate_size is the width of each, and the number of parameters
-    is that of dense where it is two thirds as large."""
+    """dense: linear, activation, linear. geglu, swiglu: GELU(xW) * xV or SiLU(xW) * xV, then linear;
+    intermediate_size is the width of both W and V, so two thirds of dense's gives as many parameters."""
     biases: Biases = "all"
     """all: linear layers and normalizations have biases. norms: only
     normalizations. none: neither. Output layers always have one."""
@@ -156,8 +157,8 @@ class ModelConfig:
     attention_window: int | None = None
     """How many tokens to each side a position may attend to; None: all."""
     global_every: int | None = None
-    """With a window: every so many layers, beginning with the first, one
-    attends to the whole sequence; None: all layers have the window."""
+    """With a window: every N-th layer, beginning with the first, attends to the whole sequence. None: all
+    layers have the window."""
     dropout_rate: float = 0.1
     """Dropout probability on the embeddings and on the outputs of attention and of the feed-forward layer."""
     attention_dropout_rate: float = 0.1
@@ -178,8 +179,8 @@ class ModelConfig:
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
     """auto: on TPU, in bfloat16, attention is one kernel if the sequence length
-    is a multiple of 128, up to 2,048, and the head width one of 16; on CPU,
-    without gradients, more than 256 queries are computed in blocks. none:
+    is a multiple of 128, up to 2,048, and the head width a multiple of 16; on
+    CPU, without gradients, more than 256 queries are computed in blocks. none:
     neither. The two settings round differently, and the kernel draws different
     dropout."""
 

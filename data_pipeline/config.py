@@ -139,7 +139,7 @@ class DataConfig:
     short_seq_prob: float = 0.1
     """Probability that a sequence gets a shorter target length, drawn uniformly."""
     max_instances_per_row: int = 1
-    """Most instances packed into one row; 1 disables packing."""
+    """Maximum number of instances packed into one row; 1 disables packing."""
     masking: MaskingConfig = MaskingConfig()
     phases: tuple[Phase, ...] = (Phase(),)
     batch_schedule: tuple[tuple[float, float], ...] = ()

@@ -19,7 +19,7 @@ There the rate rises with the time that is spent, and so with the tokens; here w
 small batches take most: after 11, 22 and 45% of the tokens it is at 57, 73 and 89% of its peak, there at 36,
 48 and 70%.
 
-What is theirs and not here: a learnt factor on the positions, a normalization both of the embeddings and
+What is theirs and not here: a learned factor on the positions, a normalization both of the embeddings and
 before the first layer's attention, a head without its linear layer and its bias, and text cut into rows
 regardless of sentences. Here rows are filled with whole sentences. This has not been tried at full size.
 """

@@ -8,7 +8,7 @@ Expected: held-out MLM accuracy at least 5 times that of always guessing the mos
 
 `quickstart` has the parts of today's encoders, and masked LM alone; it exports as ModernBertForMaskedLM.
 `quickstart_bert` is BERT as published at the same size, with as many steps: it learns less in them, since
-its learnt positions hold it up for the first 1,500 steps.
+its learned positions hold it up for the first 1,500 steps.
 """
 
 from dataclasses import replace

@@ -23,7 +23,7 @@ TINY: Changes = {
 }
 """A model of `quickstart`'s size."""
 
-# With learnt positions so small a model stays at a masked accuracy of 13 to 15% for 1,000 to 3,500 steps,
+# With learned positions so small a model stays at a masked accuracy of 13 to 15% for 1,000 to 3,500 steps,
 # depending on the seed, and tables would say when that ends. With rotary ones it takes 500 steps. As in the
 # paper, nine tenths are short sequences; the rest are long ones.
 SMALL: Changes = {

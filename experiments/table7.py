@@ -1,7 +1,6 @@
 """Table 7, the feature-based approach: named entities from BASE's activations, and fine-tuned.
 
-    bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books_cased --tasks tasks/ \\
-        --model.vocab-size 28996
+    bert-jax study table7 --output studies/table7 --corpus corpora/wiki_books_cased --tasks tasks/
 
 The paper's models of named entities are cased: the corpus has BERT's cased vocabulary. Its final version
 calls the sums weighted, with the same numbers as the first version's plain sums, and says nothing of weights.

@@ -6,6 +6,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from bert_jax.cli.flags.pretrain import parse
 from bert_jax.exit_status import BAD_INPUT, FAILED, MAY_PASS, SAVED
 
+ABORTED = 128 + signal.SIGABRT  # by jax, when another process is lost
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
 
@@ -49,7 +51,7 @@ def test_the_command_is_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", ["skypilot_gpu", "skypilot_tpu"])
 def test_skypilot_runs_again_what_may_pass(name: str) -> None:
     task = yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [MAY_PASS, SAVED]
+    assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [MAY_PASS, SAVED, ABORTED]
 
 
 def test_jobset_does_not_run_again_what_would_fail_again() -> None:

@@ -86,7 +86,7 @@ def test_every_page_has_a_title():
 
 def test_links_of_the_readme_lead_to_files():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)", text) + re.findall(r"^\[.*\]: (\S+)", text, re.MULTILINE)
+    links = re.findall(r"\]\(([^)#]+)", text) + re.findall(r"^\[.*\]: ([^\s#]+)", text, re.MULTILINE)
     targets = [link for link in links if not link.startswith("https://")]
     assert len(targets) > 10
     assert [target for target in targets if not (ROOT / target).exists()] == []

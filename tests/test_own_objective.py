@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,15 @@ def test_it_counts_its_parameters() -> None:
 
 def test_it_is_found_by_its_module_and_class() -> None:
     assert find_objective("tests.test_own_objective:SegmentPrediction") is SegmentPrediction
+
+
+def test_an_objective_of_the_working_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", os.getcwd())])
+    monkeypatch.chdir(tmp_path)
+    Path("my_objective.py").write_text("from tests.test_own_objective import SegmentPrediction as Mine\n")
+    assert find_objective("my_objective:Mine") is SegmentPrediction
 
 
 @pytest.mark.parametrize("name", ["mlmm", "no_such_module:Mine", "tests.test_own_objective:SegmentModel"])

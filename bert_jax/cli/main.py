@@ -51,8 +51,9 @@ package (six to nine minutes on two cores):
 exit status: 0 done; 1 training stopped on NaN or infinity, a run of a study
   failed, `compile` found no room on the chip, the reader of the output ended,
   or a defect, with its traceback; 2 wrong input;
-  69 a disk failed, or another process of the run died or did not come: run
-  the same command again, on all hosts;
+  69 a disk or a bucket failed, another process of the run died or did not
+  come, or no step was made for half an hour: run the same command again, on
+  all hosts;
   75 interrupted and saved: run the same command again to resume;
   130 interrupted before there was anything to save.
 """

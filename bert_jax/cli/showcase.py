@@ -54,7 +54,7 @@ def export_and_fill(workdir: Path, corpus: str) -> None:
     """Exports the trained model to WORKDIR/export and fills one mask in each of three held-out sentences.
 
     An existing WORKDIR/export is left as it is. If the model cannot be exported, a line says why. Masks are
-    filled by models that have learnt to, in both directions.
+    filled by models that have learned to, in both directions.
     """
     output = workdir / "export"
     if output.exists():

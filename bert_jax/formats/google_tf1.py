@@ -168,7 +168,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
     if foreign := sorted(set(model.params) - {entry.path[0] for entry in table}):
         raise UserError(
             f"google-research/bert has no names for {', '.join(foreign)} of {model.name}, which it has "
-            "learnt; write --format hf or npz"
+            "learned; write --format hf or npz"
         )
     file = directory / "tensors.safetensors"
     save_file(to_tensors(model.params, table), file)

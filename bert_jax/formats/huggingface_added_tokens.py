@@ -34,7 +34,7 @@ def add_listed_tokens(directory: Path, tokenizer: Tokenizer) -> None:
 def add_named_tokens(directory: Path, tokenizer: Tokenizer) -> None:
     """Makes the tokenizer recognise in text the special tokens that the files beside it name.
 
-    Those that the vocabulary lacks are left out: the model has learnt no embedding for them.
+    Those that the vocabulary lacks are left out: the model has learned no embedding for them.
 
     Raises:
       UserError: the files are damaged.

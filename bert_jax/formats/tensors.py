@@ -103,7 +103,7 @@ def to_tensors(params: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str,
     parts, named = {entry.path[0] for entry in entries}, {entry.path for entry in entries}
     for path in arrays:
         if path[0] in parts and path not in named:
-            raise UserError(f"the format has no place for {'/'.join(path)}, which the model has learnt")
+            raise UserError(f"the format has no place for {'/'.join(path)}, which the model has learned")
     present = {path[0] for path in arrays}
     tensors: dict[str, np.ndarray] = {}
     for entry in (entry for entry in entries if entry.path[0] in present):

@@ -15,7 +15,7 @@ from bert_jax.model_config import ModelConfig, Positions
 
 
 class LearntPositions(nn.Module):
-    """A learnt vector for each of `max_position_embeddings` positions, added to the embeddings."""
+    """A learned vector for each of `max_position_embeddings` positions, added to the embeddings."""
 
     config: ModelConfig
 

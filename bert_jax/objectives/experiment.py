@@ -23,7 +23,7 @@ class Experiment(RunConfig):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     eval_examples: int = 10_000
-    """Most held-out sequences in an evaluation; always the same ones with the same masks."""
+    """Maximum number of held-out sequences in an evaluation; always the same ones with the same masks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

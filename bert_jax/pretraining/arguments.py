@@ -14,7 +14,7 @@ from data_pipeline.errors import UserError
 
 OBJECTIVE_HELP = (
     f"What to learn, with the attention, pairs and masks that it needs: {', '.join(OBJECTIVES)}, or one of "
-    f"your own, module:Class."
+    f"your own, module:Class, from the working directory or an installed package."
 )
 
 

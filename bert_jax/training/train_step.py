@@ -1,7 +1,7 @@
 """One training step as a pure function of (state, batch, learning rate, key); it knows no mesh.
 
-`program.py` compiles it by jit or by pmap. The only difference inside is one sum over devices,
-and only under pmap: under jit the arrays are global and XLA adds the sums itself.
+`program.py` compiles it by jit or by pmap. Under pmap alone it sums over the devices and has a dropout key
+for each of them: under jit the arrays are global, and XLA inserts the sums.
 """
 
 import functools

@@ -28,7 +28,7 @@ ROWS_OF_TOKENS: frozenset[Path] = frozenset(
 """Parameters with a row for each token, where a module has them. The embeddings are also the output layer."""
 
 _POSITIONS = ("position_embeddings", "embedding")
-"""How the path of a table of learnt positions ends: a generator may have its own."""
+"""How the path of a table of learned positions ends: a generator may have its own."""
 
 
 def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collection[Path] = ()) -> TrainState:
@@ -65,13 +65,13 @@ def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collect
 
 
 def with_repeated_positions(pretrained: Mapping[str, Any], num_positions: int) -> dict[str, Any]:
-    """A model's parameters, with learnt positions repeated from the first one on until there are enough.
+    """A model's parameters, with learned positions repeated from the first one on until there are enough.
 
     So neighbours are at known distances from the start, but where a repetition begins; drawn positions would
-    have to be learnt first (Beltagy et al. 2020, "Longformer", arXiv 2004.05150, section 5).
+    have to be learned first (Beltagy et al. 2020, "Longformer", arXiv 2004.05150, section 5).
 
     Args:
-      pretrained: nested numpy arrays; left as it is if it has no learnt positions.
+      pretrained: nested numpy arrays; left as it is if it has no learned positions.
       num_positions: at least as many as the model has.
     """
     return unflatten_dict(

@@ -65,7 +65,7 @@ class PrepareSettings:
     whose vocabulary is passed to `prepare`. Give exactly one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
-    """Most pieces to learn, with `train_vocab`."""
+    """Maximum number of pieces to learn, with `train_vocab`."""
     casing: Casing = "uncased"
     language: str = "en"
     """Code of the language whose rules split text into sentences."""

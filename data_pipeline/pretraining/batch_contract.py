@@ -1,4 +1,4 @@
-"""The arrays of a pretraining batch: all that the model's side and the data's side share.
+"""The arrays of a pretraining batch, as the data pipeline makes them and the model reads them.
 
 Names and meanings as in google-research/bert. This module needs the standard library alone, so that both
 sides can read it.

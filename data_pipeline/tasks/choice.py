@@ -32,7 +32,7 @@ class Flags(FoldFlags):
     single file for cross-validation: CODAH's full_data.tsv, or all.csv, all.tsv or all.jsonl."""
 
     max_seq_length: int = 128
-    """Most tokens of one choice with its context; longer ones are cut."""
+    """Maximum length of one choice with its context, in tokens; longer ones are truncated."""
     encoding: str = "utf-8"
     """Encoding of the files, such as latin-1; predictions are written in it too."""
     files_only: ClassVar[bool] = True

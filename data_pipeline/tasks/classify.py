@@ -19,7 +19,7 @@ class Flags(FoldFlags):
     in place of train and dev; or tfds:NAME, whose fields are the columns."""
 
     max_seq_length: int = 128
-    """Most tokens of a text or pair; longer ones are cut."""
+    """Maximum length of a text or pair, in tokens; longer ones are truncated."""
     text_column: str = "text"
     """Name of the column, or of the field of JSONL, with the text; a number, from 0, in a table without a
     line of names."""

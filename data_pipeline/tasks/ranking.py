@@ -31,7 +31,7 @@ class Flags(TaskFlags):
     query, candidates, relevance. Test may be without relevance."""
 
     max_seq_length: int = 128
-    """Most tokens of each text; longer ones are cut."""
+    """Maximum length of each text, in tokens; longer ones are truncated."""
     loss: RankingLoss = "in_batch"
     """in_batch: the texts of a batch's other rows are negatives too. triplet: needs negatives."""
     query_column: str = "query"

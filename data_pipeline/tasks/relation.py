@@ -42,7 +42,7 @@ class Flags(TaskFlags):
     "tail": {"start", "stop"}, "label"} per line, or .txt in the form of SemEval-2010 Task 8."""
 
     max_seq_length: int = 128
-    """Most tokens of a text; longer ones are cut, away from the entities."""
+    """Maximum length of a text, in tokens; longer ones are cut, away from the entities."""
     entities: EntityStyle = "markers"
     """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
     encoding: str = "utf-8"

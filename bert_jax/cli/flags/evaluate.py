@@ -43,7 +43,8 @@ class Evaluate:
     wrong one. Not with --workdir."""
     data: EvaluationData = EvaluationData()
     eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Most sequences to evaluate on, for each phase; by default as in the run. Not with --model."""
+    """Maximum number of sequences to evaluate on, of each phase; default: as in the run.
+    Not with --model."""
 
     def __post_init__(self) -> None:
         if (self.workdir is None) == (self.model is None):

@@ -41,7 +41,7 @@ class Inspect:
     max_predictions_per_seq: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Slots for predictions at that length; by default as many as the masking rate asks for."""
     max_instances_per_row: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Most sequences packed into one row; 1 disables packing. By default as in the experiment."""
+    """Maximum number of sequences packed into one row; 1 disables packing. Default: as in the experiment."""
     sequences: Annotated[int, tyro.conf.arg(metavar="N")] = 10_000
     """Rows to draw for the statistics, rounded up to a multiple of 256."""
     examples: Annotated[int, tyro.conf.arg(metavar="N")] = 3

@@ -26,7 +26,8 @@ class Prepare:
     To use many machines, with Apache Beam, whose own options follow after --:
 
       bert-jax prepare INPUT... --output DIR --vocab FILE --runner flink \\
-          -- --flink_master HOST:8081
+          -- --flink_master HOST:8081 --environment_type EXTERNAL \\
+          --environment_config localhost:50000
     """
 
     inputs: Annotated[

@@ -68,7 +68,7 @@ def pooled_features(config: FineTuningConfig, batch: Batch, deterministic: bool)
 
 
 class LayerWeights(nn.Module):
-    """A weighted sum of arrays of the same shape; its softmax weights and a scale are learnt."""
+    """A weighted sum of arrays of the same shape; its softmax weights and a scale are learned."""
 
     @nn.compact
     def __call__(self, states: list[jax.Array]) -> jax.Array:

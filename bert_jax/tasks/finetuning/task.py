@@ -150,7 +150,7 @@ class TaskSettings(TaskFlags, abc.ABC):
 
     @abc.abstractmethod
     def head(self, task: str, config: FineTuningConfig) -> Head:
-        """What is learnt: a head on the encoder, its loss, and the metrics to show."""
+        """What is learned: a head on the encoder, its loss, and the metrics to show."""
 
     @abc.abstractmethod
     def predict_file(self, job: Prediction) -> int:

@@ -34,7 +34,7 @@ def find_degenerate_classes(
     if predicted == counts.argmax():
         return (
             f"every prediction is {labels[predicted]}, the commonest label ({fraction:.1%} of the examples): "
-            f"the model has learnt nothing beyond it"
+            f"the model has learned nothing beyond it"
         )
     return f"every prediction is {labels[predicted]}, which is right for {fraction:.1%} of the examples"
 

@@ -10,6 +10,6 @@ class Flags(TaskFlags):
     """GLUE's directory with CoLA/train.tsv and so on, the directory of one task, or tfds:glue/NAME."""
 
     max_seq_length: int = 128
-    """Most tokens of a text or pair; longer ones are cut."""
+    """Maximum length of a text or pair, in tokens; longer ones are truncated."""
     encoding: str = "utf-8"
     """Encoding of the files, such as latin-1; predictions are written in it too."""

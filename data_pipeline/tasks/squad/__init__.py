@@ -13,15 +13,15 @@ class Flags(TaskFlags):
     tfds:squad/v1.1 or tfds:squad/v2.0."""
 
     max_seq_length: int = 384
-    """Most tokens of a window with its question; longer passages have several windows."""
+    """Maximum length of a window with its question, in tokens; longer passages have several windows."""
     doc_stride: int = 128
     """Tokens from the start of a window to the start of the next one."""
     max_query_length: int = 64
-    """Most tokens of a question; longer ones are cut."""
+    """Maximum length of a question, in tokens; longer ones are truncated."""
     n_best_size: int = 20
     """Number of starts and of ends tried in each window, and of answers kept for each question."""
     max_answer_length: int = 30
-    """Most tokens of an answer."""
+    """Maximum length of an answer, in tokens."""
     cut_by: ClassVar[str] = "max_query_length"
 
     def __post_init__(self) -> None:

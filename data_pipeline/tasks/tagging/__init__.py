@@ -14,7 +14,7 @@ class Flags(TaskFlags):
     eng.testb); or tfds:conll2003."""
 
     max_seq_length: int = 128
-    """Most tokens of a sequence; longer sentences are cut into windows."""
+    """Maximum length of a sequence, in tokens; longer sentences are cut into windows."""
     context: Context = "sentence"
     """document: fill the sequence up with the words around the sentence, as the paper did."""
     word_column: str = "0"

@@ -134,7 +134,7 @@ def test_what_google_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_a_head_of_another_objective_is_refused_by_name(tmp_path: Path) -> None:
     rtd = small_model("bert", ReplacedTokenDetection(), ("encoder", "replaced_token"))
     vocabulary = Vocabulary("wordpiece", "uncased", b"")
-    with pytest.raises(UserError, match="no names for replaced_token of small, which it has learnt"):
+    with pytest.raises(UserError, match="no names for replaced_token of small, which it has learned"):
         google_tf1.write(tmp_path, dataclasses.replace(rtd, vocabulary=vocabulary))
     assert not list(tmp_path.iterdir())
 
