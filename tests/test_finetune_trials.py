@@ -35,6 +35,16 @@ def test_a_long_epoch_is_saved_before_its_end(rows: int, every: int) -> None:
     assert (config.checkpoint_every, config.eval_every) == (every, rows // 8)
 
 
+@pytest.mark.parametrize(
+    ("rows", "epochs", "batch_size", "steps"), [(110, 1.1, 11, 11), (25, 2.2, 11, 5), (100, 1.1, 11, 10)]
+)
+def test_a_part_of_an_epoch_has_no_step_too_many(
+    rows: int, epochs: float, batch_size: int, steps: int
+) -> None:
+    trial = Trial(3e-5, batch_size, epochs, 0)
+    assert trial_config(FineTuningConfig(), trial, rows).num_train_steps == steps
+
+
 def test_a_value_that_is_given_twice_is_one_trial() -> None:
     assert [trial.learning_rate for trial in trials("--learning-rate", "3e-5", "5e-5", "3e-5")] == [
         3e-5,

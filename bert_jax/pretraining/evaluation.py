@@ -54,7 +54,7 @@ def make_evaluation(program: Program[PretrainingTask, Experiment], corpus: str) 
         heldout(phase)
 
     def evaluation(params: Params, step: int) -> dict[str, Any]:
-        phase = next(s.phase for s in experiment.stretches if step <= s.stop)
+        phase = next(s.phase for s in experiment.stretches if s.start < s.stop and step <= s.stop)
         metrics = evaluate(program, params, heldout(phase))
         return {"max_seq_length": phase.max_seq_length, **metrics}
 

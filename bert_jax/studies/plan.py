@@ -8,6 +8,7 @@ share a job, which lies at the first one's path.
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -278,10 +279,10 @@ def with_budget(experiment: Experiment, flops: float) -> Experiment:
 
     Raises UserError if the budget is below one step.
     """
-    one = run_flops(experiment) / experiment.num_train_steps
+    one = Fraction(run_flops(experiment)) / experiment.num_train_steps  # floats could lose the last step
     if flops < one:
-        raise UserError(f"--budget-flops {flops:g} is below one step of {one:.2g}; give more")
-    return with_steps(experiment, int(flops / one))
+        raise UserError(f"--budget-flops {flops:g} is below one step of {float(one):.2g}; give more")
+    return with_steps(experiment, int(Fraction(flops) / one))
 
 
 def with_steps(experiment: Experiment, steps: int) -> Experiment:
@@ -293,6 +294,6 @@ def with_steps(experiment: Experiment, steps: int) -> Experiment:
     scale, start = steps / experiment.num_train_steps, experiment.optimizer.decay_start
     warmup = round(experiment.optimizer.warmup_steps * scale)
     if isinstance(start, int):
-        start = min(max(round(start * scale), warmup), steps - 1)
+        start = min(round(start * scale), steps - 1)
     optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup, decay_start=start)
     return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)

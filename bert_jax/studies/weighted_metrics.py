@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bert_jax.objectives.language_model import LARGEST_LOSS
+
 Statistic: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """A metric of every seed for several weightings of the items.
 
@@ -96,8 +98,9 @@ def ratio(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def exp_ratio(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The `Statistic` perplexity: exp of the `ratio` of losses, in nats, to their number."""
-    return np.exp(ratio(parts, weights))
+    """The `Statistic` perplexity: exp of the `ratio` of losses, in nats, to their number, limited as metrics
+    are."""
+    return np.exp(np.minimum(ratio(parts, weights), LARGEST_LOSS))
 
 
 def f1_of_counts(counts: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -239,9 +239,11 @@ def describe_changes(before: Experiment, now: Experiment) -> list[str]:
     if before.num_train_steps != now.num_train_steps:
         ends = ", ".join(str(stretch.stop) for stretch in now.stretches)
         what = "phases and batch sizes" if now.data.batch_schedule else "phases"
+        is_masking_fixed = now.data.masking.last_rate is None
+        rates = "learning rate is that" if is_masking_fixed else "learning and masking rates are those"
         lines.append(
             f"note: num_train_steps {before.num_train_steps} -> {now.num_train_steps}: from here on the "
-            f"learning rate is that of the new schedule, whose {what} end at {ends}"
+            f"{rates} of the new schedule, whose {what} end at {ends}"
         )
     return lines + describe_layout_changes(before, now)
 

@@ -1,6 +1,5 @@
 """Lines of text from files, which are decompressed by the suffix of their names."""
 
-import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ from data_pipeline.names import EncodingErrors
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 _BYTES_AT_ONCE = 16 << 10  # read before they are decompressed; all that they decompress to is held in memory
+_GZIP = 16 + zlib.MAX_WBITS  # with gzip's header and checksum
 _ZSTD_WINDOW = 1 << 31  # the largest, from `zstd --long=31`; reading a frame takes memory for its own window
 
 
@@ -37,7 +37,7 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
             f"{path} is not UTF-8 at byte {offset + error.start}; "
             f"convert it, or go on with --encoding-errors replace"
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, _DamagedError) as error:
+    except (EOFError, _DamagedError) as error:
         raise UserError(f"{path} cannot be read after byte {offset}: {error}") from error
     except OSError as error:  # the disk or the network, not the file
         raise Unfinished(
@@ -49,7 +49,7 @@ def _decompressed(path: Path, raw: IO[bytes], longest: int) -> Iterable[bytes]:
     # Imported here because a Python that was built without these libraries lacks the modules.
     match path.suffix:
         case ".gz":
-            return _lines(gzip.GzipFile(fileobj=raw), longest)
+            frames = _Frames(raw, lambda: zlib.decompressobj(_GZIP), zlib.error, padding=b"\0")
         case ".bz2":
             import bz2
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from bert_jax.finetuning_config import FineTuningConfig, Trial, make_optimizer_config
 from bert_jax.tasks.finetuning.head import Head
@@ -16,8 +17,9 @@ _STEPS_A_CHECKPOINT = 1000
 
 def trial_config(base: FineTuningConfig, trial: Trial, num_rows: int) -> FineTuningConfig:
     """The configuration of one trial, given the number of training rows."""
-    steps = max(1, math.ceil(num_rows * trial.epochs / trial.batch_size))
-    steps_an_epoch = max(1, math.ceil(steps / trial.epochs))
+    epochs = Fraction(str(trial.epochs))  # 110 rows x 1.1 epochs / 11 is 11, and in floats a little more
+    steps = max(1, math.ceil(num_rows * epochs / trial.batch_size))
+    steps_an_epoch = max(1, math.ceil(steps / epochs))
     layers = base.features.layers if trial.layer is None else (trial.layer,)
     return dataclasses.replace(
         base,

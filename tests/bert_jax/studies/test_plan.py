@@ -12,6 +12,7 @@ from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
+from experiments.base import BASE
 from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
 
 
@@ -125,6 +126,19 @@ def test_another_number_of_steps_keeps_the_shape_of_the_schedule() -> None:
     changes = {"num_train_steps": 16, "optimizer.warmup_steps": 1}
     runs = make_plan(study, "one", study.scales["one"], changes).experiments
     assert (runs["base"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (1, 12)
+
+
+def test_a_decay_from_step_0_stays_one() -> None:
+    optimizer = dataclasses.replace(BASE.optimizer, decay_start=0)
+    experiment = dataclasses.replace(BASE, optimizer=optimizer)
+    for steps in (BASE.num_train_steps, 500):
+        assert with_steps(experiment, steps).optimizer.decay_start == 0
+
+
+def test_the_flops_of_a_run_are_those_of_its_steps() -> None:
+    for steps in range(1000, 3000, 7):
+        experiment = with_steps(BASE, steps)
+        assert with_budget(experiment, run_flops(experiment)).num_train_steps == steps
 
 
 def test_the_schedule_that_flags_set_is_kept_whatever_the_budget() -> None:

@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
+from bert_jax.objectives.language_model import LARGEST_LOSS
 from bert_jax.studies.statistics import paired_difference
 from bert_jax.studies.weighted_metrics import (
     Statistic,
+    exp_ratio,
     f1,
     f1_of_counts,
     macro_f1,
@@ -49,6 +51,10 @@ def of_targets(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[n
     return lambda pairs: metric(pairs[:, 1], pairs[:, 0])
 
 
+def test_the_perplexity_of_large_losses_is_that_which_is_reported() -> None:
+    assert exp_ratio(np.array([[[2000.0, 2.0]]]), np.ones((1, 1))) == np.exp(LARGEST_LOSS)
+
+
 @pytest.mark.parametrize(
     ("statistic", "expected", "form", "highest"),
     [
@@ -61,6 +67,7 @@ def of_targets(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[n
         (spearman, of_targets(lambda a, b: stats.spearmanr(a, b).statistic), (2,), 1000),
         (spearman, of_targets(lambda a, b: stats.spearmanr(a, b).statistic), (2,), 4),
         (ratio, lambda parts: parts[:, 0].sum() / parts[:, 1].sum(), (2,), 9),
+        (exp_ratio, lambda parts: np.exp(parts[:, 0].sum() / parts[:, 1].sum()), (2,), 9),
         (f1_of_counts, f1_of, (3,), 4),
         (macro_f1_of_counts, occurring, (6, 3), 2),
         (mean_f1_of_counts, lambda counts: f1_of(counts).mean(), (6, 3), 2),

@@ -167,6 +167,11 @@ def test_what_a_change_does_is_said() -> None:
     (line,) = describe_changes(BASE, longer(1_200_000).experiment)
     assert "num_train_steps 1000000 -> 1200000" in line
     assert "phases end at 1080000, 1200000" in line
+    assert "the learning rate is that of the new schedule" in line
+    masking = dataclasses.replace(BASE.data.masking, rate=0.3, last_rate=0.15)
+    data = dataclasses.replace(longer(1_200_000).experiment.data, masking=masking)
+    (line,) = describe_changes(BASE, dataclasses.replace(longer(1_200_000).experiment, data=data))
+    assert "the learning and masking rates are those of the new schedule" in line
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_a_disk_that_cannot_be_read_is_no_fault_of_the_file():
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 def test_truncated_compressed_files_are_named(suffix, tmp_path):
     whole = COMPRESSIONS[suffix](WIKI.encode())
-    (tmp_path / f"a.{suffix}").write_bytes(whole + whole[:-20])
-    with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte \d+: .*end"):
-        read(tmp_path, format="wikiextractor")
+    for content in (whole + whole[:-20], b""):
+        (tmp_path / f"a.{suffix}").write_bytes(content)
+        with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read after byte \d+: .*end"):
+            read(tmp_path, format="wikiextractor")
