@@ -1,11 +1,12 @@
 """The settings of a model by the names that Google and Hugging Face share."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert_jax.model_config import MODEL_SIZES, ModelConfig
+from bert_jax.model_config import MODEL_SIZES, OPTIONAL_SIZES, ModelConfig
 from data_pipeline.checks import check_size
 from data_pipeline.errors import UserError
 
@@ -22,6 +23,28 @@ SIZES = {
     "initializer_range": "initializer_range",
 }
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
+
+# How a model computes is no format's affair, and tables of arrays tell poolers, widths and groups apart.
+_NOT_TOLD = ("dtype", "attention_kernel", "pooler", "global_every", *OPTIONAL_SIZES)
+_OF_ROTARY = ("rotary_base", "rotary_base_local")
+
+
+def check_told(model: ModelConfig, told: ModelConfig, format_name: str) -> None:
+    """Raises UserError if a file of settings describes another encoder than the one that it was written for.
+
+    Args:
+      model: that is written.
+      told: what reading the file gives.
+      format_name: whose file it is, for the message.
+    """
+    for name in (field.name for field in dataclasses.fields(ModelConfig)):
+        if name in _NOT_TOLD or (name in _OF_ROTARY and model.positions != "rotary"):
+            continue
+        if getattr(model, name) != getattr(told, name):
+            raise UserError(
+                f"{format_name} has no model with {name} {getattr(model, name)}; "
+                f"`bert-jax convert --format npz` writes it"
+            )
 
 
 def make_model_config(

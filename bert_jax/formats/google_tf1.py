@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
-from bert_jax.formats.configuration import SIZES, make_model_config
+from bert_jax.formats.configuration import SIZES, check_told, make_model_config
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
 from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
@@ -186,7 +186,9 @@ def to_config(model: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
         "casing": vocabulary.casing,
     }
     sizes = {theirs: getattr(model, name) for name, theirs in SIZES.items()}
-    return {**sizes, "hidden_act": "gelu", _OURS: ours}
+    fields = {**sizes, "hidden_act": "gelu", _OURS: ours}
+    check_told(model, from_config(fields, Path(CONFIG_FILE)), "google-research/bert")
+    return fields
 
 
 def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:

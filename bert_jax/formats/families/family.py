@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.formats.configuration import make_model_config
+from bert_jax.formats.configuration import check_told, make_model_config
 from bert_jax.formats.tensors import Entry, Parts, Rows, expand, rows_of_parts
 from bert_jax.model_config import Activation, ModelConfig, Pooler
 from data_pipeline.config import Pairing
@@ -135,15 +135,20 @@ class Family:
         Args:
           model: of the encoder.
           ids: those of the special tokens pad, cls and sep.
+
+        Raises:
+          UserError: they cannot describe it.
         """
         activation = next(name for name, ours in self.activations.items() if ours == model.activation)
-        return {
+        fields = {
             "model_type": self.model_type,
             **{theirs: getattr(model, name) for name, theirs in self.settings.items()},
             self.activation: activation,
             **self.further_fields(model, ids),
             "pad_token_id": ids["pad"],
         }
+        check_told(model, self.read_config(fields, Path("config.json")), f"transformers' {self.name}")
+        return fields
 
     def rows_before_positions(self, pad_token_id: int) -> int:
         """How many rows of the position table stand before the first position's."""

@@ -323,6 +323,15 @@ def test_a_part_that_a_format_lacks_is_refused_by_name(entries: typing.Callable,
         entries(config)
 
 
+def test_a_setting_that_a_family_cannot_describe_is_refused_by_name() -> None:
+    told = {ours: theirs for ours, theirs in BERT.settings.items() if ours != "layer_norm_epsilon"}
+    family = dataclasses.replace(BERT, settings=told)  # as if the setting had been added and forgotten here
+    ids = {"pad": 0, "cls": 1, "sep": 2}
+    assert family.write_config(ModelConfig(), ids)["hidden_size"] == 768
+    with pytest.raises(UserError, match=r"transformers' BERT has no model with layer_norm_epsilon 1e-05"):
+        family.write_config(ModelConfig(layer_norm_epsilon=1e-5), ids)
+
+
 PARTS = sorted(
     {
         part
