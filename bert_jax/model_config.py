@@ -55,23 +55,7 @@ MODEL_PARTS = (
     "feed_forward",
     "biases",
 )
-"""The fields of ModelConfig that name a part of the encoder with parameters of its own."""
-LATER_SHAPE = (
-    "embedding_normalization",
-    "query_key_normalization",
-    "biases",
-    "rotary_base",
-    "rotary_base_local",
-    "attention_window",
-    "global_every",
-    "pooler",
-    *OPTIONAL_SIZES,
-)
-"""The fields of MODEL_SHAPE that were added after the others: files of settings may lack them."""
-MODEL_SHAPE = tuple(
-    dict.fromkeys((*MODEL_SIZES, *MODEL_PARTS, "activation", "layer_norm_epsilon", *LATER_SHAPE))
-)
-"""The fields of ModelConfig that trained parameters depend on."""
+"""The fields of ModelConfig by which an encoder has other parameters."""
 
 PREDICTS_FROM: Mapping[Attention, int] = {"bidirectional": 0, "causal": -1, "anticausal": 1}
 """Attention -> the position from which the language model head predicts a token, relative to its own; joined
@@ -87,6 +71,9 @@ DIRECTIONS: Mapping[Attention, str] = {
 
 DROPOUT_RATES = ("dropout_rate", "attention_dropout_rate")
 """The fields of ModelConfig that are dropout probabilities."""
+
+_OF_A_RUN = ("attention", *DROPOUT_RATES, "initializer_range", "dtype", "attention_kernel")
+"""The fields of ModelConfig that a run may choose for a model that it starts from."""
 
 # Smaller blocks are slower: their products are too small for an accelerator's matrix unit.
 _SMALLEST_BLOCK = 64
@@ -334,3 +321,7 @@ class ModelConfig:
 def _divisors(number: int) -> str:
     lower = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return ", ".join(map(str, sorted({*lower, *(number // d for d in lower)})))
+
+
+MODEL_SHAPE = tuple(field.name for field in dataclasses.fields(ModelConfig) if field.name not in _OF_A_RUN)
+"""The fields of ModelConfig that trained parameters depend on."""

@@ -174,6 +174,11 @@ class DataConfig:
         """Whether sequences are of two segments."""
         return self.pairing in ("next_sentence", "sentence_order")
 
+    @property
+    def num_special_tokens(self) -> int:
+        """Those of [CLS] A [SEP] B [SEP], or of [CLS] text [SEP]."""
+        return 3 if self.has_pairs else 2
+
     def _check_batch_schedule(self) -> None:
         ends = [0.0, *(until for until, _ in self.batch_schedule)]
         if not (ends[-1] <= 1 and all(a < b for a, b in itertools.pairwise(ends))):

@@ -17,6 +17,7 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.parallel.leases import Leases
 from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY
+from bert_jax.studies.file import read_studies
 from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
@@ -361,3 +362,10 @@ def test_a_file_may_not_take_the_place_of_a_module(
     (tmp_path / "statistics.py").write_text("x = 1\n")
     said = refusal(["study", "tiny", "--file", str(tmp_path / "statistics.py"), "--output", "out"], capsys)
     assert "statistics.py has the name of an installed module; give it another one" in said
+
+
+def test_the_directory_of_a_file_may_be_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from tests.bert_jax.studies.small_study import STUDY\n"
+    (tmp_path / "my_study_on_the_path.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert read_studies(tmp_path / "my_study_on_the_path.py")

@@ -187,16 +187,15 @@ class Encoder(nn.Module):
         return inputs, contexts
 
     def _contexts(self, batch: Batch, positions: jax.Array, instances: jax.Array | None) -> list[Context]:
-        """The context of each layer; layers with the same window share it."""
-        kinds = {layer.config.attention_window: layer.config for layer in self.layers}
+        """The context of each layer; layers with the same settings share it."""
         seen = (batch["input_mask"], instances, batch.get("is_causal"))
         context_of = {
-            window: Context(
+            config: Context(
                 attention_bias(config, *seen), positions, positions, attention_block_bias(config, *seen)
             )
-            for window, config in kinds.items()
+            for config in dict.fromkeys(layer.config for layer in self.layers)
         }
-        return [context_of[layer.config.attention_window] for layer in self.layers]
+        return [context_of[layer.config] for layer in self.layers]
 
     def word_embedding_table(self) -> jax.Array:
         """float32 [vocab_size, E]: the table that the language model head shares."""

@@ -14,7 +14,7 @@ from bert_jax.model_config import (
     Positions,
 )
 
-_POSITION_ROWS: Mapping[Positions, str | None] = {
+POSITION_ROWS: Mapping[Positions, str | None] = {
     "learnt": "max_position_embeddings",
     "rotary": None,
     "sinusoidal": None,
@@ -50,7 +50,7 @@ def encoder_parameters(model: ModelConfig) -> int:
 def embedding_parameters(model: ModelConfig) -> int:
     """Parameters of the embeddings and their normalization."""
     rows = model.vocab_size + model.type_vocab_size
-    if setting := _POSITION_ROWS[model.positions]:
+    if setting := POSITION_ROWS[model.positions]:
         rows += getattr(model, setting)
     has_norm = model.embedding_normalization == "same"
     return rows * model.embedding_width + has_norm * norm_parameters(model, model.embedding_width)

@@ -52,7 +52,7 @@ class HybridLanguageModel(MaskedLM):
                 "objectives mlm and ltr have one of the two alone"
             )
 
-    def module(self, model: ModelConfig) -> pretraining.HybridModel:  # type: ignore[override]
+    def module(self, model: ModelConfig) -> pretraining.HybridModel:
         return pretraining.HybridModel(model, self.causal_fraction)
 
     def denominators(self, batch: Batch) -> Sums:
@@ -60,7 +60,7 @@ class HybridLanguageModel(MaskedLM):
         counts = {"mlm_weight": masked.sum(), "lm_weight": causal.sum()}
         return {**counts, **language_model.count_examples(batch)}
 
-    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:  # type: ignore[override]
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
         targets, masked, causal = self._targets(batch)
         of_masked = language_model.token_sums(outputs, targets, masked, self.z_loss)
         of_causal = language_model.token_sums(outputs, targets, causal, self.z_loss)

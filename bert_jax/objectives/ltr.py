@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
@@ -22,6 +22,7 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
     from bert_jax.model import pretraining
 
 if TYPE_CHECKING:
+    import flax.linen as nn
     import jax
 
 
@@ -53,7 +54,7 @@ class LeftToRight(Objective):
                 f"data.masking.rate is {data.masking.rate}; it must be 0 with objective {self.name}"
             )
 
-    def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
+    def module(self, model: ModelConfig) -> nn.Module:
         return pretraining.BertForNextTokens(model)
 
     def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -66,7 +67,7 @@ class LeftToRight(Objective):
             **language_model.count_examples(batch),
         }
 
-    def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
+    def numerators(self, outputs: Any, batch: Batch) -> Sums:
         return language_model.token_sums(outputs[0], *self.targets(batch), self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:

@@ -39,7 +39,7 @@ class LeftToRightAndRightToLeft(LeftToRight):
     trained_parts = frozenset(("encoder", "neighbour_token"))
     transformers_class = None
 
-    def module(self, model: ModelConfig) -> pretraining.JoinedLanguageModel:  # type: ignore[override]
+    def module(self, model: ModelConfig) -> pretraining.JoinedLanguageModel:
         return pretraining.JoinedLanguageModel(model)
 
     def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -48,7 +48,7 @@ class LeftToRightAndRightToLeft(LeftToRight):
         ids, weights = (jnp.concatenate(arrays, axis=1) for arrays in zip(after, before, strict=True))
         return ids, weights
 
-    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:  # type: ignore[override]
+    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
         return language_model.token_sums(outputs, *self.targets(batch), self.z_loss)
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:

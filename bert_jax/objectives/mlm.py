@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
@@ -20,6 +20,7 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
     from bert_jax.model import pretraining
 
 if TYPE_CHECKING:
+    import flax.linen as nn
     import jax
     import numpy as np
 
@@ -62,13 +63,13 @@ class MaskedLM(Objective):
         if not data.masking.rate:
             raise UserError(f"data.masking.rate is 0; it must be above 0 with objective {self.name}")
 
-    def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
+    def module(self, model: ModelConfig) -> nn.Module:
         return pretraining.BertForPreTraining(model)
 
     def denominators(self, batch: Batch) -> Sums:
         return {"lm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
 
-    def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
+    def numerators(self, outputs: Any, batch: Batch) -> Sums:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
         return language_model.token_sums(outputs[0], targets, weights, self.z_loss)
 

@@ -96,10 +96,10 @@ class ReplacedTokenDetection(MaskedLM):
     def check_model(self, model: ModelConfig) -> None:
         self.generator(model)
 
-    def module(self, model: ModelConfig) -> ReplacedTokenModel:  # type: ignore[override]
+    def module(self, model: ModelConfig) -> ReplacedTokenModel:
         return replaced_tokens.ReplacedTokenModel(model, self.generator(model), self.generator_embeddings)
 
-    def numerators(self, outputs: Detection, batch: Batch) -> Sums:  # type: ignore[override]
+    def numerators(self, outputs: Detection, batch: Batch) -> Sums:
         sums = language_model.token_sums(
             outputs.token_logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss
         )

@@ -53,10 +53,10 @@ class MaskedLMAndSpanBoundary(MaskedLM):
             data, pairing=pairing, masking=dataclasses.replace(data.masking, unit="span")
         )
 
-    def module(self, model: ModelConfig) -> SpanBoundaryModel:  # type: ignore[override]
+    def module(self, model: ModelConfig) -> SpanBoundaryModel:
         return span_boundary.SpanBoundaryModel(model)
 
-    def numerators(self, outputs: SpanPredictions, batch: Batch) -> Sums:  # type: ignore[override]
+    def numerators(self, outputs: SpanPredictions, batch: Batch) -> Sums:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
         sums, of_boundaries = (
             language_model.token_sums(logits, targets, weights, self.z_loss) for logits in outputs

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.model_config import MODEL_SHAPE, ModelConfig, Positions
+from bert_jax.model.size import POSITION_ROWS
+from bert_jax.model_config import MODEL_SHAPE, ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.workdir.config_text import differences
@@ -22,13 +23,8 @@ from data_pipeline.errors import UserError
 # Most tokens that a message lists.
 _SHOWN = 3
 
-_OF_NO_ARRAY: Mapping[Positions, tuple[str, ...]] = {
-    "learnt": (),
-    "rotary": ("max_position_embeddings", "rotary_base", "rotary_base_local"),
-    "sinusoidal": ("max_position_embeddings",),
-    "none": ("max_position_embeddings",),
-}
-"""The settings of positions that a run may give its own values, as no array of the model depends on them."""
+_OF_POSITIONS = ("max_position_embeddings", "rotary_base", "rotary_base_local")
+"""The settings that a run may give its own values if the model has no table of positions."""
 
 
 def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
@@ -84,7 +80,7 @@ def take_shape(
     wanted = {name: getattr(experiment.model, name) for name in names}
     asked = [name for name in names if f"model.{name}" in given]
     rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
-    free = _OF_NO_ARRAY[model.config.positions]
+    free = () if POSITION_ROWS[model.config.positions] else _OF_POSITIONS
     shape = {**theirs, **{name: wanted[name] for name in asked if name in free}}
     shape["vocab_size"] = max(rows, theirs["vocab_size"])
     if "max_position_embeddings" in asked:

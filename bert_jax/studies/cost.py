@@ -119,12 +119,13 @@ def pretraining_seconds(experiment: Experiment, speed: Speed) -> float:
 
 
 def _alike(experiment: Experiment) -> Experiment:
-    """The experiment with everything fixed that the compiled step does not depend on, so that it is measured
-    once."""
+    """The experiment with those settings fixed in which arms often differ and on which the compiled step does
+    not depend, so that it is measured once."""
     optimizer = dataclasses.replace(
         experiment.optimizer,
         learning_rate=1.0,
         warmup_steps=0,
+        warmup_from=0.0,
         decay_shape="polynomial",
         decay_power=1.0,
         decay_start="step_0",

@@ -44,7 +44,9 @@ def read_studies(path: Path) -> dict[str, Study]:
 def _check_own_name(path: Path) -> None:
     """Raises UserError if the file would take the place of a module of that name."""
     name = path.stem
-    if name.isidentifier() and name not in _read and importlib.util.find_spec(name) is not None:
+    found = importlib.util.find_spec(name) if name.isidentifier() and name not in _read else None
+    # A file whose directory is on the path finds itself.
+    if found is not None and (found.origin is None or Path(found.origin).resolve() != path.resolve()):
         raise UserError(f"--file {path} has the name of an installed module; give it another one")
 
 

@@ -38,8 +38,14 @@ class MetricLog:
         self._flush_curves()
 
     def write(self, row: dict[str, Any]) -> None:
-        """Adds one row, which has at least "step" and "split"."""
+        """Adds one row, which has at least "step" and "split".
+
+        Raises:
+          ValueError: another value than those and "timing" is no number, so that the row could not be read.
+        """
         row = {**row, "timing": {**row.get("timing", {}), "time": time.time()}}
+        if not _is_row(row):
+            raise ValueError(f"{row} is not a row of metrics: its values must be numbers")
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
         self._draw(row)

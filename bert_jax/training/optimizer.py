@@ -81,7 +81,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
     rule: tuple[optax.GradientTransformation, ...]
     match config.name:
         case "adamw":
-            rule = (moments, decay, optax.identity())
+            rule = (moments, decay, optax.identity())  # for LAMB's ratio: both have one form of state
         case "lamb":
             rule = (moments, decay, optax.masked(optax.scale_by_trust_ratio(), decayed))
         case "stable_adamw":

@@ -5,10 +5,22 @@ import typing
 from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
-from bert_jax.model_config import LATER_SHAPE, MODEL_SHAPE, ModelConfig
+from bert_jax.model_config import MODEL_SIZES, ModelConfig
 from bert_jax.objectives import Objective, find_objective, objective_name
 
 T = TypeVar("T")
+
+_OF_EVERY_MODEL = (
+    *MODEL_SIZES,
+    "positions",
+    "normalization",
+    "normalization_place",
+    "feed_forward",
+    "attention",
+    "activation",
+    "layer_norm_epsilon",
+)
+"""The settings of a model that every file has; those that came later may be missing."""
 
 
 def to_json(value: Any) -> Any:
@@ -43,11 +55,7 @@ def from_json(kind: type[T], value: Any) -> T:
         hints = {field.name: types[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
-        needed = (
-            (*(name for name in MODEL_SHAPE if name not in LATER_SHAPE), "attention")
-            if kind is ModelConfig
-            else tuple(n for n in hints if hints[n] is Objective)
-        )
+        needed = _OF_EVERY_MODEL if kind is ModelConfig else tuple(n for n in hints if hints[n] is Objective)
         named = [name for name in hints if name in value or name in needed]
         return kind(**{name: from_json(hints[name], value[name]) for name in named})
     if typing.get_origin(kind) is tuple:

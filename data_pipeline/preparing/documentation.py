@@ -183,7 +183,8 @@ def _read_modules(paths: list[Path], workers: int) -> Iterator[list[str]]:
     """Yields the sentences of each module, in order; workers read a few batches ahead of the caller."""
     with worker_pool(workers) as pool:
         futures = (pool.submit(_read_batch, batch) for batch in _batched(paths))
-        yield from itertools.chain.from_iterable(in_order(futures, ahead=2 * workers))
+        for batch in in_order(futures, ahead=2 * workers):
+            yield from batch
 
 
 def _batched(paths: list[Path]) -> Iterator[list[Path]]:

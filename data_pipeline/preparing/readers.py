@@ -148,13 +148,23 @@ def guess_format(path: Path) -> FileFormat:
 def _parse(
     lines: Iterator[str], path: Path, file_format: FileFormat, text_field: str, errors: EncodingErrors
 ) -> Iterator[Document]:
-    if file_format == "jsonl":
-        return read_jsonl(lines, path, text_field, errors)
-    if file_format in ("tsv", "csv"):
-        read_table = read_tsv if file_format == "tsv" else read_csv
-        return _cut_all(read_table(lines, path, text_field))
-    read = {"wikiextractor": read_wikiextractor, "text": read_text, "lines": read_single_lines}
-    return read.get(file_format, read_sentences)(lines)
+    match file_format:
+        case "jsonl":
+            return read_jsonl(lines, path, text_field, errors)
+        case "tsv":
+            return _cut_all(read_tsv(lines, path, text_field))
+        case "csv":
+            return _cut_all(read_csv(lines, path, text_field))
+        case "wikiextractor":
+            return read_wikiextractor(lines)
+        case "text":
+            return read_text(lines)
+        case "lines":
+            return read_single_lines(lines)
+        case "sentences":
+            return read_sentences(lines)
+        case "parquet":
+            raise AssertionError("a Parquet file has no lines")
 
 
 def _lines_in_tags(lines: Iterable[str]) -> Iterator[tuple[tuple[int, str], str]]:

@@ -15,7 +15,7 @@ from data_pipeline.pretraining.full_sentences import cut_full_sentences, write_f
 from data_pipeline.pretraining.instances import Instances, cut_instances
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
 from data_pipeline.pretraining.order import draws_per_example, evenly_spaced, shuffled_columns
-from data_pipeline.pretraining.pairs import NUM_SPECIAL_TOKENS, PAIR_DRAWS, Sequences, Spans, write_sequences
+from data_pipeline.pretraining.pairs import PAIR_DRAWS, Sequences, Spans, write_sequences
 from data_pipeline.pretraining.row_filling import Places, fill_rows, join_rows
 from data_pipeline.tensorflow_cpu import tf
 
@@ -145,7 +145,7 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
             f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
             f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
-    target = phase.max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
+    target = phase.max_seq_length - data.num_special_tokens
     cut = cut_full_sentences if data.pairing == "full_sentences" else cut_instances
     instances = cut(corpus.sentence_starts, corpus.document_starts, target)
     if not len(instances):

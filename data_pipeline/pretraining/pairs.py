@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.config import DataConfig, Pairing
+from data_pipeline.config import DataConfig
 from data_pipeline.corpus.documents import Corpus
 from data_pipeline.pretraining.instances import Instances
 from data_pipeline.pretraining.truncation import truncated_lengths
@@ -22,14 +22,6 @@ Bits = NDArray[np.uint32]
 _IS_SHORT, _TARGET, _FIRST_SENTENCE, _SPLIT, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE = range(7)
 _CUT_A, _CUT_B = 8, 12
 PAIR_DRAWS = 16
-
-# [CLS] A [SEP] B [SEP], [CLS] text [SEP]
-NUM_SPECIAL_TOKENS: dict[Pairing, int] = {
-    "next_sentence": 3,
-    "sentence_order": 3,
-    "contiguous": 2,
-    "full_sentences": 2,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +83,9 @@ def choose_spans(
     two like for a B that follows, and a coin swaps the two. A text of one sentence is cut between any two of
     its tokens; there, it gets a random B.
     """
-    limit = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
+    limit = max_seq_length - data.num_special_tokens
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
-    if data.pairing in ("contiguous", "full_sentences"):
+    if not data.has_pairs:
         return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)
     if data.pairing == "sentence_order":
         return _in_either_order(

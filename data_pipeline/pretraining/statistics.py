@@ -155,7 +155,7 @@ def _check_replacements(drawn: list[Drawn], source: CorpusSource) -> list[Check]
 def _check_pairs(drawn: list[Drawn], source: CorpusSource) -> list[Check]:
     is_short = np.concatenate([d.spans.is_short for d in drawn])
     checks = [_binomial("sequences drawn short", is_short, source.data.short_seq_prob)]
-    if source.data.pairing in ("contiguous", "full_sentences"):
+    if not source.data.has_pairs:
         return checks
     is_random = np.concatenate([d.spans.label for d in drawn]) == 1
     if source.data.pairing == "sentence_order":

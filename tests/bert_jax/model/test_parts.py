@@ -29,7 +29,6 @@ from bert_jax.model_config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.sharding import _spec
-from bert_jax.pretraining import init_from
 from bert_jax.training.optimizer import _decay_mask
 from data_pipeline.errors import UserError
 from tests.bert_jax.encoders import ENCODERS
@@ -41,8 +40,7 @@ from tests.bert_jax.tiny_model import TINY
     ("choices", "table"),
     [
         (model_config.Positions, positions.POSITIONS),
-        (model_config.Positions, size._POSITION_ROWS),
-        (model_config.Positions, init_from._OF_NO_ARRAY),
+        (model_config.Positions, size.POSITION_ROWS),
         (model_config.FeedForward, size._FEED_FORWARD_KERNELS),
         (model_config.Normalization, size._HAS_BIAS),
         (model_config.FurtherNormalization, size._HEAD_NORMS),

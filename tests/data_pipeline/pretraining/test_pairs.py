@@ -12,7 +12,6 @@ from data_pipeline.config import DataConfig
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.pretraining.instances import cut_instances
 from data_pipeline.pretraining.pairs import (
-    NUM_SPECIAL_TOKENS,
     PAIR_DRAWS,
     choose_spans,
     count_heads,
@@ -36,7 +35,7 @@ def test_heads_are_counted_bit_by_bit(flips, bits):
 @functools.cache
 def visit(corpus, data: DataConfig = PAPER, max_seq_length: int = LENGTH, seed: int = 0):
     """Instances, the numbers of those visited, and their spans."""
-    target = max_seq_length - NUM_SPECIAL_TOKENS[data.pairing]
+    target = max_seq_length - data.num_special_tokens
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, len(instances), VISITS)
