@@ -10,6 +10,7 @@ It writes these arrays:
     MODE/evaluation, MODE/outputs        an evaluation with that state
     MODE/shard_shape, MODE/is_as_abstract
     MODE/packed                          params after fine-tuning on packed rows
+    MODE/packed_pretraining              params and sums after a step of pretraining on packed rows
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
@@ -94,6 +95,8 @@ FEWER_TOKENS = 21
 GROWING = [path for path in sorted(ROWS_OF_TOKENS) if path[0] in ("encoder", "language_model")]
 # Modes in which packed rows are fine-tuned as well.
 PACKED = ("one_device", "jit", "pmap")
+# Modes in which packed rows are pretrained on as well.
+PACKED_PRETRAINING = ("one_device", "pmap", "tensor_accumulated")
 
 
 def make_batch(seed: int) -> dict[str, np.ndarray]:
@@ -227,6 +230,19 @@ def fine_tune(parallel: ParallelConfig, devices: list[jax.Device]) -> dict[str, 
     return {name: fetch(array) for name, array in flatten_dict(state.params, sep="/").items()}
 
 
+def pretrain_packed(start: TrainState, program: Program) -> dict[str, np.ndarray]:
+    """Parameters and sums after a step on rows of two instances, or one."""
+    batch, second = make_batch(3), LENGTH // 2
+    starts = np.zeros((ROWS, 2), np.int32)
+    starts[:, 1] = np.where((batch["input_mask"][:, second] > 0) & (np.arange(ROWS) % 4 > 0), second, 0)
+    labels = np.random.default_rng(4).integers(0, 2, starts.shape, dtype=np.int32)
+    labels[:, 1] *= starts[:, 1] > 0
+    batch |= {"instance_starts": starts, "next_sentence_labels": labels}
+    state = program.train_step(place(start, program), program.put(batch), RATE)
+    trees = {"params": state.params, "sums": state.sums}
+    return {name: fetch(array) for name, array in flatten_dict(trees, sep="/").items()}
+
+
 def main(output: str, *wanted: str) -> None:
     """Runs two steps in every mode, or in those wanted; pmap_then_jit does one in pmap and one in jit."""
     if PROCESSES > 1:
@@ -263,6 +279,9 @@ def main(output: str, *wanted: str) -> None:
             devices, parallel = MODES[mode]
             params = fine_tune(parallel, jax.devices()[:devices])
             arrays |= {f"{mode}/packed/{name}": array for name, array in params.items()}
+        for mode in PACKED_PRETRAINING:
+            found = pretrain_packed(start, programs[mode])
+            arrays |= {f"{mode}/packed_pretraining/{name}": array for name, array in found.items()}
     if processes.is_first():
         np.savez(output, **arrays)
 

@@ -5,6 +5,7 @@
 It writes these arrays:
 
     MODE/OBJECTIVE/ENCODER/params    params after a step with Muon, for each of `encoders.MODES_OF_CASES`
+    MODE/OBJECTIVE/ENCODER/sums      the sums of that step, and the norm of its gradient
     MODE/OBJECTIVE/ENCODER/resumed   whether the step after is the same, to the bit, from a checkpoint, for
                                      each of `encoders.RESUMED_CASES`
 """
@@ -69,8 +70,9 @@ def main(output: str) -> None:
         mode, objective, encoder = case
         devices, parallel = MODES[mode]
         program, state = learn(objective, encoder, parallel, jax.devices()[:devices])
-        params = flatten_dict(jax.tree.map(fetch, state.params), sep="/")
-        arrays |= {"/".join((*case, "params", name)): array for name, array in params.items()}
+        trees = {"params": state.params, "sums": state.sums}
+        flat = flatten_dict(jax.tree.map(fetch, trees), sep="/")
+        arrays |= {"/".join((*case, name)): array for name, array in flat.items()}
         if case in RESUMED_CASES:
             arrays["/".join((*case, "resumed"))] = np.array(resumes(program, state))
     np.savez(output, **arrays)

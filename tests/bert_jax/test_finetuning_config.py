@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.model.encoder import Encoder
 from bert_jax.model_config import Attention, ModelConfig
 from bert_jax.tasks.ranking import InBatch, Triplet
 from bert_jax.tasks.tagging import Tagging
@@ -152,6 +153,41 @@ def test_pooled_features_have_read_the_whole_text(attention: Attention, lstm_lay
         other = {**batch, "input_ids": batch["input_ids"].copy()}
         other["input_ids"][np.arange(len(place)), place] += 1
         assert (np.abs(predict(params, batch) - predict(params, other)).max(-1) > 1e-5).all()
+
+
+def test_each_direction_of_a_bilstm_is_taken_where_it_has_read_all() -> None:
+    """Seen on the embeddings alone, which have not read other tokens yet."""
+    features = FeatureConfig(layers=(0,), lstm_layers=1, lstm_width=4)
+    params, predict = make("classification", dataclasses.replace(CONFIG, features=features))
+    batch = make_batch("classification")
+    last = batch["input_mask"].sum(-1) - 1
+    for other_direction in (slice(0, 4), slice(4, 8)):
+        kernel = np.array(params["classifier"]["kernel"])
+        kernel[other_direction] = 0
+        alone = {**params, "classifier": {**params["classifier"], "kernel": kernel}}
+        for place in (np.zeros_like(last), np.full_like(last, 2), last):
+            other = {**batch, "input_ids": batch["input_ids"].copy()}
+            other["input_ids"][np.arange(len(place)), place] -= 1
+            assert (np.abs(predict(alone, batch) - predict(alone, other)).max(-1) > 1e-6).all()
+
+
+@pytest.mark.parametrize("combine", ["concat", "sum", "weighted"])
+def test_layers_are_combined_by_their_formulas(combine: Combination) -> None:
+    config = dataclasses.replace(CONFIG, features=FeatureConfig(layers=(0, 2), combine=combine))
+    head, params = HEADS["tagging"](config), draw_head(HEADS["tagging"](config))
+    batch = make_batch("tagging")
+    states = Encoder(TWO_LAYERS).apply(
+        {"params": params["encoder"]}, batch, deterministic=True, method="hidden_states"
+    )
+    chosen = [np.asarray(states[layer]) for layer in (0, 2)]
+    combined = {"concat": np.concatenate(chosen, axis=-1), "sum": chosen[0] + chosen[1]}
+    if combine == "weighted":
+        params["layer_weights"] = {"weights": np.array([0.5, -1.0], np.float32), "scale": np.float32(1.7)}
+        first = np.exp(0.5) / (np.exp(0.5) + np.exp(-1.0))
+        combined["weighted"] = 1.7 * (first * chosen[0] + (1 - first) * chosen[1])
+    expected = combined[combine] @ params["classifier"]["kernel"] + params["classifier"]["bias"]
+    found = head.module.apply({"params": params}, batch, deterministic=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
@@ -15,6 +16,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_run import make_run
+from tests.bert_jax.unpadded_row import log_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,18 @@ def test_every_mask_gets_its_likeliest_tokens(model: PretrainedModel) -> None:
         assert shares == sorted(shares, reverse=True)
         assert all(0 < share < 1 for share in shares)
         assert all(model.tokenizer.token_to_id(token) is not None for token, _ in guesses)
+
+
+def test_guesses_are_the_probabilities_at_their_own_mask(model: PretrainedModel) -> None:
+    text = "the [MASK] sat on [MASK]."
+    ids = model.tokenizer.encode(text).ids
+    columns = np.flatnonzero(np.array(ids) == model.tokenizer.token_to_id("[MASK]"))
+    probabilities = np.exp(log_probabilities(model, ids))[:, : model.tokenizer.get_vocab_size()]
+    for column, guesses in zip(columns, fill_mask(model, text, top_k=3), strict=True):
+        of_tokens = probabilities[column] / probabilities[column].sum()
+        assert [share for _, share in guesses] == pytest.approx(np.sort(of_tokens)[:-4:-1], rel=1e-4)
+        for token, share in guesses:
+            assert share == pytest.approx(of_tokens[model.tokenizer.token_to_id(token)], rel=1e-4)
 
 
 def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> None:

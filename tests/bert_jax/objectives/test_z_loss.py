@@ -55,11 +55,15 @@ def test_every_objective_adds_it_to_its_loss(name: str) -> None:
     }
     # The cross-entropy is 0, and so are the other terms of a loss.
     sums = collections.defaultdict(float, dict.fromkeys(("lm_loss", "mlm_loss", "sbo_loss"), 0.0))
+    sums |= dict.fromkeys(("lm_correct", "mlm_correct", "sbo_correct"), 0.0)
     sums |= {f"{kind}_squared_log_z": square for kind, square in squares.get(name, {"lm": 30.0}).items()}
     totals = dict.fromkeys(("lm_weight", "mlm_weight", "examples", "tokens"), 10.0)
+    if name == "clm_then_mlm":
+        totals["lm_weight"] = 0.0  # a step is of one kind
     # The loss of hybrid is a mean of two kinds, that of span_boundary their sum.
     expected = 0.6 if name == "span_boundary" else 0.3
     assert float(objective.loss(sums, totals)) == pytest.approx(expected, rel=1e-4)
+    assert objective.means(sums | totals)["loss"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", WITH_Z_LOSS)

@@ -13,6 +13,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference import token_probabilities
 from bert_jax.studies.heldout_language_model import heldout_language_model
+from bert_jax.studies.weighted_metrics import statistic_of
 from bert_jax.study import HELDOUT_METRICS
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.errors import UserError
@@ -88,6 +89,9 @@ def test_losses_of_a_masked_model_are_sums_of_logs(
         assert scores.metrics[f"{name}_perplexity"] == pytest.approx(math.exp(flat.mean()), rel=1e-4)
         assert scores.metrics[f"{name}_accuracy"] == np.concatenate(right).mean()
     assert scores.metrics["mlm_loss"] != scores.metrics["all_mask_loss"]
+    for name, items in scores.items.items():
+        again = statistic_of(name, items)(items[np.newaxis], np.ones((1, len(items))))
+        assert again == pytest.approx(scores.metrics[name]), name
     assert tuple(scores.metrics) == HELDOUT_METRICS[:7]
 
 

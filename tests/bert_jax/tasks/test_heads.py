@@ -139,6 +139,17 @@ def test_a_choice_that_is_not_there_is_never_chosen() -> None:
     assert (scores[1:] > -1000).all()
 
 
+def test_a_relation_is_told_from_the_states_where_head_and_tail_begin() -> None:
+    batch = make_batch("relation")
+    batch["entity_positions"] = np.array([[1, 3], [3, 1], [2, 0], [0, 2]], np.int32)
+    _, params = make("relation")
+    encode = jax.jit(functools.partial(Encoder(MODEL).apply, deterministic=True))
+    states = np.asarray(encode({"params": params["encoder"]}, batch))
+    pairs = np.stack([states[row, places].ravel() for row, places in enumerate(batch["entity_positions"])])
+    expected = pairs @ params["classifier"]["kernel"] + params["classifier"]["bias"]
+    np.testing.assert_allclose(outputs("relation", batch), expected, atol=1e-5)
+
+
 def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
     _, params = make("in_batch_ranking")
     batch = make_batch("in_batch_ranking")

@@ -51,6 +51,13 @@ def test_packed_rows_are_learnt_from_as_by_one_device(results: dict[str, np.ndar
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["pmap", "tensor_accumulated"])
+def test_packed_rows_are_pretrained_on_as_by_one_device(results: dict[str, np.ndarray], mode: str) -> None:
+    assert_equal(results, mode, "packed_pretraining")
+    assert results["one_device/packed_pretraining/sums/examples"] > 16  # instances, in fewer rows
+
+
+@pytest.mark.slow
 def test_two_steps_changed_the_parameters_and_counted(results: dict[str, np.ndarray]) -> None:
     assert results["one_device/sums/steps"] == 2
     assert results["one_device/sums/examples"] == 2 * 14

@@ -134,6 +134,14 @@ def test_the_same_duplicates_are_left_out(tmp_path, vocabulary, small_shards, du
 
 
 @needs_beam
+def test_the_same_documents_are_filtered(tmp_path, vocabulary, small_shards):
+    source = Source((str(write_files(tmp_path / "in", "jsonl")),))
+    settings = PrepareSettings(source, vocab=vocabulary, max_tokens_per_character=0.3)
+    manifest = assert_same_corpus(settings, tmp_path, direct())
+    assert 50 < manifest["filtered_documents"] < 250
+
+
+@needs_beam
 def test_tfds_gives_the_same_corpus(tmp_path, vocabulary, small_shards):
     texts = [{"text": f"the cat sat {i}"} for i in range(300)]
     store(tmp_path / "tfds", "tiny_text", text_features(), {"train": texts})
